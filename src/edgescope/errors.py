@@ -1,0 +1,102 @@
+"""Every error edgescope raises on purpose, and what each one means to the caller.
+
+    EdgescopeError
+    |- UsageError          the request itself is wrong                      exit 2
+    |- UnavailableError    a package or a piece of hardware is not here     exit 3
+    |- UnsupportedError    this machine or engine cannot do what was asked  exit 3
+    |- SettingError        a setting was asked for and is not in effect     exit 4
+    |- SafetyError         stopped before memory or heat did harm           exit 5
+    |- RanElsewhereError   it ran on another device or precision than asked exit 6
+    |- ModelError          a model file or module cannot be used            exit 1
+    |- WrongOutputError    the outputs are not those of the fp32 reference  exit 1
+    |- DeviceError         a sensor or a device interface misbehaved        exit 1
+    `- StoreError          results could not be written or read             exit 1
+
+A message has four parts: what happened, the evidence, what it does to the number, the command that fixes it.
+"""
+
+from __future__ import annotations
+
+
+class EdgescopeError(Exception):
+    """Base of all errors raised on purpose; `str()` is one line ready for a terminal."""
+
+    exit_code = 1
+
+    def __init__(self, code: str, what: str, *, evidence: str = "", effect: str = "", fix: str = "") -> None:
+        self.code, self.what, self.evidence, self.effect, self.fix = code, what, evidence, effect, fix
+        super().__init__(message(code, what, evidence=evidence, effect=effect, fix=fix))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the parts when the error crosses a process boundary."""
+        return _rebuild, (type(self), self.code, self.what, self.evidence, self.effect, self.fix)
+
+
+def _rebuild(kind: type[EdgescopeError], code: str, what: str, *rest: str) -> EdgescopeError:
+    evidence, effect, fix = rest
+    return kind(code, what, evidence=evidence, effect=effect, fix=fix)
+
+
+def message(code: str, what: str, *, evidence: str = "", effect: str = "", fix: str = "") -> str:
+    """One line `CODE: what (evidence). Effect. Try: fix`, used alike by errors and warnings."""
+    text = f"{code}: {what}"
+    if evidence:
+        text += f" ({evidence})"
+    text += "."
+    if effect:
+        text += f" {effect}."
+    if fix:
+        text += f" Try: {fix}"
+    return text
+
+
+class UsageError(EdgescopeError):
+    """The request itself is wrong; nothing was measured."""
+
+    exit_code = 2
+
+
+class UnavailableError(EdgescopeError):
+    """A package or a piece of hardware that the request needs is not here."""
+
+    exit_code = 3
+
+
+class UnsupportedError(EdgescopeError):
+    """This machine or engine cannot do what was asked; becomes status `unsupported`."""
+
+    exit_code = 3
+
+
+class SettingError(EdgescopeError):
+    """A setting was asked for and is not in effect, so a number would carry the wrong label."""
+
+    exit_code = 4
+
+
+class SafetyError(EdgescopeError):
+    """Stopped before memory or heat did harm; becomes status `oom`."""
+
+    exit_code = 5
+
+
+class RanElsewhereError(EdgescopeError):
+    """The engine ran on another device or in another precision than asked."""
+
+    exit_code = 6
+
+
+class ModelError(EdgescopeError):
+    """A model file or module cannot be used."""
+
+
+class WrongOutputError(EdgescopeError):
+    """The outputs are not those of the fp32 reference; becomes status `wrong_output`."""
+
+
+class DeviceError(EdgescopeError):
+    """A sensor or a device interface misbehaved."""
+
+
+class StoreError(EdgescopeError):
+    """Results could not be written or read; what was measured is kept elsewhere where possible."""

@@ -1,0 +1,82 @@
+"""The model seam: where a network comes from, its fp32 definition, and real inputs to judge it with.
+
+A Model never imports torch before it is asked for its module: an engine that only reads an ONNX file must be
+measured in a process that holds nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.records import ModelInfo
+
+if TYPE_CHECKING:
+    import torch
+
+Batch = Mapping[str, NDArray[Any]]
+"""Input name -> array whose first axis is the batch."""
+
+
+class Purpose(str, Enum):
+    """What samples are for; no sample serves two of GATE and CALIBRATION."""
+
+    BENCH = "bench"
+    GATE = "gate"
+    CALIBRATION = "calibration"
+    LABELLED = "labelled"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs of one purpose: arrays of shape (n, ...) by input name, labels (n,) or None, a hash of each."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    digests: tuple[str, ...]
+    """SHA-256 (16 hex digits) of each sample's preprocessed bytes: equality means the same input."""
+    origin: str
+    """Where they come from, for the reader of a result."""
+    labels: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input: name, shape without the batch axis, numpy dtype name."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Model(Protocol):
+    """One network and the inputs to judge it with."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """Return what is known without running it; cheap, imports no engine."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Return the inputs in the order the network takes them."""
+
+    @property
+    def reference(self) -> str:
+        """Return the backend whose fp32 outputs are the truth: torch_eager, or onnxruntime for an ONNX file."""
+
+    def module(self) -> torch.nn.Module:
+        """Return the fp32 network in eval mode; UnsupportedError where there is only a file."""
+
+    def onnx(self, folder: Path) -> Path:
+        """Return an fp32 ONNX file with an open batch axis, made once and cached by content under `folder`."""
+
+    def samples(self, purpose: Purpose, n: int) -> Samples | None:
+        """Return up to n samples for this purpose, always the same ones; None where there are none."""

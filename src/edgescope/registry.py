@@ -1,0 +1,77 @@
+"""Every family's members as data: name -> where the class lives and what to say when it cannot be imported.
+
+Nothing heavy is imported until a name is asked for, so `edgescope --help` stays fast and a missing engine costs
+one sentence. Adding a member is one file, one line here and one row in the test matrix of its family.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgescope.errors import UnavailableError, UsageError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a member lives (`module:attribute`) and the command that makes it importable."""
+
+    target: str
+    fix: str = ""
+    summary: str = ""
+
+
+BACKENDS: Mapping[str, Entry] = {
+    "null": Entry("edgescope.backends.null:NullBackend", summary="does nothing, in known time"),
+    "torch_eager": Entry(
+        "edgescope.backends.torch_eager:TorchEager", "pip install 'edgescope[torch]'", "PyTorch as it is"
+    ),
+    "torch_compile": Entry(
+        "edgescope.backends.torch_compile:TorchCompile",
+        "pip install 'edgescope[torch]' (and a C++ compiler, e.g. apt install g++)",
+        "torch.compile with inductor, weights frozen",
+    ),
+    "onnxruntime": Entry(
+        "edgescope.backends.onnxruntime:OnnxRuntime", "pip install 'edgescope[onnx]'", "ONNX Runtime, CPU provider"
+    ),
+    "openvino": Entry(
+        "edgescope.backends.openvino:OpenVino", "pip install 'edgescope[openvino,onnx]'", "OpenVINO, CPU plugin"
+    ),
+}
+
+DEVICES: Mapping[str, Entry] = {
+    "cpu": Entry("edgescope.devices.cpu:CpuDevice", summary="any Linux CPU, from /proc and sysfs"),
+    "nvidia": Entry(
+        "edgescope.devices.nvidia:NvidiaDevice", "install the NVIDIA driver", "NVIDIA GPUs through NVML"
+    ),
+    "null": Entry("edgescope.devices.null:NullDevice", summary="no sensors at all"),
+}
+
+WORKLOADS: Mapping[str, Entry] = {
+    "inference": Entry("edgescope.workloads.inference:Inference", summary="one forward pass of one batch"),
+    "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
+}
+
+SCENARIOS: Mapping[str, Entry] = {
+    "single_stream": Entry("edgescope.scenarios:SingleStream", summary="closed loop: next when one ends"),
+    "offline": Entry("edgescope.scenarios:Offline", summary="everything is there at once: throughput"),
+    "fixed_rate": Entry("edgescope.scenarios:FixedRate", summary="open loop at --rate queries/s"),
+}
+
+
+def load(family: Mapping[str, Entry], name: str, word: str) -> Any:
+    """Import and return the member called `name`; `word` is the family's name for messages."""
+    if name not in family:
+        raise UsageError(
+            "E-NAME-1", f"no {word} is called {name!r}", evidence=f"known: {', '.join(sorted(family))}"
+        )
+    entry = family[name]
+    module, attribute = entry.target.split(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise UnavailableError(
+            "E-NAME-2", f"{word} {name} cannot be loaded", evidence=str(error), fix=entry.fix
+        ) from error
