@@ -47,6 +47,8 @@ class SourceSpec:
 
     target: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    every: int = 1
+    """Read on every n-th tick of the sampler; slow-moving or dear metrics take 5 or 10."""
 
 
 class Source(Protocol):
@@ -56,7 +58,10 @@ class Source(Protocol):
         """Return the metrics that `read` may yield, whether or not this machine supports them."""
 
     def read(self) -> Sequence[tuple[str, int, Value]]:
-        """Return (channel name, monotonic time in ns, value) for every channel, unsupported ones included."""
+        """Return (channel name, monotonic time in ns, value) for every channel, unsupported ones included.
+
+        Only an `interval` channel may be left out, when no time has passed on its own clock.
+        """
 
 
 class Mode(Protocol):
@@ -82,8 +87,27 @@ class Device(Protocol):
         """Return the settings that can be changed and restored, by name."""
 
 
+@dataclass(frozen=True)
+class Throttle:
+    """Whether clocks were held down between two looks at a device's own counters."""
+
+    events: tuple[str, ...] = ()
+    """What was seen, one sentence with figures each; empty where nothing was."""
+    looked_at: tuple[str, ...] = ()
+    """Which counters could be read; empty means that nothing can be said."""
+    absent: tuple[str, ...] = ()
+    """Which could not, and why."""
+
+
+class ThrottleWatch(Protocol):
+    """A pair of looks at a device's throttling counters."""
+
+    def evidence(self) -> Throttle:
+        """Return what happened between entering and leaving; valid once the context is left."""
+
+
 class Probe(Protocol):
     """Optional: a device that can say whether its clocks held, from counters read before and after a run."""
 
-    def throttle_watch(self) -> AbstractContextManager[Any]:
+    def throttle_watch(self) -> AbstractContextManager[ThrottleWatch]:
         """Return a context that, once left, holds the throttling evidence."""
