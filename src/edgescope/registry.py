@@ -61,6 +61,16 @@ SCENARIOS: Mapping[str, Entry] = {
 }
 
 
+MODELS: Mapping[str, Entry] = {
+    "zoo": Entry("edgescope.models.image:ImageClassifier", summary="a named classifier, or name@weights.pth"),
+    "onnx": Entry("edgescope.models.custom:OnnxFile", summary="any .onnx file"),
+    "callable": Entry(
+        "edgescope.models.custom:Custom", summary="module:callable returning (nn.Module, example inputs)"
+    ),
+    "null": Entry("edgescope.models.null:NullModel", summary="nothing, for measuring the harness"),
+}
+
+
 def load(family: Mapping[str, Entry], name: str, word: str) -> Any:
     """Import and return the member called `name`; `word` is the family's name for messages."""
     if name not in family:

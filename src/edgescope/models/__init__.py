@@ -1,0 +1,1 @@
+"""Networks, and the real inputs to judge them with."""

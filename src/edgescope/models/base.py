@@ -70,13 +70,13 @@ class Model(Protocol):
 
     @property
     def reference(self) -> str:
-        """Return the backend whose fp32 outputs are the truth: torch_eager, or onnxruntime for an ONNX file."""
+        """Return the backend whose fp32 outputs are the truth: torch_eager, or onnxruntime for a file."""
 
     def module(self) -> torch.nn.Module:
         """Return the fp32 network in eval mode; UnsupportedError where there is only a file."""
 
     def onnx(self, folder: Path) -> Path:
-        """Return an fp32 ONNX file with an open batch axis, made once and cached by content under `folder`."""
+        """Return an fp32 ONNX file with an open batch axis, made once, cached by content under `folder`."""
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
         """Return up to n samples for this purpose, always the same ones; None where there are none."""

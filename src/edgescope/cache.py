@@ -1,0 +1,88 @@
+"""Where edgescope keeps what is expensive to make: exported and quantised models, decoded photographs.
+
+Everything in it can be made again, so deleting the folder is always safe. A file appears whole or not at
+all: it is written under another name and renamed, so two processes may make the same file at once and a
+kill leaves no half of one. EDGESCOPE_CACHE names the folder; by default it is ~/.cache/edgescope.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgescope.errors import StoreError
+from edgescope.records import Json
+
+
+def root() -> Path:
+    """Return the cache folder; it need not exist yet."""
+    named = os.environ.get("EDGESCOPE_CACHE")
+    if named:
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "edgescope"
+
+
+def folder(kind: str) -> Path:
+    """Return the folder for one kind of thing (`onnx`, `int8`, `samples`, `references`), made if need be."""
+    path = root() / kind
+    return made(path)
+
+
+def made(path: Path) -> Path:
+    """Return `path` once it exists as a folder; StoreError where it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            "E-CACHE-1",
+            f"the cache folder {path} cannot be made",
+            evidence=str(error),
+            fix="EDGESCOPE_CACHE=/a/folder/you/can/write edgescope ...",
+        ) from error
+    return path
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; it takes the name `path` when the block ends without an error."""
+    handle, name = tempfile.mkstemp(dir=made(path.parent), prefix=f".{path.stem}-", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        raise StoreError(
+            "E-CACHE-2",
+            f"{path.name} cannot be written to the cache",
+            evidence=str(error),
+            fix=f"free space under {path.parent} or set EDGESCOPE_CACHE",
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> Path:
+    """Write `data` to `path` whole or not at all; return `path`."""
+    with writing(path) as temporary:
+        temporary.write_bytes(data)
+    return path
+
+
+def write_json(path: Path, value: Json) -> Path:
+    """Write `value` as JSON to `path` whole or not at all; return `path`."""
+    return write_bytes(path, json.dumps(value, indent=1, sort_keys=True).encode())
+
+
+def read_json(path: Path) -> Json | None:
+    """Return the JSON in `path`; None where there is none or it is damaged, so that it is made again."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None

