@@ -1,0 +1,47 @@
+"""Honest statistics of correlated, skewed, drifting latencies: numpy and the standard library only.
+
+`intervals` says how sure we are of a mean, `quantiles` of a percentile, `sequential` when to start counting
+and when to stop, `pairs` whether one thing is faster than another; `special` holds the functions they rest
+on. Each is tested on simulated series with known answers; docs/metrics.md defines every number once.
+"""
+
+from edgescope.stats.intervals import MIN_EFFECTIVE, Interval, effective_n, mean_interval, tau
+from edgescope.stats.pairs import Judgement, is_different, judge, judge_pairs, paired_log_ratio, wilson
+from edgescope.stats.quantiles import (
+    early_stopping_estimate,
+    needed,
+    percentile,
+    quantile_effective_n,
+    quantile_interval,
+    refusal,
+    upper_bound,
+    upper_rank,
+)
+from edgescope.stats.sequential import Drift, StopRule, drift, warm, warmup_length
+
+__all__ = [
+    "MIN_EFFECTIVE",
+    "Drift",
+    "Interval",
+    "Judgement",
+    "StopRule",
+    "drift",
+    "early_stopping_estimate",
+    "effective_n",
+    "is_different",
+    "judge",
+    "judge_pairs",
+    "mean_interval",
+    "needed",
+    "paired_log_ratio",
+    "percentile",
+    "quantile_effective_n",
+    "quantile_interval",
+    "refusal",
+    "tau",
+    "upper_bound",
+    "upper_rank",
+    "warm",
+    "warmup_length",
+    "wilson",
+]

@@ -1,0 +1,127 @@
+"""Percentiles: a point, an interval, and a bound that holds whatever the distribution is.
+
+Points follow numpy's `linear` rule on raw samples. Intervals and bounds are order statistics: the number of
+samples below the true q-quantile is binomial(n, q), whatever the latencies' distribution, so a rank can be
+chosen that lies above the quantile with the wanted confidence. Correlated samples count for less: ranks are
+chosen among n / tau effective samples and mapped back onto the whole run. Where no rank is high enough the
+answer is a refusal, `n/a: have 300, need 459`, never a smaller promise. The last function repeats MLPerf
+LoadGen's early stopping.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from edgescope.records import Absent
+from edgescope.stats.intervals import Interval, tau
+from edgescope.stats.special import beta_inc, binomial_cdf
+
+
+def percentile(x: ArrayLike, q: float) -> float:
+    """Point estimate of the q-quantile (q in 0..1) in x's unit: numpy's `linear` rule."""
+    return float(np.quantile(np.asarray(x, dtype=np.float64), q))
+
+
+@lru_cache(maxsize=4096)
+def upper_rank(n: int, q: float, confidence: float) -> int | None:
+    """Smallest rank r (1..n) with P(r-th smallest of n iid samples >= q-quantile) >= confidence, or None.
+
+    The event is that fewer than r samples lie below the quantile: binomial_cdf(r - 1, n, q).
+    """
+    if n < 1 or binomial_cdf(n - 1, n, q) < confidence:
+        return None
+    lo, hi = 1, n
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if binomial_cdf(middle - 1, n, q) >= confidence:
+            hi = middle
+        else:
+            lo = middle + 1
+    return lo
+
+
+def needed(q: float, confidence: float) -> int:
+    """Effective samples from which a q-quantile can be bounded: smallest n with q**n <= 1 - confidence."""
+    n = max(1, math.ceil(math.log1p(-confidence) / math.log(q)))
+    while binomial_cdf(n - 1, n, q) < confidence:  # log and ceil may be one off
+        n += 1
+    return n
+
+
+def refusal(have: float, need: int) -> Absent:
+    """Return the one wording for too few samples: `n/a: have 300, need 459`."""
+    return Absent(f"n/a: have {math.floor(have)}, need {need}")
+
+
+def quantile_effective_n(x: ArrayLike, q: float) -> float:
+    """Independent samples that `x` is worth for its q-quantile.
+
+    n / tau, with the larger tau of the series and of its indicator `above the quantile`: bursts that hardly
+    move the mean can still make the tail come in clusters.
+    """
+    data = np.asarray(x, dtype=np.float64)
+    if len(data) < 2:
+        return float(len(data))
+    above = data > np.quantile(data, q)
+    return len(data) / max(tau(data), tau(above))
+
+
+def upper_bound(x: ArrayLike, q: float, confidence: float = 0.99) -> float | Absent:
+    """Value that the true q-quantile lies below with `confidence`, in x's unit, or the refusal."""
+    data = np.asarray(x, dtype=np.float64)
+    have = quantile_effective_n(data, q)
+    rank = upper_rank(math.floor(have), q, confidence)
+    if rank is None:
+        return refusal(have, needed(q, confidence))
+    index = _spread(rank, have, len(data))
+    return float(np.partition(data, index)[index])
+
+
+def quantile_interval(x: ArrayLike, q: float, level: float = 0.95) -> Interval | Absent:
+    """q-quantile with its two-sided order-statistic interval, each side missed with (1 - level) / 2.
+
+    Refused where an end would need a rank that the effective samples do not have.
+    """
+    data = np.asarray(x, dtype=np.float64)
+    have, side = quantile_effective_n(data, q), 0.5 + level / 2
+    count = math.floor(have)
+    above, mirrored = upper_rank(count, q, side), upper_rank(count, 1.0 - q, side)
+    if above is None or mirrored is None:
+        return refusal(have, max(needed(q, side), needed(1.0 - q, side)))
+    top = _spread(above, have, len(data))
+    bottom = len(data) - 1 - _spread(mirrored, have, len(data))
+    ordered = np.partition(data, (bottom, top))
+    return Interval(float(ordered[bottom]), float(ordered[top]), percentile(data, q), len(data), have)
+
+
+def _spread(rank: int, have: float, n: int) -> int:
+    """0-based index among n samples of a 1-based rank among `have` effective ones, rounded away from q."""
+    return min(n, math.ceil(rank * n / have)) - 1 if have < n else rank - 1
+
+
+def early_stopping_estimate(latencies: ArrayLike, q: float = 0.99) -> float | Absent:
+    """MLPerf LoadGen's early-stopping estimate of the q-quantile, in the latencies' unit, or the refusal.
+
+    With n queries the t - 1 slowest are discarded, t the largest count for which n queries with t over the limit
+    still pass at 99 % confidence: I_q(n - t, t + 1) < 0.01. t starts at 1, hence 662 queries for p99 where an order
+    statistic needs 459. Assumes independent queries, as LoadGen does. Source: MLPerf inference rules, appendix
+    "Early Stopping".
+    """
+    data = np.asarray(latencies)
+    n = len(data)
+    if not _passes(n, 1, q):
+        return refusal(n, next(k for k in range(n + 1, 10_000_000) if _passes(k, 1, q)))
+    lo, hi = 1, n
+    while hi - lo > 1:
+        middle = (lo + hi) // 2
+        lo, hi = (middle, hi) if _passes(n, middle, q) else (lo, middle)
+    return float(np.partition(data, n - lo)[n - lo])
+
+
+def _passes(n: int, over: int, q: float) -> bool:
+    """Whether n queries, `over` of them above the limit, show at 99 % that the q-quantile is within it."""
+    return n > over and beta_inc(n - over, over + 1, q) < 0.01

@@ -1,0 +1,144 @@
+"""When to stop measuring, and how much of the start to throw away.
+
+Looking at an interval after every query and stopping as soon as it looks narrow picks lucky moments, so the
+interval then covers less than it says. The stop rule looks only at moments whose distance grows
+geometrically: a run of any length is looked at a handful of times. Warm-up is decided from the data as well:
+online by whether the last windows agree, afterwards by where cutting makes the rest's mean most certain
+(MSER, White 1997).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from edgescope.stats.intervals import Floats, Interval, mean_interval, tau
+from edgescope.stats.special import t_cdf
+
+GROWTH = 1.4
+"""Elapsed time between two checkpoints of a run, as a factor."""
+
+
+@dataclass
+class StopRule:
+    """Stops a run once its mean latency is known well enough, and at the latest at `max_ns` or `max_queries`.
+
+    A load generator compares its clock with `next_check_ns` (and its count with `max_queries`) after each
+    query, and only then calls `decide`, which costs about a millisecond whatever the number of queries.
+    """
+
+    rel_width: float
+    """Stop when the 95 % half-width is this share of the mean."""
+    min_ns: int
+    max_ns: int
+    max_queries: int | None = None
+    start_ns: int = 0
+    next_check_ns: int = field(init=False)
+    interval: Interval | None = field(init=False, default=None)
+    """Interval of the mean latency (ns) at the last checkpoint."""
+
+    def __post_init__(self) -> None:
+        """Put the first checkpoint at the shortest run."""
+        self.next_check_ns = self.start_ns + min(self.min_ns, self.max_ns)
+
+    def decide(self, now_ns: int, latencies_ns: ArrayLike) -> str | None:
+        """Return why to stop (`max_queries`, `max_s` or `rel_width`), or None to go on."""
+        elapsed = now_ns - self.start_ns
+        if self.max_queries is not None and np.size(latencies_ns) >= self.max_queries:
+            return "max_queries"
+        if elapsed >= self.max_ns:
+            return "max_s"
+        if now_ns < self.next_check_ns:
+            return None
+        self.next_check_ns = self.start_ns + min(max(int(elapsed * GROWTH), elapsed + 1), self.max_ns)
+        self.interval = mean_interval(latencies_ns)
+        narrow = self.interval.half_width <= self.rel_width * abs(self.interval.value)
+        return "rel_width" if self.interval.reliable and narrow else None
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A straight line through the run: how far the mean moves over the window, and whether that is chance."""
+
+    share: float
+    """Change over the whole window as a share of the mean; +0.05 is 5 % slower at the end."""
+    significant: bool
+    p: float
+    """Two-sided probability of a slope this large without any drift."""
+    n_blocks: int
+
+
+def drift(x: ArrayLike, alpha: float = 0.01) -> Drift:
+    """Slope of block means against its standard error; blocks are longer than the correlation.
+
+    Never significant with fewer than 8 blocks: p is then 1.
+    """
+    data = np.asarray(x, dtype=np.float64)
+    mean = float(data.mean()) if len(data) else math.nan
+    blocks = _blocks(data)
+    k = len(blocks)
+    if k < 8 or mean == 0 or np.ptp(blocks) == 0:
+        return Drift(0.0, False, 1.0, k)
+    at = np.linspace(-0.5, 0.5, k) * (k - 1) / k  # block centres, the window being 1 long
+    power = float(at @ at)
+    slope = float(at @ blocks) / power
+    rest = blocks - blocks.mean() - slope * at
+    error = math.sqrt(float(rest @ rest) / (k - 2) / power)
+    p = 2.0 * t_cdf(-abs(slope) / error, k - 2) if error > 0 else 0.0
+    return Drift(slope / mean, p < alpha, p, k)
+
+
+def _blocks(data: Floats) -> Floats:
+    """Up to 32 block means; block length from the correlation that is left once a line is taken away."""
+    n = len(data)
+    if n < 16:
+        return data
+    at = np.arange(n) - (n - 1) / 2
+    rest = data - data.mean() - at * (float(at @ data) / float(at @ at))
+    length = max(n // 32, min(math.ceil(4 * tau(rest)), n // 8), 1)
+    whole = n // length * length
+    return np.asarray(data[n - whole :].reshape(-1, length).mean(axis=1), dtype=np.float64)
+
+
+def warmup_length(x: ArrayLike) -> int:
+    """Return how many leading samples to discard, at most half of them, by MSER on a clipped series.
+
+    MSER cuts where the standard error of what is left is smallest. Latencies have lone spikes that would pull
+    the cut behind them, so values are first clipped to the middle 98 % of the second half, which leaves a
+    slow start visible and a spike harmless. A cut of half the series means that it has not settled.
+    """
+    data = np.asarray(x, dtype=np.float64)
+    n = len(data)
+    if n < 10:
+        return 0
+    low, high = np.quantile(data[n // 2 :], (0.01, 0.99))
+    block = max(1, min(5, n // 20), n // 20_000)
+    whole = n // block
+    means = np.clip(data, low, high)[: whole * block].reshape(whole, block).mean(axis=1)
+    left = np.arange(whole, 0, -1)
+    centred = means - means[whole // 2 :].mean()  # cancellation would otherwise eat a small variance
+    sums = np.cumsum(centred[::-1])[::-1]
+    squares = np.cumsum((centred**2)[::-1])[::-1]
+    error = (squares - sums**2 / left) / left.astype(np.float64) ** 2
+    return int(np.argmin(error[: whole // 2 + 1])) * block
+
+
+def warm(latencies: ArrayLike, tolerance: float = 0.02, min_window: int = 10) -> bool:
+    """Whether a warm-up in progress has settled: the medians of its last three windows agree.
+
+    The windows are thirds of the later half of the samples so far, at least `min_window` long. They agree
+    when their medians lie within +-tolerance, or closer than the jitter between neighbouring samples can
+    explain (a transient smaller than the noise costs nothing).
+    """
+    data = np.asarray(latencies, dtype=np.float64)
+    window = len(data) // 6
+    if window < min_window:
+        return False
+    late = data[len(data) - 3 * window :]
+    medians = np.median(late.reshape(3, window), axis=1)
+    jitter = float(np.median(np.abs(np.diff(late)))) / (0.6745 * math.sqrt(2))
+    noise = 4 * 1.2533 * jitter / math.sqrt(window)
+    return float(np.ptp(medians)) <= max(2 * tolerance * float(np.median(medians)), noise)
