@@ -1,8 +1,8 @@
 """The device seam: what a machine is, which sensors it has, which settings can be changed and restored.
 
 A Source is one thing that is read in one go and yields many channels (one NVML handle, one /proc file). It is
-rebuilt from its picklable spec inside the sampler's process, so this module and every source import neither numpy
-nor an engine: the sampler must start fast and cost little.
+rebuilt from its picklable spec inside the sampler's process, so this module and every source import neither
+numpy nor an engine: the sampler must start fast and cost little.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Unsupported:
-    """This machine has no such metric, and why; never 0 in its place."""
+    """The machine has no such metric, and why; never 0 in its place."""
 
     reason: str
 

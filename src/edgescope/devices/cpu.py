@@ -1,0 +1,54 @@
+"""Any Linux CPU: the embedded default, and the machine around every other device.
+
+Everything is read from /proc and sysfs under an injected root, so that a whole board is a folder of files in
+a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgescope.devices import cpu_facts
+from edgescope.devices.base import Mode, SourceSpec
+from edgescope.devices.cpu_throttle import CpuThrottleWatch
+
+_SOURCES = "edgescope.devices.cpu_sources"
+_SENSORS = "edgescope.devices.cpu_sensors"
+
+
+class CpuDevice:
+    """The processor, memory and operating system that this process runs on."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+
+    def present(self) -> str:
+        """Return '' on Linux with /proc mounted, otherwise the reason."""
+        stat = self._root / "proc/stat"
+        return "" if stat.is_file() else f"no {stat}: Linux with /proc mounted is needed"
+
+    def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return (stable facts, facts of the moment) of the processor, memory and operating system."""
+        return cpu_facts.stable(self._root), cpu_facts.state(self._root)
+
+    def sources(self, pid: int) -> Sequence[SourceSpec]:
+        """Return time, pressure, memory, clocks, temperatures and energy; the slow-moving ones less often."""
+        root = {"root": str(self._root)}
+        return (
+            SourceSpec(f"{_SOURCES}:CpuTime", root | {"pid": pid}),
+            SourceSpec(f"{_SENSORS}:Rapl", root),
+            SourceSpec(f"{_SOURCES}:Pressure", root, every=5),
+            SourceSpec(f"{_SOURCES}:MemoryAndLoad", root, every=5),
+            SourceSpec(f"{_SENSORS}:Clocks", root, every=5),
+            SourceSpec(f"{_SENSORS}:Temperatures", root, every=10),
+        )
+
+    def modes(self) -> Mapping[str, Mode]:
+        """Return no settings: none is changed here yet."""
+        return {}
+
+    def throttle_watch(self) -> CpuThrottleWatch:
+        """Return a context that, once left, holds what the throttling counters did."""
+        return CpuThrottleWatch(self._root)

@@ -1,0 +1,120 @@
+"""CPU time and memory of a process and its descendants, from /proc/<pid>/stat.
+
+What a finished child used is in its parent's cutime and cstime once it has been waited for, so the tree's
+total is the sum of utime, stime, cutime and cstime over its living members. The kernel counts in ticks of 10
+ms: one reading is coarse, sums over a window are not. See proc_pid_stat(5).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgescope.devices.base import Failed, Unsupported
+from edgescope.devices.kernel_files import KernelFile
+
+TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_REFRESH = 10
+"""Readings between two looks for children; a shorter-lived one is counted when its parent waits for it."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What /proc/<pid>/stat says of one process."""
+
+    own_s: float
+    """CPU seconds of its threads."""
+    waited_s: float
+    """CPU seconds of its finished children."""
+    rss_bytes: float
+    major_faults: float
+
+
+def parse_stat(data: bytes) -> Usage:
+    """Return the usage in one stat line; ValueError or IndexError where it is not one."""
+    f = data[data.rindex(b")") + 2 :].split()  # the name may hold spaces and brackets
+    return Usage(
+        (int(f[11]) + int(f[12])) * TICK_S,
+        (int(f[13]) + int(f[14])) * TICK_S,
+        int(f[21]) * PAGE_BYTES,
+        int(f[9]),
+    )
+
+
+class ProcessTree:
+    """A process and its descendants, looked up again every `_REFRESH` readings."""
+
+    def __init__(self, proc: Path, pid: int) -> None:
+        self._proc, self._pid, self._count = proc, pid, 0
+        self._files = {pid: KernelFile(proc / str(pid) / "stat", 1024)}
+
+    def read(self) -> tuple[Usage, float] | Unsupported | Failed:
+        """Return (usage of the process itself, CPU seconds of the whole tree)."""
+        if self._count % _REFRESH == 0:
+            self._refresh()
+        self._count += 1
+        root = self._usage(self._pid)
+        if not isinstance(root, Usage):
+            return root
+        total = root.own_s + root.waited_s
+        for pid in [p for p in self._files if p != self._pid]:
+            usage = self._usage(pid)
+            if isinstance(usage, Usage):
+                total += usage.own_s + usage.waited_s
+            else:
+                del self._files[pid]
+        return root, total
+
+    def _usage(self, pid: int) -> Usage | Unsupported | Failed:
+        data = self._files[pid].read()
+        if not isinstance(data, bytes):
+            return data
+        try:
+            return parse_stat(data)
+        except (ValueError, IndexError):
+            return Failed(f"{self._files[pid].path} is not a stat line")
+
+    def _refresh(self) -> None:
+        for pid in self._descendants():
+            if pid not in self._files:
+                self._files[pid] = KernelFile(self._proc / str(pid) / "stat", 1024)
+
+    def _descendants(self) -> list[int]:
+        found, queue = [], [self._pid]
+        try:
+            while queue:
+                children = _children(self._proc / str(queue.pop()) / "task")
+                found += children
+                queue += children
+        except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN, or the process has ended
+            return _scan(self._proc, self._pid)
+        return found
+
+
+def _children(task: Path) -> list[int]:
+    out: list[int] = []
+    for thread in os.listdir(task):
+        try:
+            out += [int(p) for p in (task / thread / "children").read_bytes().split()]
+        except ProcessLookupError:  # the thread ended between the two calls
+            continue
+    return out
+
+
+def _scan(proc: Path, pid: int) -> list[int]:
+    """Find descendants by every process's parent: dearer, works on any kernel."""
+    parents: dict[int, int] = {}
+    for name in filter(str.isdigit, os.listdir(proc)):
+        try:
+            data = (proc / name / "stat").read_bytes()
+            parents[int(name)] = int(data[data.rindex(b")") + 2 :].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+    found, grown = {pid}, True
+    while grown:
+        new = {p for p, parent in parents.items() if parent in found} - found
+        grown = bool(new)
+        found |= new
+    return sorted(found - {pid})
