@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from edgescope.errors import UsageError
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Json, Scalar
 
@@ -64,7 +65,20 @@ class Backend(Protocol):
         """Return a session ready for its first call."""
 
 
-class Options(Protocol):
-    """Every backend names its options and what each means, so that a misspelt one is an error."""
+def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:
+    """Return `spec` when the backend `name` knows all its options, otherwise raise a UsageError that lists them."""
+    unknown = sorted(set(spec.options) - set(known))
+    if unknown:
+        listing = "; ".join(f"{key}: {meaning}" for key, meaning in known.items())
+        raise UsageError("E-OPT-1", f"{name} has no option {', '.join(unknown)}", evidence=f"it has {listing}")
+    return spec
 
-    OPTIONS: Mapping[str, str]
+
+def threads_of(spec: Spec) -> int | None:
+    """Return the thread count asked for, None for the engine's default."""
+    value = spec.options.get("threads")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not str(value).isdigit() or int(value) < 1:
+        raise UsageError("E-OPT-2", f"threads must be a whole number of at least 1, not {value!r}")
+    return int(value)

@@ -5,18 +5,23 @@ An inference, a training step and a video clip are the same to the load generato
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from edgescope.backends.base import Backend
-from edgescope.models.base import Model
-from edgescope.records import Effective, Field, Json, Trial, Verification
+from edgescope.models.base import Batch, Model
+from edgescope.records import Effective, Field, Json, Trial
 
 Done = Callable[[int, int], None]
 """done(query_id, status): may come from any thread, in any order, once the results are truly there."""
+
+Answer = Callable[[Batch], Sequence[NDArray[Any]]]
+"""The outputs of one batch of the trial's size."""
 
 
 class Work(Protocol):
@@ -26,7 +31,7 @@ class Work(Protocol):
         """Start (or do) one query and call `done` once when its results are there."""
 
     def flush(self) -> None:
-        """Return when nothing is outstanding."""
+        """Return when everything issued has at least been started."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +39,14 @@ class Opened:
     """A workload that is open: the work, what opening cost, and how to check that it does the right thing."""
 
     work: Work
-    verify: Callable[[], Verification]
+    answer: Answer | None
+    """What verification calls; None where there is nothing to compare with."""
     effective: Callable[[], Effective]
     facts: Mapping[str, Field] = field(default_factory=dict)
     """build_s, load_s, first_s: what happened before steady state, in seconds."""
     artifact: Mapping[str, Json] = field(default_factory=dict)
+    failure: Callable[[], str] = lambda: ""
+    """Text of the first query that failed, or ''."""
 
 
 class Workload(Protocol):

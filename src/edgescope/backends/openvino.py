@@ -1,0 +1,128 @@
+"""OpenVINO on its CPU plugin.
+
+The plugin's default precision is bf16 wherever the CPU has it, so the precision is always asked for by name and read
+back, node by node, from the compiled graph. int8 reads the same QDQ file as ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import openvino as ov
+from numpy.typing import NDArray
+
+from edgescope.backends.base import Artifact, Spec, checked, threads_of
+from edgescope.backends.onnx_file import file_digest, onnx_file, refuse, sidecar
+from edgescope.errors import ModelError
+from edgescope.models.base import Batch, Model, TensorSpec
+from edgescope.records import Effective
+
+HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
+NAMES = {"f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8"}
+HEAVY = {"Convolution", "FullyConnected", "MatMul", "Deconvolution", "GroupConvolution"}
+
+
+class OpenVinoSession:
+    """One compiled model and one infer request a thread; inputs are read in place."""
+
+    def __init__(self, compiled: Any, names: Sequence[str]) -> None:
+        self.compiled, self.names = compiled, tuple(names)
+        self.ports = list(compiled.outputs)
+        self.idle = [compiled.create_infer_request()]
+
+    def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
+        """Return the outputs; a request is borrowed for the call, so threads do not share one."""
+        try:
+            request = self.idle.pop()
+        except IndexError:
+            request = self.compiled.create_infer_request()
+        found = request.infer([batch[name] for name in self.names], share_inputs=True, share_outputs=True)
+        outputs = [found[port] for port in self.ports]
+        self.idle.append(request)
+        return outputs
+
+    def effective(self) -> Effective:
+        """Return the precision most heavy nodes of the compiled graph run in, and on which device."""
+        kinds: Counter[str] = Counter()
+        for node in self.compiled.get_runtime_model().get_ordered_ops():
+            info = node.get_rt_info()
+            if str(_text(info, "layerType")) in HEAVY:
+                kinds[NAMES.get(_text(info, "runtimePrecision"), _text(info, "runtimePrecision"))] += 1
+        devices = [str(d) for d in self.compiled.get_property("EXECUTION_DEVICES")]
+        device = "cpu" if devices == ["CPU"] else ",".join(devices).lower()
+        threads = int(self.compiled.get_property("INFERENCE_NUM_THREADS"))
+        if not kinds:
+            hint = str(self.compiled.get_property("INFERENCE_PRECISION_HINT").to_string())
+            return Effective(device, NAMES.get(hint, hint), threads, "precision hint; no heavy node in the graph")
+        top, count = kinds.most_common(1)[0]
+        evidence = f"compiled graph: {count} of {sum(kinds.values())} heavy nodes run in {top}"
+        return Effective(device, top, threads, evidence)
+
+    def close(self) -> None:
+        """Drop requests and graph."""
+        self.idle.clear()
+        del self.compiled
+
+
+def _text(info: Any, key: str) -> str:
+    value = info[key] if key in info else ""
+    return str(getattr(value, "value", value))
+
+
+class OpenVino:
+    """openvino: fp32, bf16 where the CPU has it, and int8."""
+
+    OPTIONS: ClassVar[dict[str, str]] = {
+        "threads": "inference threads (all cores)",
+        "streams": "execution streams (1)",
+    }
+
+    def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
+        """Return the ONNX file for the precision; OpenVINO compiles it when it loads."""
+        checked("openvino", spec, self.OPTIONS)
+        threads_of(spec)
+        able = [str(c) for c in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")]
+        need = {"fp32": "FP32", "bf16": "BF16", "int8": "INT8"}.get(spec.precision, "")
+        if need not in able:
+            raise refuse("openvino", spec.precision, f"the CPU plugin offers {', '.join(able)}")
+        path = onnx_file(model, spec.precision, folder)
+        made = sidecar(path)
+        return Artifact(model, spec, path, file_digest(path), made.get("build_s"), {"made": made})
+
+    def load(self, artifact: Artifact) -> OpenVinoSession:
+        """Return a session compiled for the fixed batch and the asked precision."""
+        spec, inputs = artifact.spec, artifact.model.inputs
+        core = ov.Core()
+        try:
+            graph = core.read_model(str(artifact.path))
+            graph.reshape(_shapes(graph, inputs, spec))
+            compiled = core.compile_model(graph, "CPU", _settings(spec))
+        except RuntimeError as error:
+            raise ModelError(
+                "E-ONNX-2",
+                f"OpenVINO cannot compile {artifact.path}",
+                evidence=" ".join(str(error).split())[:300],
+                fix=f"--backend onnxruntime, or python -m onnx.checker {artifact.path}",
+            ) from error
+        return OpenVinoSession(compiled, [i.name for i in inputs])
+
+
+def _settings(spec: Spec) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "INFERENCE_PRECISION_HINT": HINTS[spec.precision],
+        "NUM_STREAMS": str(spec.options.get("streams", 1)),
+    }
+    if (threads := threads_of(spec)) is not None:
+        settings["INFERENCE_NUM_THREADS"] = threads
+    return settings
+
+
+def _shapes(graph: Any, inputs: Sequence[TensorSpec], spec: Spec) -> dict[str, list[int]]:
+    by_name = {i.name: i for i in inputs}
+    return {
+        port.any_name: list(spec.shapes.get(port.any_name) or (spec.batch, *by_name[port.any_name].shape))
+        for port in graph.inputs
+    }

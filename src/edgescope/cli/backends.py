@@ -1,0 +1,44 @@
+"""List the engines, whether each can be used here, and the options it takes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+HELP = "the engines, whether each works here, and their options"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("--json", action="store_true")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print every backend; a missing one with the command that installs it."""
+    from edgescope import registry
+    from edgescope.errors import UnavailableError
+
+    rows = []
+    for name, entry in registry.BACKENDS.items():
+        row = {"name": name, "summary": entry.summary, "available": True, "options": {}, "reason": "", "fix": ""}
+        try:
+            row["options"] = dict(registry.load(registry.BACKENDS, name, "backend").OPTIONS)
+        except UnavailableError as error:
+            row |= {"available": False, "reason": error.evidence, "fix": error.fix}
+        rows.append(row)
+    if args.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    from edgescope.cli import terminal
+
+    cells = [
+        (
+            row["name"],
+            "yes" if row["available"] else f"no: {row['reason']}; {row['fix']}",
+            row["summary"],
+            "\n".join(f"{key}: {text}" for key, text in row["options"].items()),
+        )
+        for row in rows
+    ]
+    terminal.table(("backend", "here", "what", "options"), cells)
+    return 0

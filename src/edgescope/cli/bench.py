@@ -1,0 +1,52 @@
+"""Measure one model in one engine: latency, throughput, memory, power where there is a sensor, and whether the
+outputs are right.
+
+  edgescope bench efficientnet_lite0 --backend onnxruntime --precision int8
+  edgescope bench model.onnx --backend openvino --shapes input=1x3x224x224 --duration 5s --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from edgescope.cli import opened, trial_flags
+
+HELP = "measure one model in one engine"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
+    sub.add_argument("--backend", default="torch_eager", help="see edgescope backends (torch_eager)")
+    sub.add_argument("--precision", default="fp32", help="fp32, bf16, int8 ... (fp32)")
+    sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
+    sub.add_argument("--replicates", type=int, default=1, help="fresh processes; one JSON object a line each")
+    trial_flags.add_load(sub)
+    trial_flags.add_timing(sub)
+    trial_flags.add_safety(sub)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the trial in fresh processes, store each result, print a card or JSON."""
+    from edgescope import codec, study
+    from edgescope.models import zoo
+    from edgescope.sweep import Cells, Isolated
+
+    keys = trial_flags.keys(args)
+    keys |= {"model": zoo.pin(args.model), "backend": args.backend, "precision": args.precision, "batch": args.batch}
+    trials = study.grid(keys | {"replicates": args.replicates})
+    cells = Cells(opened.store(args), opened.limits(args), Isolated())
+    code = 0
+    for trial in trials:
+        print(f"measuring {trial.model} {trial.label} ...", file=sys.stderr, flush=True)
+        result = cells.run(trial)
+        if args.json:
+            print(json.dumps(codec.to_json(result), indent=1 if args.replicates == 1 else None))
+        else:
+            from edgescope.cli import card
+
+            card.show(result)
+        code = max(code, opened.exit_code(result))
+    return code

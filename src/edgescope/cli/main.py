@@ -1,0 +1,63 @@
+"""The command `edgescope`: parse, call, print. Verbs live in a file each and import nothing heavy to be listed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from edgescope import __version__
+from edgescope.cli import backends, bench, compare, demo, doctor, list_results, models, optimize, report, sweep
+from edgescope.errors import EdgescopeError
+
+VERBS = {
+    "demo": demo,
+    "doctor": doctor,
+    "models": models,
+    "backends": backends,
+    "bench": bench,
+    "sweep": sweep,
+    "optimize": optimize,
+    "compare": compare,
+    "list": list_results,
+    "report": report,
+}
+
+EPILOG = """exit codes: 0 ok, 1 a trial or gate failed, 2 usage, 3 unsupported or not installed, 4 a setting is not in
+effect, 5 stopped for memory or thermal safety, 6 ran elsewhere than asked, 130 interrupted"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the whole command line."""
+    top = argparse.ArgumentParser(
+        prog="edgescope",
+        description="Measure, explain and optimise deep learning on edge devices, with numbers you can defend.",
+        epilog=EPILOG,
+    )
+    top.add_argument("--version", action="version", version=f"edgescope {__version__}")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, module in VERBS.items():
+        sub = verbs.add_parser(name, help=module.HELP, description=module.__doc__)
+        sub.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.configure(sub)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    args = parser().parse_args(argv)
+    try:
+        return int(VERBS[args.verb].run(args))
+    except EdgescopeError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("I-STOP-1: interrupted. What was finished is stored; the same command resumes.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

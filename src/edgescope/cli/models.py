@@ -1,0 +1,52 @@
+"""List the models, with parameters, MACs and FLOPs kept apart, and whether their weights are trained."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+HELP = "the models: parameters, MACs, FLOPs, trained or not"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("--json", action="store_true")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the zoo; a MAC is one multiply-accumulate, counted as two FLOPs."""
+    from edgescope.models import zoo
+
+    infos = [(name, zoo.get(name)) for name in zoo.names()]
+    if args.json:
+        rows = [
+            {
+                "name": name,
+                "inputs": {i.name: list(i.shape) for i in model.inputs},
+                "params": model.info.params,
+                "macs": model.info.macs,
+                "flops": None if model.info.macs is None else 2 * model.info.macs,
+                "trained": model.info.trained,
+                "source": model.info.source,
+            }
+            for name, model in infos
+        ]
+        print(json.dumps(rows, indent=1))
+        return 0
+    from edgescope.cli import terminal
+
+    cells = [
+        (
+            name,
+            "x".join(map(str, model.inputs[0].shape)),
+            f"{(model.info.params or 0) / 1e6:.2f} M",
+            f"{(model.info.macs or 0) / 1e9:.3f} G",
+            f"{2 * (model.info.macs or 0) / 1e9:.3f} G",
+            "trained" if model.info.trained else "untrained",
+            model.info.source,
+        )
+        for name, model in infos
+    ]
+    terminal.table(("model", "input", "parameters", "MACs", "FLOPs", "weights", "source"), cells)
+    terminal.note("Also: NAME@weights.pth, any file.onnx, any module:callable. One MAC is two FLOPs; both are of one sample.")
+    return 0

@@ -1,0 +1,49 @@
+"""What several verbs open the same way: the store, the limits, the exit code of a Result."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgescope.isolate import Limits
+    from edgescope.records import Result
+    from edgescope.store import Store
+    from edgescope.sweep import Progress
+
+
+def store(args: argparse.Namespace) -> Store:
+    """Return the store that the flags or the environment name."""
+    from edgescope.store import Store, default_root
+
+    return Store(Path(args.store) if args.store else default_root())
+
+
+def limits(args: argparse.Namespace) -> Limits:
+    """Return what stops a trial."""
+    from edgescope.isolate import Limits
+
+    floor = None if args.memory_floor is None else int(args.memory_floor * 1e6)
+    return Limits(args.timeout, floor)
+
+
+def exit_code(result: Result) -> int:
+    """Return the exit code that tells a script what kind of end this was."""
+    from edgescope.records import Status
+
+    if result.reason.startswith("E-RAN-"):
+        return 6
+    if result.reason.startswith("E-MODE-"):
+        return 4
+    codes = {Status.OK: 0, Status.UNSUPPORTED: 3, Status.OOM: 5}
+    return codes.get(result.status, 1)
+
+
+def tell(progress: Progress) -> None:
+    """Print where a sweep stands on stderr."""
+    t = progress.trial
+    eta = "" if progress.eta_s is None else f", about {progress.eta_s:.0f} s left"
+    again = f" replicate {t.replicate}" if t.replicate else ""
+    print(f"[{progress.done + 1}/{progress.total}] {t.model} {t.label}{again}{eta}", file=sys.stderr, flush=True)

@@ -1,0 +1,33 @@
+"""Write a report of a store: one self-contained HTML page, or Markdown or CSV by the file's ending."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from edgescope.cli import opened
+
+HELP = "write one HTML page (or .md, .csv) from stored results"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("--output", "-o", default="edgescope-report.html", metavar="FILE", help=".html, .md or .csv")
+    sub.add_argument("--model", default="", help="only models whose name contains this")
+    sub.add_argument("--store", default=None, metavar="DIR")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the store and write the page; print its path."""
+    from edgescope.errors import UsageError
+    from edgescope.report import write
+
+    store = opened.store(args)
+    results = [store.full(r) for r in store.results() if args.model in r.trial.model]
+    for problem in store.problems:
+        print(problem, file=sys.stderr)
+    if not results:
+        raise UsageError("E-REPORT-1", f"there are no results in {store.root}", fix="edgescope bench MODEL")
+    print(write(results, Path(args.output)))
+    return 0

@@ -1,0 +1,106 @@
+"""The flags that say what to measure, shared by bench, sweep and optimize: one flag for each key of a Trial."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|min)?$")
+FACTOR = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
+
+
+def seconds(text: str) -> float:
+    """Read `5`, `5s`, `500ms` or `2min` as seconds."""
+    match = SECONDS.match(text.strip())
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 5s, 500ms or 2min")
+    return float(match[1]) * FACTOR[match[2]]
+
+
+def seconds_or_auto(text: str) -> float | None:
+    """Read seconds, or None for `auto`."""
+    return None if text == "auto" else seconds(text)
+
+
+def shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read `name=1x3x224x224`."""
+    name, _, dims = text.partition("=")
+    if not name or not re.fullmatch(r"\d+(x\d+)*", dims):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write name=1x3x224x224")
+    return name, tuple(int(n) for n in dims.split("x"))
+
+
+def option(text: str) -> tuple[str, str | int | float | bool]:
+    """Read `key=value`; numbers and true/false become such."""
+    key, sep, value = text.partition("=")
+    if not key or not sep:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an option; write key=value")
+    if value in ("true", "false"):
+        return key, value == "true"
+    for kind in (int, float):
+        try:
+            return key, kind(value)
+        except ValueError:
+            continue
+    return key, value
+
+
+def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -> None:
+    """Add the flags that say how long and how carefully."""
+    group = sub.add_argument_group("how long")
+    text = "seconds measured, or auto: until the mean is known within --rel-width, 1 to 10 s"
+    group.add_argument("--duration", type=seconds_or_auto, default=duration, metavar="5s|auto", help=text)
+    group.add_argument("--rel-width", type=float, default=0.01, help="95 %% half-width that suffices (0.01 = 1 %%)")
+    text = "seconds thrown away at the start, or auto: until the latencies have settled"
+    group.add_argument("--warmup", type=seconds_or_auto, default=None, metavar="1s|auto", help=text)
+    group.add_argument("--max-queries", type=int, default=None, help="measure exactly this many queries")
+
+
+def add_safety(sub: argparse.ArgumentParser) -> None:
+    """Add the flags that bound a trial and say where results go."""
+    group = sub.add_argument_group("limits and results")
+    group.add_argument("--timeout", type=seconds, default=900.0, metavar="15min", help="longest a trial may take")
+    group.add_argument("--memory-floor", type=float, default=None, metavar="MB", help="free memory that must remain")
+    group.add_argument("--store", default=None, metavar="DIR", help="EDGESCOPE_STORE or ./edgescope-results")
+    group.add_argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr")
+
+
+def add_load(sub: argparse.ArgumentParser) -> None:
+    """Add the flags that say how queries arrive, and the rest of a Trial."""
+    group = sub.add_argument_group("load")
+    group.add_argument("--scenario", default="single_stream", help="single_stream, offline or fixed_rate")
+    group.add_argument("--rate", type=float, default=None, help="queries/s offered by fixed_rate")
+    group.add_argument("--in-flight", type=int, default=1, help="queries outstanding at once")
+    group.add_argument("--io", default="host", help="where inputs and outputs live: host")
+    group.add_argument("--threads", type=int, default=None, help="threads of the engine")
+    text = "option of the backend, e.g. layout=channels_last (see edgescope backends)"
+    group.add_argument("--option", type=option, action="append", default=[], metavar="K=V", help=text)
+    text = "shape of an input with open axes"
+    group.add_argument("--shapes", type=shape, action="append", default=[], metavar="name=1x3x224x224", help=text)
+    text = "lower bound asked of the accuracy gate"
+    group.add_argument("--gate", type=float, default=None, metavar="0..1", help=text)
+    group.add_argument("--seed", type=int, default=0)
+
+
+def keys(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the Trial keys that these flags set, without model, backend, precision and batch."""
+    options = dict(args.option)
+    if args.threads is not None:
+        options["threads"] = args.threads
+    out = {
+        "scenario": args.scenario,
+        "rate": args.rate,
+        "in_flight": args.in_flight,
+        "io": args.io,
+        "options": options,
+        "shapes": dict(args.shapes),
+        "gate": args.gate,
+        "seed": args.seed,
+        "warmup": args.warmup,
+        "rel_width": args.rel_width,
+        "max_queries": args.max_queries,
+    }
+    if args.duration is not None:
+        out |= {"min_s": args.duration, "max_s": args.duration}
+    return out

@@ -1,0 +1,37 @@
+"""The one clock: monotonic nanoseconds, shared by every process of this boot.
+
+On Linux `time.monotonic_ns` reads CLOCK_MONOTONIC, which is the same in all processes, so the sampler's readings
+and the queries need no alignment. It is injected everywhere, so tests run a whole benchmark in fake time.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+#: time.sleep overshoots by tens of microseconds; the rest is spun so that an open loop keeps its schedule.
+SPIN_NS = 150_000
+
+
+class Clock(Protocol):
+    """Tells the time and waits."""
+
+    def now(self) -> int:
+        """Return monotonic nanoseconds."""
+
+    def sleep_until(self, t_ns: int) -> None:
+        """Return at `t_ns` or at once when that has passed."""
+
+
+class MonotonicClock:
+    """The real clock."""
+
+    now = staticmethod(time.monotonic_ns)
+
+    def sleep_until(self, t_ns: int) -> None:
+        """Sleep most of the way, then spin to the nanosecond asked for."""
+        left = t_ns - time.monotonic_ns()
+        if left > SPIN_NS:
+            time.sleep((left - SPIN_NS) / 1e9)
+        while time.monotonic_ns() < t_ns:
+            pass

@@ -1,0 +1,116 @@
+"""Results to and from JSON, field by field; raw rows travel beside it (store.py).
+
+A measured field is {value, lo, hi, n, unit}, a missing one {absent: reason}. The schema that `bench --json` and
+`result.json` follow ships as schema/result.schema.json and is tested against what is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from edgescope.errors import StoreError
+from edgescope.records import (
+    SCHEMA_VERSION,
+    Absent,
+    Channel,
+    Effective,
+    Field,
+    Json,
+    Machine,
+    Measured,
+    ModelInfo,
+    Result,
+    Status,
+    Trial,
+    Trust,
+    Verdict,
+    Verification,
+    Window,
+)
+
+
+def field_to_json(value: Field) -> dict[str, Json]:
+    """Return {value, lo, hi, n, unit} or {absent: reason}."""
+    return {"absent": value.reason} if isinstance(value, Absent) else dataclasses.asdict(value)
+
+
+def field_from_json(data: Mapping[str, Json]) -> Field:
+    """Read a field back."""
+    return Absent(data["absent"]) if "absent" in data else Measured(**data)
+
+
+def _fields(values: Mapping[str, Field]) -> dict[str, Json]:
+    return {name: field_to_json(value) for name, value in values.items()}
+
+
+def to_json(result: Result) -> dict[str, Json]:
+    """Return everything but the raw rows as plain JSON values."""
+    check = result.verification
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "id": result.id,
+        "trial_id": result.trial.id,
+        "cell_id": result.trial.cell,
+        "trial": result.trial.to_json(),
+        "status": result.status.value,
+        "reason": result.reason,
+        "verdict": {"trust": result.verdict.trust.value, "evidence": list(result.verdict.evidence)},
+        "started_at": result.started_at,
+        "driver": result.driver,
+        "model": dataclasses.asdict(result.model) if result.model else None,
+        "artifact": dict(result.artifact),
+        "effective": dataclasses.asdict(result.effective) if result.effective else None,
+        "verification": dataclasses.asdict(check) | {"fields": _fields(check.fields)} if check else None,
+        "window": dataclasses.asdict(result.window) if result.window else None,
+        "metrics": _fields(result.metrics),
+        "warnings": list(result.warnings),
+        "channels": [dataclasses.asdict(c) for c in result.readings.channels] if result.readings else [],
+        "machine_id": result.machine.id,
+        "machine": {"stable": dict(result.machine.stable), "state": dict(result.machine.state)},
+    }
+
+
+def from_json(data: Mapping[str, Json]) -> Result:
+    """Read a result back, without its raw rows; StoreError for a schema newer than this edgescope's."""
+    version = data.get("schema_version")
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise StoreError(
+            "E-STORE-3",
+            "a result was written by a newer edgescope",
+            evidence=f"schema_version={version}, this one reads up to {SCHEMA_VERSION}",
+            effect="It is left alone",
+            fix="pip install --upgrade edgescope",
+        )
+    try:
+        return _read(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError("E-STORE-4", "a result is not complete", evidence=f"{type(error).__name__}: {error}") from error
+
+
+def _read(data: Mapping[str, Json]) -> Result:
+    check, model, effective, window = (data[k] for k in ("verification", "model", "effective", "window"))
+    if check:
+        check = Verification(**{**check, "fields": {k: field_from_json(v) for k, v in check["fields"].items()}})
+    return Result(
+        id=data["id"],
+        trial=Trial.from_json(data["trial"]),
+        machine=Machine(**data["machine"]),
+        status=Status(data["status"]),
+        reason=data["reason"],
+        verdict=Verdict(Trust(data["verdict"]["trust"]), tuple(data["verdict"]["evidence"])),
+        started_at=data["started_at"],
+        driver=data["driver"],
+        model=ModelInfo(**model) if model else None,
+        artifact=data["artifact"],
+        effective=Effective(**effective) if effective else None,
+        verification=check or None,
+        window=Window(**window) if window else None,
+        metrics={name: field_from_json(value) for name, value in data["metrics"].items()},
+        warnings=tuple(data["warnings"]),
+    )
+
+
+def channels(data: Mapping[str, Json]) -> tuple[Channel, ...]:
+    """Return the telemetry channels named in a result's JSON."""
+    return tuple(Channel(**c) for c in data["channels"])

@@ -1,0 +1,105 @@
+"""When to stop warming up, when to stop measuring: decided from the data, within bounds.
+
+A plan has two phases. Warming ends when the newest windows of latencies agree (or after the seconds asked for);
+measuring ends when the interval of the mean is narrow enough, not before `min_s` and not after `max_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.records import Trial, Window
+from edgescope.stats import StopRule, warm
+
+FOREVER = 2**62
+#: A warm-up that has not settled by then is cut off with a warning.
+WARMUP_MAX_NS = 10_000_000_000
+WARMUP_LOOK_NS = 50_000_000
+"""How often a warm-up looks at its latencies at first; the pause grows, so looking stays cheap."""
+GROWTH = 1.3
+#: Samples in each of the three windows that must agree; 30 samples are the shortest warm-up.
+WARMUP_WINDOW = 5
+
+Latencies = Callable[[int], NDArray[np.int64]]
+
+
+class Plan:
+    """The stopping decisions of one run; `window` says afterwards which rows count."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.check_ns, self.limit = 0, FOREVER
+        self.pile: int | None = None
+        """Number of queries fixed beforehand (offline)."""
+        self.settled = True
+        self.stopped_by = ""
+        self._measured = False
+        self._first = self._start_ns = self._stop = self._stop_ns = 0
+        self._rule: StopRule | None = None
+
+    def warming(self) -> Plan:
+        """Enter the warm-up."""
+        self._measured = False
+        return self
+
+    def measuring(self) -> Plan:
+        """Enter the measured phase."""
+        self._measured = True
+        return self
+
+    def begin(self, row: int, now_ns: int) -> None:
+        """Note the first row and time of the phase."""
+        self._first, self._start_ns = row, now_ns
+        if not self._measured:
+            self._begin_warmup(now_ns)
+            return
+        t = self.trial
+        self.limit = row + (self.pile or t.max_queries or FOREVER)
+        open_ended = self.pile is None and t.max_queries is None
+        min_ns = round(t.min_s * 1e9) if open_ended else FOREVER
+        self._rule = StopRule(rel_width=t.rel_width, min_ns=min_ns, max_ns=round(t.max_s * 1e9), start_ns=now_ns)
+        self.check_ns = self._rule.next_check_ns if open_ended else now_ns + round(t.max_s * 1e9)
+
+    def _begin_warmup(self, now_ns: int) -> None:
+        seconds = self.trial.warmup
+        pause = WARMUP_LOOK_NS if seconds is None else round(seconds * 1e9)
+        self.check_ns, self.limit = now_ns + pause, FOREVER
+        if seconds == 0:
+            self.limit = self._first
+
+    def goes_on(self, now_ns: int, rows: int, latencies: Latencies) -> bool:
+        """Return whether the phase continues; sets the time of the next look."""
+        if not self._measured:
+            return self._warm_up_more(now_ns, latencies)
+        if rows >= self.limit:
+            self.stopped_by = "all queries done"
+            return False
+        assert self._rule is not None
+        reason = self._rule.decide(now_ns, latencies(self._first))
+        self.check_ns = self._rule.next_check_ns
+        self.stopped_by = reason or ""
+        return reason is None
+
+    def _warm_up_more(self, now_ns: int, latencies: Latencies) -> bool:
+        if self.trial.warmup is not None:
+            return False
+        elapsed = now_ns - self._start_ns
+        if warm(latencies(self._first), min_window=WARMUP_WINDOW):
+            return False
+        if elapsed >= WARMUP_MAX_NS:
+            self.settled = False
+            return False
+        self.check_ns = self._start_ns + round(elapsed * GROWTH)
+        return True
+
+    def end(self, rows: int, now_ns: int) -> None:
+        """Note where the measured phase ended."""
+        self._stop, self._stop_ns = rows, now_ns
+
+    @property
+    def window(self) -> Window:
+        """The measured rows and their bounding times."""
+        return Window(self._first, self._stop, self._start_ns, self._stop_ns)

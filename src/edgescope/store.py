@@ -1,0 +1,221 @@
+"""Results on disk: a folder each, written aside and renamed into place, so a kill leaves no half of one.
+
+    DIR/<machine id>/<result id>/result.json        everything but the raw rows
+                                 queries.parquet    one row per query
+                                 readings.parquet   t_ns, channel (index into result.json's channels), value
+
+Merging two machines' results is copying folders. DuckDB reads a tree of them in place:
+`duckdb -c "select * from 'DIR/*/*/queries.parquet'"`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope import codec
+from edgescope.errors import EdgescopeError, StoreError, UsageError
+from edgescope.records import QUERY_DTYPES, Json, Queries, Readings, Result, Status
+
+ASIDE = ".incoming"
+#: A trial with one of these is answered; the others are tried again by a resumed sweep.
+FINAL = frozenset(
+    {Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.WRONG_OUTPUT}
+    | {Status.UNSTABLE, Status.SKIPPED, Status.FAILED}
+)
+
+
+def default_root() -> Path:
+    """Return EDGESCOPE_STORE or ./edgescope-results."""
+    return Path(os.environ.get("EDGESCOPE_STORE") or "edgescope-results")
+
+
+class Store:
+    """A folder of results."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.problems: list[StoreError] = []
+        """What the last listing could not read; the rest was listed all the same."""
+
+    def check(self) -> None:
+        """Write and remove a small file; StoreError where that fails, before an hour of measuring is spent."""
+        try:
+            aside = self._aside()
+            with tempfile.NamedTemporaryFile(dir=aside) as probe:
+                probe.write(b"x" * 4096)
+                probe.flush()
+                os.fsync(probe.fileno())
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
+    def save(self, result: Result) -> Path:
+        """Write the result whole and return its folder; on failure keep it in the temporary folder and say where."""
+        try:
+            return self._save(result)
+        except (OSError, StoreError) as error:
+            kept = _rescue(result)
+            where = f"It is kept in {kept}" if kept else "It could not be kept elsewhere either"
+            failure = self._cannot_write(error)
+            fix = f"make room, then: cp -r {kept}/. {self.root}/" if kept else failure.fix
+            raise StoreError(
+                failure.code, failure.what, evidence=failure.evidence, effect=where, fix=fix
+            ) from error
+
+    def _save(self, result: Result) -> Path:
+        target = self.root / result.machine.id / result.id
+        folder = Path(tempfile.mkdtemp(dir=self._aside(), prefix=f"{os.getpid()}-"))
+        try:
+            write(result, folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o755)
+            folder.rename(target)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return target
+
+    def _aside(self) -> Path:
+        aside = self.root / ASIDE
+        aside.mkdir(parents=True, exist_ok=True)
+        return aside
+
+    def clean(self) -> None:
+        """Remove what processes that are gone left half-written."""
+        for leftover in (self.root / ASIDE).glob("*-*"):
+            pid = leftover.name.split("-")[0]
+            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(leftover, ignore_errors=True)
+
+    def results(self) -> Iterator[Result]:
+        """Yield every readable result without its raw rows, oldest first; `problems` holds the others."""
+        if not self.root.is_dir():
+            return
+        self.problems = []
+        found: list[Result] = []
+        for path in self.root.glob("*/*/result.json"):
+            if path.parts[-3] == ASIDE:
+                continue
+            try:
+                found.append(codec.from_json(_json(path)))
+            except StoreError as error:
+                self.problems.append(
+                    StoreError(error.code, error.what, evidence=f"{path}: {error.evidence}", fix=error.fix)
+                )
+        yield from sorted(found, key=lambda r: (r.started_at, r.id))
+
+    def finished(self) -> dict[str, Result]:
+        """Return trial id -> latest result, of the trials that need no other run."""
+        return {r.trial.id: r for r in self.results() if r.status in FINAL}
+
+    def find(self, prefix: str) -> list[Result]:
+        """Return the results whose result, trial or cell id starts with `prefix`; UsageError for none."""
+        found = [r for r in self.results() if any(i.startswith(prefix) for i in (r.id, r.trial.id, r.trial.cell))]
+        if not found:
+            raise UsageError(
+                "E-STORE-5", f"no result, trial or cell id starts with {prefix!r}", fix=f"edgescope list --store {self.root}"
+            )
+        return found
+
+    def full(self, result: Result) -> Result:
+        """Return the result with its raw rows read from disk."""
+        return read(self.root / result.machine.id / result.id)
+
+    def _cannot_write(self, error: Exception) -> StoreError:
+        if isinstance(error, EdgescopeError):
+            return StoreError("E-STORE-1", error.what, evidence=error.evidence, fix=error.fix)
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        return StoreError(
+            "E-STORE-1",
+            f"the store {self.root} is full" if full else f"the store {self.root} cannot be written",
+            evidence=str(error),
+            effect="Results finished earlier are untouched",
+            fix="free some space, or --store DIR on another disk",
+        )
+
+
+def write(result: Result, folder: Path) -> None:
+    """Write one result's files into `folder`, synced to disk."""
+    if result.queries is not None:
+        _parquet(result.queries.columns, folder / "queries.parquet")
+    if result.readings is not None:
+        r = result.readings
+        _parquet({"t_ns": r.t_ns, "channel": r.channel, "value": r.value}, folder / "readings.parquet")
+    with (folder / "result.json").open("w") as handle:
+        json.dump(codec.to_json(result), handle, indent=1)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def read(folder: Path) -> Result:
+    """Read one result's folder with its raw rows; StoreError where it is missing, half-written or newer."""
+    data = _json(folder / "result.json")
+    result = codec.from_json(data)
+    queries = readings = None
+    if (folder / "queries.parquet").is_file():
+        queries = Queries(_columns(folder / "queries.parquet", list(QUERY_DTYPES)))
+    if (folder / "readings.parquet").is_file():
+        c = _columns(folder / "readings.parquet", ["t_ns", "channel", "value"])
+        readings = Readings(codec.channels(data), c["t_ns"], c["channel"], c["value"])
+    return replace(result, queries=queries, readings=readings)
+
+
+def _json(path: Path) -> Mapping[str, Json]:
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            "E-STORE-4", f"{path} cannot be read", evidence=str(error), fix=f"rm -r {path.parent}"
+        ) from error
+    if not isinstance(data, dict):
+        raise StoreError("E-STORE-4", f"{path} is not a result", evidence=f"it holds a {type(data).__name__}")
+    return data
+
+
+def _parquet(columns: Mapping[str, NDArray[Any]], path: Path) -> None:
+    import duckdb  # noqa: PLC0415  (50 ms that a listing does not need)
+
+    rows = {name: np.ascontiguousarray(column) for name, column in columns.items()}
+    try:
+        with duckdb.connect() as connection:
+            connection.register("rows", rows)
+            connection.execute("COPY (SELECT * FROM rows) TO ? (FORMAT parquet, COMPRESSION zstd)", [str(path)])
+    except duckdb.Error as error:
+        text = str(error).splitlines()[0]
+        full = "No space left" in text
+        raise OSError(errno.ENOSPC if full else errno.EIO, text) from error
+
+
+def _columns(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:
+    import duckdb  # noqa: PLC0415
+
+    try:
+        with duckdb.connect() as connection:
+            found = connection.execute(f"SELECT {', '.join(names)} FROM read_parquet(?)", [str(path)]).fetchnumpy()
+    except duckdb.Error as error:
+        raise StoreError(
+            "E-STORE-4", f"{path} cannot be read", evidence=str(error).splitlines()[0], fix=f"rm -r {path.parent}"
+        ) from error
+    return {name: np.asarray(found[name]) for name in names}
+
+
+def _rescue(result: Result) -> Path | None:
+    """Write the result into a fresh temporary folder laid out like a store; None where even that fails."""
+    try:
+        kept = Path(tempfile.mkdtemp(prefix="edgescope-kept-"))
+        folder = kept / result.machine.id / result.id
+        folder.mkdir(parents=True)
+        write(result, folder)
+    except OSError:
+        return None
+    return kept

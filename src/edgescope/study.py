@@ -1,0 +1,89 @@
+"""From flags or study.toml to Trials: every key of a Trial, and a list makes an axis.
+
+    [store]
+    path = "results"
+
+    [trial]                       # scalars hold for every cell, lists are axes
+    model = ["mobilenet_v2", "resnet50"]
+    backend = ["onnxruntime", "openvino"]
+    precision = ["fp32", "int8"]
+    batch = [1, 4]
+    min_s = 2.0
+    replicates = 3                # fresh processes a cell
+
+    [trial.options]
+    threads = [1, 2]
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgescope.errors import UsageError
+from edgescope.records import Json, Trial
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SECTIONS = {"store", "trial", "sweep"}
+
+
+@dataclass(frozen=True)
+class Study:
+    """The Trials of a sweep, in grid order, and where their results go."""
+
+    trials: tuple[Trial, ...]
+    store: Path | None = None
+    sweep: Mapping[str, Json] | None = None
+    """cooldown, timeout, seed ... as on the command line."""
+
+
+def grid(keys: Mapping[str, Json]) -> tuple[Trial, ...]:
+    """Return one Trial for every combination of the listed values; `replicates` numbers fresh processes."""
+    keys = dict(keys)
+    replicates = keys.pop("replicates", 1)
+    if not isinstance(replicates, int) or replicates < 1:
+        raise UsageError("E-STUDY-1", f"replicates must be a whole number of at least 1, not {replicates!r}")
+    options = keys.pop("options", {})
+    axes = [_axis(name, value) for name, value in keys.items()]
+    inner = [_axis(name, value) for name, value in options.items()]
+    trials = []
+    for cell in itertools.product(*axes):
+        for extra in itertools.product(*inner):
+            for replicate in range(replicates):
+                trials.append(Trial.from_json({**dict(cell), "options": dict(extra), "replicate": replicate}))
+    distinct = {trial.id: trial for trial in trials}
+    return tuple(distinct.values())
+
+
+def _axis(name: str, value: Json) -> Sequence[tuple[str, Any]]:
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise UsageError("E-STUDY-2", f"the axis {name} is empty", effect="The grid would have no cells")
+    return [(name, v) for v in values]
+
+
+def read(path: Path) -> Study:
+    """Read study.toml; UsageError for a file that is missing, not TOML, or has unknown sections."""
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError("E-STUDY-3", f"{path} cannot be read", evidence=error.strerror or "") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError("E-STUDY-4", f"{path} is not TOML", evidence=str(error)) from error
+    unknown = sorted(set(data) - SECTIONS)
+    if unknown or "trial" not in data:
+        raise UsageError(
+            "E-STUDY-5",
+            f"{path} needs a section [trial] and may have [store] and [sweep]",
+            evidence=f"it has {', '.join(data) or 'nothing'}",
+        )
+    where = data.get("store", {}).get("path")
+    return Study(grid(data["trial"]), Path(where) if where else None, data.get("sweep"))

@@ -1,0 +1,111 @@
+"""Runs a list of Trials so that nothing finished is ever lost or run twice.
+
+Each cell is a fresh process (isolate). Cells run in a shuffled order, so that a machine that warms up or gets busy
+does not favour one end of the grid. Results go to the store one by one; a sweep that was killed skips what the
+store already holds, and at most the cell in flight runs again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgescope import isolate
+from edgescope.isolate import Limits
+from edgescope.records import Result, Trial
+from edgescope.store import Store
+
+
+class Runner(Protocol):
+    """How one trial is run; tests pass their own."""
+
+    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
+        """Build what the trial needs; a Result when that failed."""
+
+    def run(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial."""
+
+
+class Isolated:
+    """Every trial in a process of its own."""
+
+    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
+        """Build artifact and reference in their own process."""
+        return isolate.prepare(trial, limits)
+
+    def run(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial in its own process."""
+        return isolate.run(trial, limits)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a sweep stands, told before each cell."""
+
+    done: int
+    total: int
+    trial: Trial
+    eta_s: float | None
+    """Seconds left by the mean of the cells run so far; None before the first."""
+
+
+Tell = Callable[[Progress], None]
+
+
+def pending(trials: Sequence[Trial], store: Store) -> list[Trial]:
+    """Return the trials the store has no final result of."""
+    finished = store.finished()
+    return [t for t in trials if t.id not in finished]
+
+
+def order(trials: Sequence[Trial], seed: int) -> list[Trial]:
+    """Return the trials replicate by replicate, each round shuffled: neighbours in time are comparable."""
+    rng = random.Random(seed)
+    rounds: dict[int, list[Trial]] = {}
+    for trial in trials:
+        rounds.setdefault(trial.replicate, []).append(trial)
+    for cells in rounds.values():
+        rng.shuffle(cells)
+    return [trial for replicate in sorted(rounds) for trial in rounds[replicate]]
+
+
+class Cells:
+    """Runs cells one at a time and stores each; an artifact is prepared the first time a cell needs it."""
+
+    def __init__(self, store: Store, limits: Limits, runner: Runner) -> None:
+        store.check()
+        store.clean()
+        self.store, self.limits, self.runner = store, limits, runner
+        self.prepared: dict[tuple[object, ...], Result | None] = {}
+
+    def run(self, trial: Trial) -> Result:
+        """Prepare, run and store one trial; StoreError says where the result was kept if the store failed."""
+        key = (trial.model, trial.backend, trial.precision, trial.batch, str(trial.options), str(trial.shapes))
+        if key not in self.prepared:
+            self.prepared[key] = self.runner.prepare(trial, self.limits)
+        failed = self.prepared[key]
+        result = self.runner.run(trial, self.limits) if failed is None else isolate.inherited(failed, trial)
+        self.store.save(result)
+        return result
+
+
+def run(
+    trials: Sequence[Trial],
+    cells: Cells,
+    *,
+    seed: int = 0,
+    cooldown_s: float = 0.0,
+    tell: Tell = lambda progress: None,
+) -> Iterator[Result]:
+    """Run every trial that is not finished yet; yield each Result once it is stored."""
+    todo = order(pending(trials, cells.store), seed)
+    started = time.monotonic()
+    for done, trial in enumerate(todo):
+        eta = (time.monotonic() - started) / done * (len(todo) - done) if done else None
+        tell(Progress(len(trials) - len(todo) + done, len(trials), trial, eta))
+        if done and cooldown_s:
+            time.sleep(cooldown_s)
+        yield cells.run(trial)

@@ -1,0 +1,79 @@
+"""Adapts a plain blocking callable to Work: inline for one query in flight, a thread each for several."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from edgescope.records import QUERY_ERROR, QUERY_OK
+from edgescope.workloads.base import Done, Work
+
+Call = Callable[[int], object]
+"""call(query_id): does the work; returns when it is truly done, raises when it failed."""
+
+
+class Failures:
+    """The first failure's text and the count; raising inside the loop would lose the queries before it."""
+
+    def __init__(self) -> None:
+        self.count, self.first = 0, ""
+
+    def add(self, error: Exception) -> int:
+        """Note one failure; return the status its query gets."""
+        self.first = self.first or f"{type(error).__name__}: {error}"
+        self.count += 1
+        return QUERY_ERROR
+
+
+class Inline:
+    """Does each query in the caller's thread."""
+
+    def __init__(self, call: Call, failures: Failures) -> None:
+        self.call, self.failures = call, failures
+
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Do the query, then say so."""
+        try:
+            self.call(query_id)
+        except Exception as error:  # any engine may raise anything; the query is recorded as failed
+            done(query_id, self.failures.add(error))
+        else:
+            done(query_id, QUERY_OK)
+
+    def flush(self) -> None:
+        """Return at once: nothing is ever outstanding."""
+
+
+class Pool:
+    """One thread for each query in flight; engines release the interpreter lock while they compute."""
+
+    def __init__(self, call: Call, failures: Failures, threads: int) -> None:
+        self.inline = Inline(call, failures)
+        self.waiting: SimpleQueue[tuple[int, int, Done] | None] = SimpleQueue()
+        self.threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(threads)]
+        for thread in self.threads:
+            thread.start()
+
+    def _serve(self) -> None:
+        while (query := self.waiting.get()) is not None:
+            self.inline.issue(*query)
+
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Hand the query to a free thread."""
+        self.waiting.put((query_id, samples, done))
+
+    def flush(self) -> None:
+        """Return at once: the scenario waits for its slots."""
+
+    def close(self) -> None:
+        """End the threads."""
+        for _ in self.threads:
+            self.waiting.put(None)
+        for thread in self.threads:
+            thread.join()
+
+
+def blocking(call: Call, in_flight: int, failures: Failures) -> Work:
+    """Return a Work that calls `call(query_id)`, up to `in_flight` at once."""
+    return Inline(call, failures) if in_flight == 1 else Pool(call, failures, in_flight)

@@ -1,0 +1,92 @@
+"""One query is one forward pass of one batch, inputs and outputs on the host.
+
+Opening yields three of the four numbers a user waits for: build (making the engine's file, once per machine),
+load (file to ready session, once per start) and first (the first answer, with whatever the engine left to do
+lazily). The fourth, steady, is what the scenario measures afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgescope.backends.base import Artifact, Backend, Spec
+from edgescope.errors import UnavailableError, UnsupportedError
+from edgescope.models.base import Batch, Model, Purpose, Samples
+from edgescope.records import Absent, Field, Json, Measured, Trial
+from edgescope.workloads.base import Opened
+from edgescope.workloads.blocking import Failures, Pool, blocking
+
+#: Distinct inputs cycled through, so that no engine answers from a cache and data-dependent work varies.
+POOL = 8
+
+
+def spec_of(trial: Trial) -> Spec:
+    """Return what the backend is asked for."""
+    return Spec(trial.precision, trial.batch, trial.shapes, trial.io, trial.options)
+
+
+class Inference:
+    """Opens a model in a backend and answers batches of real inputs."""
+
+    @contextmanager
+    def open(self, trial: Trial, model: Model, backend: Backend, folder: Path) -> Iterator[Opened]:
+        """Prepare (or find) the artifact, load it, answer once; close on leaving."""
+        if trial.io != "host":
+            raise UnsupportedError(
+                "E-IO-1", f"io {trial.io} needs a device with memory of its own", fix="--io host"
+            )
+        batches = _batches(model, trial)
+        artifact = backend.prepare(model, spec_of(trial), folder)
+        start = time.monotonic_ns()
+        session = backend.load(artifact)
+        loaded = time.monotonic_ns()
+        session(batches[0])
+        first = time.monotonic_ns()
+        failures = Failures()
+        size = len(batches)
+        work = blocking(lambda query_id: session(batches[query_id % size]), trial.in_flight, failures)
+        try:
+            yield Opened(
+                work,
+                session.__call__,
+                session.effective,
+                _facts(artifact, loaded - start, first - loaded),
+                _described(artifact),
+                lambda: failures.first,
+            )
+        finally:
+            if isinstance(work, Pool):
+                work.close()
+            session.close()
+
+
+def _facts(artifact: Artifact, load_ns: int, first_ns: int) -> dict[str, Field]:
+    build: Field = Absent("nothing is built beforehand")
+    if artifact.build_s is not None:
+        build = Measured(artifact.build_s, "s")
+    return {"build_s": build, "load_s": Measured(load_ns / 1e9, "s"), "first_s": Measured(first_ns / 1e9, "s")}
+
+
+def _described(artifact: Artifact) -> dict[str, Json]:
+    path = str(artifact.path) if artifact.path else None
+    size = artifact.path.stat().st_size if artifact.path else None
+    return {"path": path, "bytes": size, "digest": artifact.digest, **artifact.notes}
+
+
+def _batches(model: Model, trial: Trial) -> list[Batch]:
+    """Return POOL batches cut from the model's bench inputs, each array contiguous and of the trial's size."""
+    samples = model.samples(Purpose.BENCH, POOL)
+    if samples is None:
+        raise UnavailableError("E-DATA-1", f"there are no inputs to run {trial.model} with")
+    return [_cut(samples, start, trial.batch) for start in range(max(1, len(samples)))]
+
+
+def _cut(samples: Samples, start: int, batch: int) -> dict[str, np.ndarray[Any, Any]]:
+    rows = np.arange(start, start + batch) % max(1, len(samples))
+    return {name: np.ascontiguousarray(array[rows]) for name, array in samples.arrays.items()}
