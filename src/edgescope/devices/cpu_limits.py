@@ -1,5 +1,4 @@
-"""How much CPU and memory a control group (v1 or v2) allows: the least of this process's folder and those
-above.
+"""How much CPU and memory the control groups (v1 or v2) above this process allow: the least limit counts.
 
 A container that may use two CPUs of 64 is another machine to a benchmark, and nothing in /proc/cpuinfo says
 so. See Documentation/admin-guide/cgroup-v2.rst (cpu.max, memory.max) and cgroup-v1 (cpu.cfs_quota_us,

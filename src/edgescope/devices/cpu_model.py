@@ -11,9 +11,9 @@ from typing import Any
 from edgescope.devices.kernel_files import Fact, absent, fact, is_absent
 
 _ISA = """
-    sse4_2 avx avx2 fma f16c avx_vnni avx_vnni_int8 avx512f avx512bw avx512vl avx512_vnni avx512_bf16 avx512_fp16
-    amx_tile amx_int8 amx_bf16 amx_fp16 asimd asimdhp asimddp fphp bf16 i8mm sve sve2 svebf16 svei8mm sme neon
-    vfpv4
+    sse4_2 avx avx2 fma f16c avx_vnni avx_vnni_int8 avx512f avx512bw avx512vl avx512_vnni
+    avx512_bf16 avx512_fp16 amx_tile amx_int8 amx_bf16 amx_fp16 asimd asimdhp asimddp fphp bf16 i8mm
+    sve sve2 svebf16 svei8mm sme neon vfpv4
 """.split()  # noqa: SIM905
 """CPU flags that decide which kernels an inference engine picks, x86 then Arm, in a fixed order."""
 

@@ -1,0 +1,26 @@
+"""The telemetry seam: something that watches while a trial runs, and says what watching cost."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol
+
+from edgescope.records import Json, Readings
+
+
+class Telemetry(Protocol):
+    """Watches between entering and leaving; never raises because a sensor or the watcher failed."""
+
+    def __enter__(self) -> Telemetry:
+        """Start watching; returns once the first readings are taken."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop watching."""
+
+    def readings(self) -> Readings:
+        """Return every reading taken, and every channel with its status."""
+
+    def cost(self) -> dict[str, Json]:
+        """Return hz, ticks, missed_ticks, achieved_hz, cpu_s, wall_s, cpu_share (of one core), alive, end."""

@@ -1,0 +1,180 @@
+"""Readings taken beside a run by a process of their own, on the queries' clock, with their cost measured.
+
+A thread inside the measured process would fight it for the interpreter lock and vanish with it. The sampler
+is another process: what it has read is in a file even when it is killed, and a dead watcher never certifies a
+clean run. Its cost is what its own CPU clock says between its first and last tick, as a share of one core;
+starting it (some 0.1 s) happens before, and stopping it after, the run.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.devices.base import SourceSpec
+from edgescope.errors import UsageError
+from edgescope.records import Channel, Json, Readings
+from edgescope.telemetry.watcher import COST_CHANNEL
+
+_ROW = np.dtype([("t_ns", "<i8"), ("channel", "<i2"), ("value", "<f8")])
+_START_S = 20.0
+"""Driver libraries can take seconds to initialise."""
+_STOP_S = 5.0
+MAX_HZ = 1000.0
+
+
+class Sampler:
+    """Watches `specs` at `hz` into `folder`; a context manager, good for one run."""
+
+    def __init__(self, specs: Sequence[SourceSpec], hz: float, folder: Path) -> None:
+        if not 0 < hz <= MAX_HZ:
+            raise UsageError(
+                "E-SAMPLE-1",
+                f"a sampling rate must lie in (0, {MAX_HZ:.0f}] Hz, not {hz}",
+                fix="--sample-hz 10",
+            )
+        self._specs, self._hz = list(specs), hz
+        self._path = folder / "readings.bin"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channels: list[dict[str, str]] = []
+        self._died = "it was never started"
+        self._last: dict[str, Any] = {}
+        self._early = self._pending = b""
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the watcher, or 0 when there is none."""
+        return self._process.pid if self._process else 0
+
+    def __enter__(self) -> Sampler:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.unlink(missing_ok=True)
+        try:
+            self._start()
+        except OSError as error:
+            self._died = f"it could not be started: {error}"
+        return self
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "edgescope.telemetry.watcher"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for the parent, which then stops the watcher in order
+        )
+        assert self._process.stdin
+        request = {"sources": [asdict(s) for s in self._specs], "hz": self._hz, "path": str(self._path)}
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        ready = self._first_line()
+        self._died = "" if ready else "it did not become ready"
+        self._channels = json.loads(ready)["channels"] if ready else []
+
+    def _first_line(self) -> bytes:
+        assert self._process and self._process.stdout
+        line, deadline = b"", time.monotonic() + _START_S
+        while not line.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+                return b""
+            chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                return b""
+            line += chunk
+        first, _, rest = line.partition(b"\n")
+        self._early = rest
+        return first
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is None:
+            return
+        early_death = self._process.poll()
+        try:
+            out, err = self._process.communicate(timeout=_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            out, err = self._process.communicate()
+        self._digest(out)
+        if not self._last and not self._died.startswith("it did not become"):
+            self._died = _cause(early_death if early_death is not None else self._process.returncode, err)
+        elif self._died and err:
+            self._died += f": {_last_line(err)}"
+
+    def _digest(self, out: bytes) -> None:
+        """Take in the messages that waited in the pipe."""
+        for line in (self._early + out).splitlines():
+            try:
+                message = json.loads(line)
+            except ValueError:  # cut off by a kill
+                continue
+            if "status" in message:
+                index, status, reason = message["status"]
+                self._channels[index] |= {"status": status, "reason": reason}
+            elif "end" in message:
+                self._last, self._channels = message, message["channels"]
+                self._pending = base64.b64decode(message["pending"])
+
+    def _rows(self) -> NDArray[Any]:
+        try:
+            data = self._path.read_bytes()
+        except OSError:
+            data = b""
+        data += self._pending
+        whole = len(data) // _ROW.itemsize * _ROW.itemsize  # a kill may cut the last row
+        return np.frombuffer(data[:whole], _ROW)
+
+    def readings(self) -> Readings:
+        """Return every reading, also after the watcher was killed; each channel says if it was measured."""
+        rows = self._rows()
+        return Readings(
+            tuple(Channel(**c) for c in self._channels),
+            rows["t_ns"].astype(np.int64),
+            rows["channel"].astype(np.int16),
+            rows["value"].astype(np.float64),
+        )
+
+    def cost(self) -> dict[str, Json]:
+        """Return what watching cost and whether it lasted; cpu_share is of one core, None under two ticks."""
+        t_ns, cpu_s = self.readings().series(COST_CHANNEL)
+        ticks = len(t_ns)
+        wall_s = float(t_ns[-1] - t_ns[0]) / 1e9 if ticks > 1 else 0.0
+        spent_s = float(cpu_s[-1] - cpu_s[0]) if ticks > 1 else 0.0
+        return {
+            "hz": self._hz,
+            "ticks": ticks,
+            "missed_ticks": max(0, int(wall_s * self._hz) - ticks + 1),
+            "achieved_hz": (ticks - 1) / wall_s if wall_s else None,
+            "cpu_s": spent_s,
+            "wall_s": wall_s,
+            "cpu_share": spent_s / wall_s if wall_s else None,
+            "alive": not self._died,
+            "end": f"died: {self._died}" if self._died else "stopped",
+            "lost_rows": int(self._last.get("lost_rows", 0)),
+            "write_error": str(self._last.get("write_error", "")),
+        }
+
+
+def _cause(code: int, err: bytes) -> str:
+    text = f"killed by signal {-code}" if code < 0 else f"exit code {code} before it was told to stop"
+    return f"{text}: {_last_line(err)}" if err else text
+
+
+def _last_line(err: bytes) -> str:
+    lines = err.decode(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else ""

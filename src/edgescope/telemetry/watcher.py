@@ -1,0 +1,218 @@
+"""The sampler's own process: `python -m edgescope.telemetry.watcher`, started by telemetry.sampler.
+
+    stdin    one line of JSON {"sources", "hz", "path"}, then nothing; closing it means stop
+    stdout   JSON lines: {"channels"} when ready, {"status"} when a channel's fate changes, {"end"} at last
+    path     rows of (t_ns int64, channel int16, value float64), little-endian, appended tick by tick
+
+Times are time.monotonic_ns: CLOCK_MONOTONIC is the same in every process, so readings and queries need no
+alignment. Ticks come from a schedule, so they do not drift, and their phase wanders by a fifth of a period,
+so that they do not lock on to a periodic workload. This module imports neither numpy nor an engine.
+
+A parent that dies takes this process along: its end of stdin closes, and getppid is checked each tick.
+PR_SET_PDEATHSIG is not used, because it fires when the *thread* that started us ends.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import importlib
+import json
+import os
+import select
+import struct
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from edgescope.devices.base import ChannelSpec, Failed, Source, SourceSpec, Unsupported, Value
+
+ROW = struct.Struct("<qhd")
+COST_CHANNEL = "sampler_cpu_s"
+_JITTER = 0.2
+"""Share of a period by which a tick may come late on purpose."""
+_GOLDEN = 0.6180339887498949
+"""Multiples of the golden ratio fill the unit interval evenly: jitter without a random generator."""
+_MAX_PENDING = 4 << 20
+"""Bytes of rows kept in memory while the disk takes none."""
+_MAX_MESSAGES = 100
+"""Status lines at most: the parent reads the pipe (64 KiB) at the end only, and a full pipe would block."""
+_MAX_REASON = 300
+
+
+class RowFile:
+    """Rows appended to a file; while the disk refuses them they wait in memory, up to `_MAX_PENDING`."""
+
+    def __init__(self, path: str) -> None:
+        self._pending = bytearray()
+        self.lost_rows, self.error, self._fd = 0, "", -1
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            self.error = f"{path}: {error.strerror}"
+
+    def append(self, rows: bytes) -> None:
+        """Write these rows and those that wait; never raises."""
+        if len(self._pending) + len(rows) > _MAX_PENDING:
+            self.lost_rows += len(rows) // ROW.size
+            return
+        self._pending += rows
+        if self._fd < 0:
+            return
+        try:
+            del self._pending[: os.write(self._fd, self._pending)]
+        except OSError as error:
+            self.error = self.error or f"{error.strerror} after {os.lseek(self._fd, 0, os.SEEK_END)} bytes"
+
+    @property
+    def pending(self) -> bytes:
+        """Return what could not be written; the file and this joined are whole rows."""
+        return bytes(self._pending)
+
+
+class Board:
+    """The channels of all sources by index, and the fate of each; says so when one changes."""
+
+    def __init__(self) -> None:
+        self.channels: list[ChannelSpec] = []
+        self._status: list[tuple[str, str]] = []
+        self._failures: list[int] = []
+        self._messages = 0
+
+    def add(self, spec: ChannelSpec) -> int:
+        """Return the index of a new channel."""
+        self.channels.append(spec)
+        self._status.append(("", ""))
+        self._failures.append(0)
+        return len(self.channels) - 1
+
+    def note(self, index: int, value: Value) -> None:
+        """Record the fate of one reading."""
+        if isinstance(value, Unsupported):
+            new = ("unsupported", value.reason[:_MAX_REASON])
+        elif isinstance(value, Failed):
+            self._failures[index] += 1
+            new = ("failed", value.reason[:_MAX_REASON])
+        else:
+            count = self._failures[index]
+            new = ("measured", f"{count} readings failed" if count else "")
+        old = self._status[index]
+        if new[0] != old[0]:
+            self._status[index] = new
+            if old[0] and self._messages < _MAX_MESSAGES:
+                self._messages += 1
+                say({"status": [index, *new]})
+
+    def table(self) -> list[dict[str, str]]:
+        """Return every channel as JSON, status and reason included."""
+        status = [s if s[0] else ("failed", "no interval has passed yet") for s in self._status]
+        return [
+            asdict(c) | {"status": s, "reason": r} for c, (s, r) in zip(self.channels, status, strict=True)
+        ]
+
+
+class Reader:
+    """One source with its channels' indices and cadence; whatever it raises becomes Failed."""
+
+    def __init__(self, spec: SourceSpec, board: Board) -> None:
+        self.every = max(1, spec.every)
+        self._board = board
+        self._source: Source | None = None
+        try:
+            module, name = spec.target.split(":")
+            self._source = getattr(importlib.import_module(module), name)(**spec.kwargs)
+            assert self._source is not None
+            self._index = {c.name: board.add(c) for c in self._source.channels()}
+        except Exception as error:  # whatever a driver library raises must not end the watch
+            self._source = None
+            lost = board.add(ChannelSpec(spec.target, "1", "sampler", "gauge", spec.target))
+            board.note(lost, Failed(f"the source cannot be opened: {error!r}"))
+
+    def read(self) -> bytes:
+        """Return this source's rows, packed."""
+        if self._source is None:
+            return b""
+        try:
+            rows: Sequence[tuple[str, int, Value]] = self._source.read()
+        except Exception as error:  # as above
+            failed = Failed(f"reading raised {error!r}")
+            rows = [(name, 0, failed) for name in self._index]
+        out = b""
+        for name, t_ns, value in rows:
+            index = self._index[name]
+            self._board.note(index, value)
+            if not isinstance(value, Unsupported | Failed):
+                out += ROW.pack(t_ns, index, value)
+        return out
+
+
+class Watcher:
+    """Ticks until told to stop."""
+
+    def __init__(self, request: Mapping[str, Any], parent: int) -> None:
+        self._parent, self._period_ns = parent, 1e9 / float(request["hz"])
+        self._board = Board()
+        self._cost = self._board.add(
+            ChannelSpec(COST_CHANNEL, "s", "sampler", "counter", "time.process_time of the sampler")
+        )
+        self._readers = [Reader(SourceSpec(**spec), self._board) for spec in request["sources"]]
+        self._file = RowFile(request["path"])
+
+    def run(self) -> str:
+        """Watch; return why it stopped."""
+        gc.freeze()  # nothing here makes cycles; a collection would only cost
+        gc.disable()
+        self._tick(0)
+        say({"channels": self._board.table()})
+        start, tick = time.monotonic_ns(), 0
+        while True:
+            tick = max(
+                tick + 1, int((time.monotonic_ns() - start) / self._period_ns)
+            )  # late: skip, never bunch
+            late = (tick * _GOLDEN) % 1.0 * _JITTER
+            due = start + int((tick + late) * self._period_ns)
+            wait_s = max(0, due - time.monotonic_ns()) / 1e9
+            if select.select([0], [], [], wait_s)[0]:
+                self._tick(0)  # one last reading of everything, so that windows end inside the readings
+                return "stopped"
+            if os.getppid() != self._parent:
+                return "the parent died"
+            self._tick(tick)
+
+    def _tick(self, tick: int) -> None:
+        rows = b"".join(reader.read() for reader in self._readers if tick % reader.every == 0)
+        cost = time.process_time()
+        self._board.note(self._cost, cost)
+        self._file.append(rows + ROW.pack(time.monotonic_ns(), self._cost, cost))
+
+    def end(self, why: str) -> dict[str, Any]:
+        """Return the last message."""
+        return {
+            "end": why,
+            "lost_rows": self._file.lost_rows,
+            "write_error": self._file.error,
+            "pending": base64.b64encode(self._file.pending).decode(),
+            "channels": self._board.table(),
+        }
+
+
+def say(message: Mapping[str, Any]) -> None:
+    """Print one JSON line."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Watch what stdin asks for."""
+    parent = os.getppid()
+    watcher = Watcher(json.loads(sys.stdin.buffer.readline()), parent)
+    why = watcher.run()
+    if why == "stopped":
+        say(watcher.end(why))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
