@@ -106,10 +106,10 @@ def _spread(rank: int, have: float, n: int) -> int:
 def early_stopping_estimate(latencies: ArrayLike, q: float = 0.99) -> float | Absent:
     """MLPerf LoadGen's early-stopping estimate of the q-quantile, in the latencies' unit, or the refusal.
 
-    With n queries the t - 1 slowest are discarded, t the largest count for which n queries with t over the limit
-    still pass at 99 % confidence: I_q(n - t, t + 1) < 0.01. t starts at 1, hence 662 queries for p99 where an order
-    statistic needs 459. Assumes independent queries, as LoadGen does. Source: MLPerf inference rules, appendix
-    "Early Stopping".
+    With n queries the t - 1 slowest are discarded, t the largest count for which n queries with t over the
+    limit still pass at 99 % confidence: I_q(n - t, t + 1) < 0.01. t starts at 1, hence 662 queries for p99
+    where an order statistic needs 459. Assumes independent queries, as LoadGen does. Source: MLPerf inference
+    rules, appendix "Early Stopping".
     """
     data = np.asarray(latencies)
     n = len(data)

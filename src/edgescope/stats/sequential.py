@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edgescope.stats.intervals import Floats, Interval, mean_interval, tau
-from edgescope.stats.special import t_cdf
+from edgescope.stats.special import t_cdf, t_quantile
 
 GROWTH = 1.4
 """Elapsed time between two checkpoints of a run, as a factor."""
@@ -68,6 +68,9 @@ class Drift:
     significant: bool
     p: float
     """Two-sided probability of a slope this large without any drift."""
+    lo: float
+    hi: float
+    """95 % interval of `share`; infinite where there are too few blocks."""
     n_blocks: int
 
 
@@ -81,14 +84,16 @@ def drift(x: ArrayLike, alpha: float = 0.01) -> Drift:
     blocks = _blocks(data)
     k = len(blocks)
     if k < 8 or mean == 0 or np.ptp(blocks) == 0:
-        return Drift(0.0, False, 1.0, k)
+        wide = 0.0 if k >= 8 and mean else math.inf
+        return Drift(0.0, False, 1.0, -wide, wide, k)
     at = np.linspace(-0.5, 0.5, k) * (k - 1) / k  # block centres, the window being 1 long
     power = float(at @ at)
     slope = float(at @ blocks) / power
     rest = blocks - blocks.mean() - slope * at
     error = math.sqrt(float(rest @ rest) / (k - 2) / power)
     p = 2.0 * t_cdf(-abs(slope) / error, k - 2) if error > 0 else 0.0
-    return Drift(slope / mean, p < alpha, p, k)
+    half = t_quantile(0.975, k - 2) * error / abs(mean)
+    return Drift(slope / mean, p < alpha, p, slope / mean - half, slope / mean + half, k)
 
 
 def _blocks(data: Floats) -> Floats:

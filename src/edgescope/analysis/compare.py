@@ -1,0 +1,196 @@
+"""Two cells side by side: what was set differently first, then what came out, then a judgement.
+
+A ratio means nothing before the settings are known to differ only in what is being compared, so differences
+lead. Replicates are paired by number (pair i ran next to each other); the ratio of each pair cancels what the
+machine did to both. Latencies with other io, watts of another scope and numbers of another machine are
+NOT-COMPARABLE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgescope.analysis.replicates import across, by_replicate, paired_values, pooled_quantile
+from edgescope.errors import UsageError
+from edgescope.records import Absent, Field, Json, Measured, Result
+from edgescope.stats import Judgement, judge_pairs
+
+#: Metric -> whether a higher value is better; the first is the one a comparison is judged by.
+JUDGED: Mapping[str, bool] = {
+    "latency_p50_s": False,
+    "latency_mean_s": False,
+    "throughput_sps": True,
+    "energy_per_sample_j": False,
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One setting or machine fact that is not the same on both sides."""
+
+    name: str
+    """`trial.precision`, `machine.cpu.model`, `state.governor` ..."""
+    baseline: Json
+    candidate: Json
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric of both sides, the ratio candidate / baseline with its 95 % interval, and the judgement."""
+
+    metric: str
+    baseline: Field
+    candidate: Field
+    ratio: Field
+    judgement: Judgement | None = None
+    """None where a metric is shown and not judged."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What differs, why it may not be comparable, and the rows."""
+
+    baseline: str
+    candidate: str
+    """Labels of the two variants."""
+    differences: tuple[Difference, ...]
+    blockers: tuple[str, ...]
+    """Reasons why the numbers are NOT-COMPARABLE; empty where they are."""
+    rows: tuple[Row, ...]
+    """Empty where there are blockers and the comparison was not forced."""
+    pairs: int
+
+    @property
+    def judgement(self) -> Judgement:
+        """The judgement on median latency, which names the comparison."""
+        if self.blockers:
+            return Judgement.NOT_COMPARABLE
+        return next((r.judgement for r in self.rows if r.judgement), Judgement.AMBIGUOUS)
+
+
+def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: bool = False) -> Comparison:
+    """Return the comparison of two groups, each the replicates of one cell; UsageError where one is not.
+
+    `force` shows numbers that are NOT-COMPARABLE side by side; they are still not judged.
+    """
+    for group, side in ((baseline, "baseline"), (candidate, "candidate")):
+        _one_cell(group, side)
+    old, new = by_replicate(baseline), by_replicate(candidate)
+    blockers = _blockers(baseline, candidate)
+    rows: list[Row] = []
+    if force or not blockers:
+        rows = [_row(old, new, name, higher, bool(blockers)) for name, higher in JUDGED.items()]
+        rows.append(_p99(old, new))
+    return Comparison(
+        baseline[0].trial.label,
+        candidate[0].trial.label,
+        differences(baseline, candidate),
+        blockers,
+        tuple(r for r in rows if not (isinstance(r.baseline, Absent) and isinstance(r.candidate, Absent))),
+        len(old.keys() & new.keys()),
+    )
+
+
+def compare_all(
+    baseline: Iterable[Result], candidate: Iterable[Result], *, force: bool = False
+) -> list[Comparison]:
+    """Compare two lists from stores cell by cell, for the cells that both hold."""
+    old, new = by_cell(baseline), by_cell(candidate)
+    return [compare(old[cell], new[cell], force=force) for cell in old if cell in new]
+
+
+def by_cell(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """Return results grouped by cell, in the order in which cells first appear."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.trial.cell, []).append(result)
+    return groups
+
+
+def _one_cell(group: Sequence[Result], side: str) -> None:
+    cells = sorted({r.trial.label for r in group}) if len({r.trial.cell for r in group}) > 1 else []
+    if not group or cells:
+        what = f"the {side} holds {'several cells' if cells else 'no result'}"
+        fix = "name one cell on each side, or compare_all for two stores"
+        raise UsageError("E-CMP-1", what, evidence=", ".join(cells), effect="Nothing was compared", fix=fix)
+
+
+def _row(old: Mapping[int, Result], new: Mapping[int, Result], name: str, higher: bool, blocked: bool) -> Row:
+    """One judged metric; pairs with a positive value on both sides count."""
+    first, second = _side(list(old.values()), name), _side(list(new.values()), name)
+    before, after = paired_values(old, new, name)
+    if not before:
+        return Row(
+            name, first, second, Absent("no replicate number has a value on both sides"), Judgement.AMBIGUOUS
+        )
+    ratio, judgement = judge_pairs(after, before, higher)
+    return Row(name, first, second, ratio.measured("1"), Judgement.NOT_COMPARABLE if blocked else judgement)
+
+
+def _side(results: Sequence[Result], name: str) -> Field:
+    return pooled_quantile(results, 0.5) if name == "latency_p50_s" else across(results, name)
+
+
+def _p99(old: Mapping[int, Result], new: Mapping[int, Result]) -> Row:
+    first, second = pooled_quantile(list(old.values()), 0.99), pooled_quantile(list(new.values()), 0.99)
+    ratio: Field = Absent("no p99 on both sides")
+    if isinstance(first, Measured) and isinstance(second, Measured) and first.value > 0:
+        ratio = Measured(second.value / first.value, "1")
+    return Row("latency_p99_s", first, second, ratio)
+
+
+def _blockers(a: Sequence[Result], b: Sequence[Result]) -> tuple[str, ...]:
+    """Why these numbers do not measure the same thing."""
+    found = []
+    for word, old, new in (
+        ("io", {r.trial.io for r in a}, {r.trial.io for r in b}),
+        ("machine", {r.machine.id for r in a}, {r.machine.id for r in b}),
+        ("scope of power", _scopes(a), _scopes(b)),
+    ):
+        if old and new and old != new:
+            found.append(f"{word} differs: {', '.join(sorted(old))} against {', '.join(sorted(new))}")
+    return tuple(found)
+
+
+def _scopes(results: Sequence[Result]) -> set[str]:
+    """Scopes that power or energy was measured in; empty where no reading was or none is loaded."""
+    loaded = [r.readings for r in results if r.readings is not None]
+    channels = [c for readings in loaded for c in readings.channels]
+    return {c.scope for c in channels if c.unit in ("W", "J") and c.status == "measured"}
+
+
+def differences(a: Sequence[Result], b: Sequence[Result]) -> tuple[Difference, ...]:
+    """Trial fields first, then stable machine facts, then facts of the moment.
+
+    A fact that also varies within a side (a temperature, the load) is noise there, and is left out.
+    """
+    found = []
+    for prefix, read in (("trial", _trial), ("machine", _stable), ("state", _state)):
+        old, new = [_flat(read(r)) for r in a], [_flat(read(r)) for r in b]
+        for name in sorted({k for facts in old + new for k in facts}):
+            before, after = ({repr(facts.get(name)) for facts in side} for side in (old, new))
+            if len(before) == len(after) == 1 and before != after:
+                found.append(Difference(f"{prefix}.{name}", old[0].get(name), new[0].get(name)))
+    return tuple(found)
+
+
+def _trial(result: Result) -> Mapping[str, Json]:
+    return {k: v for k, v in result.trial.to_json().items() if k != "replicate"}
+
+
+def _stable(result: Result) -> Mapping[str, Json]:
+    return result.machine.stable
+
+
+def _state(result: Result) -> Mapping[str, Json]:
+    return result.machine.state
+
+
+def _flat(facts: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
+    """Return nested mappings as one, keys joined by dots."""
+    out: dict[str, Json] = {}
+    for key, value in facts.items():
+        nested = isinstance(value, Mapping) and value and set(value) != {"absent"}
+        out.update(_flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value})
+    return out

@@ -1,0 +1,28 @@
+"""The Pareto front: the rows that nothing beats on both axes at once.
+
+Everything off the front is a bad buy whatever one cares about; on it, each gain on one axis costs on the
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+Row = TypeVar("Row")
+
+
+def pareto(
+    rows: Iterable[Row], x: Callable[[Row], float | None], y: Callable[[Row], float | None]
+) -> list[Row]:
+    """Return the rows on the front of two costs (less is better), by rising x.
+
+    A row without one of them is left out. Negate a key to make more better. Rows equal on both
+    all stay.
+    """
+    points = [(a, b, row) for row in rows if (a := x(row)) is not None and (b := y(row)) is not None]
+    front: list[tuple[float, float, Row]] = []
+    for point in sorted(points, key=lambda p: p[:2]):
+        if not front or point[1] < front[-1][1] or point[:2] == front[-1][:2]:
+            front.append(point)
+    return [row for *_, row in front]

@@ -1,0 +1,105 @@
+"""Replicates: the fresh processes that repeat one cell, and what they say together.
+
+Two processes of the same program differ (memory layout, placement, the machine's mood) by more than the noise
+within either, so the spread between replicates is what an interval must show. Percentiles of several
+replicates are taken from their pooled raw samples, never from their percentiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.analysis.summary import metrics, quantile_metric
+from edgescope.records import Absent, Field, Measured, Result, Status
+from edgescope.stats import percentile
+from edgescope.stats.special import t_quantile
+
+MIN_REPLICATES = 3
+"""Fewer replicates make an interval of Student's t that is too wide to say anything."""
+
+
+def by_replicate(results: Iterable[Result]) -> dict[int, Result]:
+    """Return the finished replicates by number; of a number that was run twice, the one started last."""
+    done = [r for r in results if r.status is Status.OK]
+    return {r.trial.replicate: r for r in sorted(done, key=lambda r: r.started_at)}
+
+
+def latencies_s(result: Result) -> NDArray[np.float64] | None:
+    """Latencies of the measured window in seconds, in time order; None where the raw rows are not loaded."""
+    if result.queries is None or result.window is None:
+        return None
+    return np.asarray(result.queries.rows(result.window).latency_ns() * 1e-9, dtype=np.float64)
+
+
+def field_of(result: Result, name: str) -> Field:
+    """One metric of one result: as stored, or derived from its raw rows; Absent with the reason."""
+    if name in result.metrics:
+        return result.metrics[name]
+    if result.queries is not None and result.window is not None:
+        return metrics(result.queries, result.window).get(name, Absent("not measured"))
+    return Absent("not measured")
+
+
+def value_of(result: Result, name: str) -> float | None:
+    """Return the value of one metric of one result, or None."""
+    found = field_of(result, name)
+    return found.value if isinstance(found, Measured) else None
+
+
+def paired_values(
+    a: Mapping[int, Result], b: Mapping[int, Result], name: str
+) -> tuple[list[float], list[float]]:
+    """One metric of both sides, for the replicate numbers where both have a positive value."""
+    both = ((value_of(a[i], name), value_of(b[i], name)) for i in sorted(a.keys() & b.keys()))
+    usable = [(x, y) for x, y in both if x is not None and y is not None and x > 0 and y > 0]
+    return [x for x, _ in usable], [y for _, y in usable]
+
+
+def across(results: Sequence[Result], name: str) -> Field:
+    """Mean of one metric over replicates with Student's t interval between them (from three on).
+
+    One replicate keeps the interval it has from within.
+    """
+    fields = [field_of(r, name) for r in results]
+    found = [f for f in fields if isinstance(f, Measured)]
+    if not found:
+        return fields[0] if fields else Absent("no replicate finished")
+    if len(found) == 1:
+        return found[0]
+    values = np.array([f.value for f in found])
+    mean = float(values.mean())
+    if len(found) < MIN_REPLICATES:
+        return Measured(mean, found[0].unit, n=len(found))
+    half = t_quantile(0.975, len(found) - 1) * float(values.std(ddof=1)) / math.sqrt(len(found))
+    return Measured(mean, found[0].unit, mean - half, mean + half, len(found))
+
+
+def pooled_quantile(results: Sequence[Result], q: float) -> Field:
+    """q-quantile of the pooled raw latencies in seconds, n their count.
+
+    The interval shows the spread between replicates where there are three: Student's t on the logs of
+    theirs, around the pooled point. One replicate has its order-statistic interval; two have none.
+    """
+    parts = [x for x in (latencies_s(r) for r in results) if x is not None and len(x)]
+    if not parts:
+        return _stored_quantile(results, q)
+    pooled = quantile_metric(np.concatenate(parts), q)
+    if len(parts) == 1 or isinstance(pooled, Absent):
+        return pooled
+    if len(parts) < MIN_REPLICATES:
+        return Measured(pooled.value, "s", n=pooled.n)
+    logs = np.log([max(percentile(x, q), 1e-12) for x in parts])
+    spread = math.exp(t_quantile(0.975, len(parts) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(parts)))
+    return Measured(pooled.value, "s", pooled.value / spread, pooled.value * spread, pooled.n)
+
+
+def _stored_quantile(results: Sequence[Result], q: float) -> Field:
+    """Without raw rows only a single replicate's own percentile can stand: percentiles cannot be pooled."""
+    if len(results) == 1:
+        return field_of(results[0], f"latency_p{q * 100:g}_s")
+    reason = "raw latencies are not loaded, and percentiles cannot be pooled"
+    return Absent(reason if results else "no replicate finished")

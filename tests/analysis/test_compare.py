@@ -1,0 +1,129 @@
+"""Comparison of two cells: differences, blockers, judgements."""
+
+import numpy as np
+import pytest
+
+from edgescope.analysis.compare import compare, compare_all
+from edgescope.errors import UsageError
+from edgescope.records import Absent, Measured, Status
+from edgescope.stats import Judgement
+
+MS = 1_000_000
+
+
+def test_ratio_and_judgement_of_a_clear_speed_up(make):
+    found = compare(make.cell(10 * MS, seed=1), make.cell(5 * MS, seed=2, backend="onnxruntime"))
+    row = {r.metric: r for r in found.rows}["latency_p50_s"]
+    assert found.judgement is Judgement.FASTER and found.pairs == 5
+    assert row.ratio.value == pytest.approx(0.5, rel=0.03) and row.ratio.lo < row.ratio.value < row.ratio.hi
+    rate = {r.metric: r for r in found.rows}["throughput_sps"]
+    assert rate.judgement is Judgement.FASTER and rate.ratio.value == pytest.approx(2, rel=0.03)
+    assert [(d.name, d.baseline, d.candidate) for d in found.differences] == [
+        ("trial.backend", "torch_eager", "onnxruntime")
+    ]
+
+
+def test_the_same_is_never_faster_and_a_slow_one_is_slower(make):
+    base = make.cell(10 * MS, seed=1, replicates=10)
+    assert compare(base, make.cell(10 * MS, seed=3, replicates=10)).judgement in (
+        Judgement.SAME,
+        Judgement.AMBIGUOUS,
+    )
+    assert compare(base, make.cell(11 * MS, seed=4, replicates=10)).judgement is Judgement.SLOWER
+
+
+def test_pairing_is_by_replicate_number(make):
+    """Machine moods shared by both of a pair cancel; paired wrongly they would not."""
+    moods = [1.0, 1.5, 0.8, 1.2, 2.0]
+    a, b = [], []
+    for i, mood in enumerate(moods):
+        a += make.cell(10 * MS * mood, replicates=1, seed=i, sd=0, replicate=i)
+        b += make.cell(9 * MS * mood, replicates=1, seed=i + 50, sd=0, backend="openvino", replicate=i)
+    found = compare(a, b[::-1])
+    assert found.judgement is Judgement.FASTER
+    assert found.rows[0].ratio.value == pytest.approx(0.9, rel=0.01)
+
+
+def test_p99_is_that_of_the_pooled_raw_samples(make):
+    a, b = make.cell(10 * MS, seed=1, sd=0.2), make.cell(9 * MS, seed=2, sd=0.2, batch=2)
+    row = {r.metric: r for r in compare(a, b).rows}["latency_p99_s"]
+    pooled = np.concatenate([r.queries.latency_ns() for r in a])
+    assert row.baseline.value == pytest.approx(np.quantile(pooled, 0.99) * 1e-9)
+    means = np.mean([np.quantile(r.queries.latency_ns(), 0.99) for r in a]) * 1e-9
+    assert row.baseline.value != pytest.approx(means, rel=0.01)
+    assert row.judgement is None
+
+
+@pytest.mark.parametrize(
+    ("word", "kw"),
+    [
+        ("io", {"io": "pinned"}),
+        ("machine", {"extra": {"stable": {"cpu": "y"}}}),
+        ("scope of power", {"extra": {"scope": "carrier"}}),
+    ],
+)
+def test_blockers(make, word, kw):
+    base = make.cell(10 * MS, extra={"scope": "module"})
+    kw = {**kw, "extra": {"scope": "module", **kw.get("extra", {})}}
+    other = make.cell(5 * MS, seed=2, **kw)
+    found = compare(base, other)
+    assert found.judgement is Judgement.NOT_COMPARABLE and found.judgement.value == "NOT-COMPARABLE"
+    assert found.rows == () and found.blockers[0].startswith(f"{word} differs: ")
+    forced = compare(base, other, force=True)
+    assert forced.judgement is Judgement.NOT_COMPARABLE
+    assert forced.rows[0].ratio.value == pytest.approx(0.5, rel=0.05)
+    assert forced.rows[0].judgement is Judgement.NOT_COMPARABLE
+
+
+def test_facts_that_vary_within_a_side_are_not_differences(make):
+    def with_state(governor, base):
+        out = []
+        for i in range(3):
+            state = {
+                "governor": governor,
+                "load": base + i,
+                "libs": {"ort": governor[0]},
+                "pid": {"absent": "x"},
+            }
+            out += make.cell(MS, replicates=1, seed=i, extra={"state": state}, replicate=i)
+        return out
+
+    found = compare(with_state("powersave", 1), with_state("performance", 5))
+    assert [d.name for d in found.differences] == ["state.governor"]
+    found = compare(with_state("aa", 1), with_state("bb", 5))
+    assert [d.name for d in found.differences] == ["state.governor", "state.libs.ort"]
+
+
+def test_failed_replicates_make_no_pair(make):
+    base, other = make.cell(10 * MS), make.cell(5 * MS, seed=2, batch=2)
+    other[0] = make.result([], trial=other[0].trial, status=Status.CRASHED, reason="signal 11")
+    assert compare(base, other).pairs == 4
+
+
+def test_no_common_replicate_is_ambiguous_with_a_reason(make):
+    a = make.cell(10 * MS, replicates=1, replicate=0)
+    b = make.cell(5 * MS, replicates=1, replicate=7, batch=2)
+    found = compare(a, b)
+    assert found.judgement is Judgement.AMBIGUOUS and isinstance(found.rows[0].ratio, Absent)
+
+
+def test_one_pair_has_a_ratio_without_interval(make):
+    found = compare(make.cell(10 * MS, replicates=1), make.cell(5 * MS, replicates=1, batch=2))
+    assert found.judgement is Judgement.AMBIGUOUS
+    assert isinstance(found.rows[0].ratio, Measured) and found.rows[0].ratio.lo is None
+
+
+def test_a_group_is_one_cell(make):
+    mixed = make.cell(MS) + make.cell(MS, batch=2)
+    with pytest.raises(UsageError, match=r"E-CMP-1.*several cells"):
+        compare(mixed, make.cell(MS))
+    with pytest.raises(UsageError, match="no result"):
+        compare([], make.cell(MS))
+
+
+def test_compare_all_matches_cells_of_two_stores(make):
+    old = make.cell(10 * MS) + make.cell(20 * MS, batch=2) + make.cell(MS, batch=8)
+    new = make.cell(11 * MS, batch=2, seed=5) + make.cell(10 * MS, seed=6)
+    found = compare_all(old, new)
+    assert [c.candidate for c in found] == ["torch_eager fp32 b1", "torch_eager fp32 b2"]
+    assert found[1].judgement is Judgement.FASTER

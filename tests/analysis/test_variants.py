@@ -1,0 +1,141 @@
+"""The variant table and the pick."""
+
+import numpy as np
+import pytest
+
+from edgescope.analysis.variants import pick, show, table
+from edgescope.errors import UsageError
+from edgescope.records import Absent, Measured, Status, Trust, Verdict
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def results(make):
+    wrong = {"verification": make.gate(False, "agreement 0.10")}
+    absent = make.cell(1, replicates=1, backend="torch_compile")[0].trial
+    return [
+        *make.cell(10 * MS, seed=1),
+        *make.cell(4 * MS, seed=2, backend="onnxruntime"),
+        *make.cell(2 * MS, seed=3, backend="onnxruntime", precision="int8"),
+        *make.cell(1 * MS, seed=4, backend="openvino", extra=wrong),
+        make.result([], trial=absent, status=Status.UNSUPPORTED, reason="no C++ compiler", verification=None),
+    ]
+
+
+def test_rows_hold_the_numbers(results):
+    found = table(results)
+    assert [r.label for r in found.rows] == [
+        "torch_eager fp32 b1",
+        "onnxruntime fp32 b1",
+        "onnxruntime int8 b1",
+        "openvino fp32 b1",
+        "torch_compile fp32 b1",
+    ]
+    row = found.rows[2]
+    pooled = np.concatenate([r.queries.latency_ns() for r in results if r.trial.precision == "int8"])
+    assert row.p50_s.value == pytest.approx(np.median(pooled) * 1e-9) and row.p50_s.n == 2500
+    assert row.p99_s.value == pytest.approx(np.quantile(pooled, 0.99) * 1e-9)
+    assert row.p50_s.lo < row.p50_s.value < row.p50_s.hi
+    assert row.speedup.value == pytest.approx(5, rel=0.03) and row.speedup.lo > 4.5
+    assert row.peak_rss_bytes.value == 1e8 + 4
+    assert isinstance(row.power_w, Absent) and isinstance(row.energy_per_sample_j, Absent)
+    assert row.accuracy.value == 0.9 and row.agreement.n == 300
+    assert found.baseline == found.rows[0].cell and found.rows[0].speedup.value == 1.0
+
+
+def test_rejected_rows_keep_their_reason_and_are_never_picked(results):
+    found = table(results)
+    assert found.rows[3].rejected == "wrong outputs: agreement 0.10"
+    assert found.rows[4].rejected == "unsupported: no C++ compiler"
+    assert isinstance(found.rows[4].p50_s, Absent)
+    for objective in ("latency", "throughput"):
+        best = pick(found, objective)
+        assert best.row.label == "onnxruntime int8 b1" and best.ties == ()
+    assert best.row.rejected == ""
+
+
+def test_reason_names_the_figures(results):
+    reason = pick(table(results)).reason
+    row = table(results).rows[2]
+    assert reason.startswith(
+        f"onnxruntime int8 b1: lowest median latency, {show(row.p50_s)}, {show(row.speedup)}x"
+    )
+    assert "torch_eager fp32 b1" in reason and "top-1 agreement 0.99" in reason
+
+
+def test_one_failing_replicate_rejects_the_cell(make):
+    good = make.cell(MS, backend="onnxruntime")
+    bad = make.result([], trial=good[0].trial, status=Status.CRASHED, reason="signal 11")
+    row = table([*make.cell(9 * MS), *good[1:], bad]).rows[1]
+    assert row.rejected == "crashed (1 of 5 replicates): signal 11"
+
+
+def test_a_skipped_replicate_does_not_reject(make):
+    good = make.cell(MS)
+    skipped = make.result([], trial=good[0].trial, status=Status.SKIPPED, reason="time", verification=None)
+    assert table([*good[1:], skipped]).rows[0].rejected == ""
+
+
+def test_unverified_is_not_eligible(make):
+    found = table(make.cell(MS, extra={"verification": None}))
+    assert found.rows[0].rejected == "not verified against the fp32 reference"
+    best = pick(found)
+    assert best.row is None and "not verified" in best.reason
+
+
+def test_an_indistinguishable_runner_up_is_named(make):
+    base = make.cell(10 * MS, seed=1)
+    a = make.cell(2 * MS, seed=2, sd=0.03, backend="onnxruntime")
+    b = make.cell(2.01 * MS, seed=3, sd=0.03, backend="openvino")
+    best = pick(table(base + a + b))
+    assert len(best.ties) == 1 and {best.row.label, *best.ties} == {"onnxruntime fp32 b1", "openvino fp32 b1"}
+    assert best.reason.endswith("either will do.") and (
+        "AMBIGUOUS against" in best.reason or "SAME as" in best.reason
+    )
+
+
+def test_energy_needs_energy(make):
+    found = table(make.cell(MS))
+    assert pick(found, "energy").row is None
+    cells = []
+    for joules, backend in ((0.5, "torch_eager"), (0.2, "openvino")):
+        for r in make.cell(MS, backend=backend):
+            fields = {
+                **r.metrics,
+                "energy_per_sample_j": Measured(joules * (1 + 0.001 * r.trial.replicate), "J"),
+            }
+            cells.append(make.result([MS] * 300, trial=r.trial, metrics=fields))
+    best = pick(table(cells), "energy")
+    assert best.row.label == "openvino fp32 b1" and "mJ" in best.reason
+
+
+def test_without_raw_rows_percentiles_are_not_pooled(make):
+    found = table(make.cell(MS, raw=False)).rows[0]
+    assert found.p50_s == Absent("raw latencies are not loaded, and percentiles cannot be pooled")
+    assert isinstance(table(make.cell(MS, raw=False, replicates=1)).rows[0].p50_s, Measured)
+
+
+def test_baseline_can_be_named_and_must_exist(results):
+    assert table(results, "onnxruntime fp32 b1").rows[0].speedup.value == pytest.approx(0.4, rel=0.03)
+    with pytest.raises(UsageError, match="E-VAR-2"):
+        table(results, "tensorrt fp16 b1")
+    with pytest.raises(UsageError, match="E-VAR-1"):
+        table([])
+    with pytest.raises(UsageError, match="E-VAR-3"):
+        pick(table(results), "beauty")
+
+
+def test_a_rerun_replaces_its_replicate(make):
+    first, again = (
+        make.cell(c * MS, replicates=1, extra={"started_at": t})[0] for c, t in ((9, "a"), (3, "b"))
+    )
+    assert table([again, first]).rows[0].p50_s.value == pytest.approx(0.003, rel=0.1)
+
+
+def test_the_worst_verdict_speaks_for_the_cell(make):
+    cells = make.cell(MS, replicates=2)
+    hot = make.result([MS] * 300, trial=cells[1].trial, verdict=Verdict(Trust.THROTTLED, ("trip at 85 C",)))
+    row = table([cells[0], hot]).rows[0]
+    assert row.verdict == Verdict(Trust.THROTTLED, ("trip at 85 C",))
+    assert "THROTTLED: trip at 85 C" in pick(table([cells[0], hot])).reason
