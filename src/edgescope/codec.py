@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from enum import Enum
 
 from edgescope.errors import StoreError
 from edgescope.records import (
@@ -114,3 +115,20 @@ def _read(data: Mapping[str, Json]) -> Result:
 def channels(data: Mapping[str, Json]) -> tuple[Channel, ...]:
     """Return the telemetry channels named in a result's JSON."""
     return tuple(Channel(**c) for c in data["channels"])
+
+
+def to_plain(value: Json) -> Json:
+    """Return records, enums, mappings and sequences as plain JSON values; fields in their published form."""
+    if isinstance(value, Measured | Absent):
+        return field_to_json(value)
+    if isinstance(value, Trial):
+        return value.to_json()
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [to_plain(item) for item in value]
+    return value

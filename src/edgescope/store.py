@@ -28,6 +28,8 @@ from edgescope.errors import EdgescopeError, StoreError, UsageError
 from edgescope.records import QUERY_DTYPES, Json, Queries, Readings, Result, Status
 
 ASIDE = ".incoming"
+#: Room that must be there before measuring starts: a few minutes of queries take less.
+PROBE_BYTES = 1_000_000
 #: A trial with one of these is answered; the others are tried again by a resumed sweep.
 FINAL = frozenset(
     {Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.WRONG_OUTPUT}
@@ -49,11 +51,11 @@ class Store:
         """What the last listing could not read; the rest was listed all the same."""
 
     def check(self) -> None:
-        """Write and remove a small file; StoreError where that fails, before an hour of measuring is spent."""
+        """Write and remove one megabyte; StoreError where that fails, before an hour of measuring is spent."""
         try:
             aside = self._aside()
             with tempfile.NamedTemporaryFile(dir=aside) as probe:
-                probe.write(b"x" * 4096)
+                probe.write(bytes(PROBE_BYTES))
                 probe.flush()
                 os.fsync(probe.fileno())
         except OSError as error:

@@ -1,0 +1,113 @@
+"""One result as a person reads it: a card after `bench`, a line in a sweep or a listing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from edgescope.cli import terminal
+from edgescope.records import Absent, Field, Result, Status, Trust
+
+TRUST_STYLE = {Trust.CLEAN: "green", Trust.THROTTLED: "red", Trust.DISTURBED: "yellow", Trust.UNKNOWN: "dim"}
+
+
+def show(result: Result) -> None:
+    """Print the card of one result."""
+    out = terminal.console()
+    trained = "" if result.model is None or result.model.trained else "  (untrained: no task accuracy)"
+    t = result.trial
+    load = t.scenario if t.rate is None else f"{t.scenario} {t.rate:g}/s"
+    out.print(Text(f"{t.model}  {t.label}  {load}{trained}", style="bold"))
+    for name, text in _lines(result):
+        out.print(Text(f"  {name:<11}", style="dim") + text)
+    for warning in result.warnings:
+        out.print(Text(f"  {warning}", style="yellow"))
+    out.print(Text(f"  result      {result.id}", style="dim"))
+
+
+def _lines(result: Result) -> list[tuple[str, Text]]:
+    if result.status not in (Status.OK, Status.WRONG_OUTPUT, Status.UNSTABLE):
+        return [("status", _status(result)), ("reason", Text(result.reason))]
+    m = result.metrics.get
+    lines = [
+        ("status", _status(result)),
+        ("latency", Text(_latency(result))),
+        ("throughput", Text(terminal.why(m("throughput_sps")))),
+        ("start", Text("   ".join(f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first")))),
+        ("memory", Text(f"peak RSS {terminal.why(m('peak_rss_bytes'))}")),
+        ("power", Text(terminal.why(m("power_w")))),
+        ("energy", Text(terminal.why(m("energy_per_sample_j")))),
+    ]
+    if result.verification is not None:
+        mark = "passed" if result.verification.passed else "FAILED"
+        style = "" if result.verification.passed else "bold red"
+        lines.append(("outputs", Text(f"{mark}: {result.verification.detail}", style=style)))
+    if result.effective is not None:
+        e = result.effective
+        lines.append(("ran as", Text(f"{e.precision} on {e.device}, {e.threads} threads; {e.evidence}")))
+    lines.append(("sampler", Text(_sampler(result))))
+    if result.reason:
+        lines.append(("reason", Text(result.reason)))
+    return lines
+
+
+def _latency(result: Result) -> str:
+    m = result.metrics.get
+    if isinstance(m("latency_p50_s"), Absent):
+        return terminal.why(m("latency_p50_s"))
+    parts = [f"p50 {terminal.show(m('latency_p50_s'))}", f"p90 {terminal.show(m('latency_p90_s'), interval=False)}"]
+    parts.append(f"p99 {terminal.why(m('latency_p99_s'))}")
+    bound = terminal.measured(m("latency_p99_bound_s"))
+    if bound:
+        parts.append(f"p99 below {terminal.show(bound, interval=False)} with 99 % confidence")
+    return "   ".join(parts)
+
+
+def _brief(field: Field | None) -> str:
+    if isinstance(field, Absent):
+        return f"none ({field.reason})"
+    return terminal.show(field, interval=False)
+
+
+def _sampler(result: Result) -> str:
+    cost, rate = result.metrics.get("sampler_cpu_share"), result.metrics.get("sampler_hz")
+    measured = terminal.measured(cost)
+    if measured is None:
+        return terminal.why(cost)
+    return f"{measured.value:.2%} of one core at {terminal.show(rate)}"
+
+
+def _status(result: Result) -> Text:
+    style = "green" if result.status is Status.OK else "bold red"
+    trust = result.verdict.trust
+    text = Text(result.status.value, style=style) + Text("  ") + Text(trust.value, style=TRUST_STYLE[trust])
+    return text + Text(": " + "; ".join(result.verdict.evidence), style="dim")
+
+
+def _row(result: Result) -> Sequence[str | Text]:
+    m = result.metrics.get
+    good = result.status is Status.OK
+    return (
+        result.id[:12],
+        result.trial.model,
+        result.trial.label + (f" #{result.trial.replicate}" if result.trial.replicate else ""),
+        Text(result.status.value, style="green" if good else "red"),
+        Text(result.verdict.trust.value, style=TRUST_STYLE[result.verdict.trust]) if good else Text(result.reason[:70]),
+        terminal.show(m("latency_p50_s"), interval=False),
+        terminal.show(m("throughput_sps"), interval=False),
+        terminal.show(m("peak_rss_bytes"), interval=False),
+    )
+
+
+def line(result: Result) -> None:
+    """Print one result of a sweep as it comes."""
+    _, model, label, status, verdict, p50, throughput, memory = _row(result)
+    out = terminal.console()
+    out.print(Text.assemble(f"{model:<22} {label:<32} ", status, " ", verdict, f"  p50 {p50}  {throughput}  {memory}"))
+
+
+def lines(results: Sequence[Result]) -> None:
+    """Print a listing."""
+    header = ("result", "model", "variant", "status", "verdict", "p50", "throughput", "peak RSS")
+    terminal.table(header, [_row(r) for r in results])

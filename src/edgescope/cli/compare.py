@@ -1,0 +1,75 @@
+"""Compare two variants: what was set differently first, then the numbers, then a judgement that needs both
+significance and size.
+
+  edgescope compare 3f2a 91bc            ids (or their beginnings) of results, trials or cells
+  edgescope compare 3f2a 91bc --other-store ../before
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from edgescope.cli import opened
+
+HELP = "two variants: settings differences, ratios with intervals, a judgement"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("baseline", help="beginning of a result, trial or cell id (edgescope list)")
+    sub.add_argument("candidate", help="likewise")
+    sub.add_argument("--store", default=None, metavar="DIR")
+    sub.add_argument("--other-store", default=None, metavar="DIR", help="where the candidate is, if elsewhere")
+    sub.add_argument("--force", action="store_true", help="show numbers side by side even if not comparable")
+    sub.add_argument("--json", action="store_true")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare the replicates of the two cells that the ids belong to."""
+    from edgescope.analysis.compare import compare
+    from edgescope.store import Store
+
+    store = opened.store(args)
+    other = Store(Path(args.other_store)) if args.other_store else store
+    found = compare(_cell(store, args.baseline), _cell(other, args.candidate), force=args.force)
+    if args.json:
+        from edgescope.codec import to_plain
+
+        print(json.dumps(to_plain(found) | {"judgement": found.judgement.value}, indent=1))
+        return 0
+    from edgescope.cli import terminal
+
+    if found.differences:
+        rows = [(d.name, str(d.baseline), str(d.candidate)) for d in found.differences]
+        terminal.table(("differs", found.baseline, found.candidate), rows, title="Settings that differ")
+    for blocker in found.blockers:
+        terminal.note(f"NOT-COMPARABLE: {blocker}" + ("" if args.force else ". --force shows the numbers anyway"))
+    rows = [
+        (r.metric, terminal.why(r.baseline), terminal.why(r.candidate), terminal.ratio(r.ratio), _word(r.judgement))
+        for r in found.rows
+    ]
+    if rows:
+        header = ("metric", found.baseline, found.candidate, "candidate / baseline", "candidate is")
+        terminal.table(header, rows, title=f"Over {found.pairs} pairs of fresh processes")
+    print(f"{found.candidate} is {found.judgement.value} against {found.baseline}")
+    return 0
+
+
+def _word(judgement: object) -> str:
+    return str(getattr(judgement, "value", "")) if judgement else ""
+
+
+def _cell(store: object, prefix: str) -> list:  # type: ignore[type-arg]
+    from edgescope.errors import UsageError
+    from edgescope.store import Store
+
+    assert isinstance(store, Store)
+    found = store.find(prefix)
+    cells = {r.trial.cell for r in found}
+    if len(cells) > 1:
+        names = ", ".join(sorted({f"{r.trial.cell} ({r.trial.model} {r.trial.label})" for r in found}))
+        raise UsageError("E-CMP-2", f"{prefix!r} is the beginning of several cells", evidence=names)
+    cell = cells.pop()
+    return [store.full(r) for r in store.results() if r.trial.cell == cell]

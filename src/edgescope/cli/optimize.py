@@ -1,0 +1,86 @@
+"""Find the fastest way to run a model on this machine that still gives the right answers.
+
+Every candidate (engine and precision) is run in fresh processes, interleaved in random order, verified against the
+fp32 reference, and compared with PyTorch as it is. A candidate with wrong outputs is shown struck out and can
+never be the pick.
+
+  edgescope optimize efficientnet_lite0
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgescope.cli import opened, trial_flags
+
+if TYPE_CHECKING:
+    from edgescope.records import Result
+
+HELP = "try engines and precisions on a model, verify each, pick one"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
+    add(sub)
+
+
+def add(sub: argparse.ArgumentParser) -> None:
+    """Add the flags that optimize and demo share."""
+    sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
+    sub.add_argument("--rounds", type=int, default=6, help="fresh processes of each candidate (6)")
+    sub.add_argument("--objective", default="latency", choices=("latency", "throughput", "energy"))
+    sub.add_argument("--report", default=None, metavar="FILE", help="also write the report (.html, .md, .csv)")
+    sub.add_argument("--fresh", action="store_true", help="measure again what the store already holds")
+    trial_flags.add_load(sub)
+    trial_flags.add_timing(sub)
+    trial_flags.add_safety(sub)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the rounds, print the table and the pick; exit 1 when nothing may be recommended."""
+    results = _measure(args)
+    from edgescope.analysis import variants
+
+    found = variants.table(results)
+    best = variants.pick(found, args.objective)
+    if args.json:
+        from edgescope.cli import variants_view
+
+        print(json.dumps(variants_view.to_json(found, best, results), indent=1))
+    else:
+        from edgescope.cli import variants_view
+
+        variants_view.show(found, best)
+    if args.report:
+        from edgescope.report import write
+
+        path = write(results, Path(args.report))
+        if not args.json:
+            print(f"report: {path}")
+    return 0 if best.row is not None else 1
+
+
+def _measure(args: argparse.Namespace) -> list[Result]:
+    from edgescope import optimize
+    from edgescope.models import zoo
+    from edgescope.records import Trial
+    from edgescope.sweep import Cells, Isolated
+
+    keys = trial_flags.keys(args)
+    if args.duration is None:
+        keys |= {"min_s": 1.5, "max_s": 4.0}
+    if args.fresh:
+        import time
+
+        keys["seed"] = keys["seed"] or int(time.time())
+    base = Trial(model=zoo.pin(args.model), batch=args.batch, **keys)
+    has_module = zoo.get(base.model, base.shapes).reference == "torch_eager"
+    trials = optimize.candidates(base, torch=has_module)
+    store = opened.store(args)
+    cells = Cells(store, opened.limits(args), Isolated())
+    rounds = optimize.Rounds(args.rounds, base.seed)
+    return [store.full(r) for r in optimize.optimize(trials, cells, rounds=rounds, tell=opened.tell)]

@@ -1,0 +1,194 @@
+"""The store: nothing half-written, nothing lost, nothing guessed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from making import MACHINE, result
+
+from edgescope import codec, store
+from edgescope.errors import StoreError, UsageError
+from edgescope.records import SCHEMA_VERSION, Machine, Status, Trial
+from edgescope.store import ASIDE, Store
+
+
+def test_a_result_comes_back_as_it_was(tmp_path):
+    kept = result()
+    folder = Store(tmp_path).save(kept)
+    assert sorted(p.name for p in folder.iterdir()) == ["queries.parquet", "readings.parquet", "result.json"]
+    back = store.read(folder)
+    assert codec.to_json(back) == codec.to_json(kept)
+    for name, column in kept.queries.columns.items():
+        assert np.array_equal(back.queries.columns[name], column)
+        assert back.queries.columns[name].dtype == column.dtype
+    assert np.array_equal(back.readings.value, kept.readings.value)
+    assert back.trial == kept.trial
+
+
+def test_merging_two_machines_is_copying_folders(tmp_path):
+    one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
+    one.save(result())
+    two.save(result(machine=Machine({"cpu": "other"}, {})))
+    shutil.copytree(two.root, one.root, dirs_exist_ok=True)
+    assert len({r.machine.id for r in one.results()}) == 2
+
+
+def test_duckdb_reads_the_tree_in_place(tmp_path):
+    import duckdb
+
+    kept = Store(tmp_path)
+    kept.save(result())
+    kept.save(result(Trial(model="null", backend="null", batch=2)))
+    rows = duckdb.execute(f"select count(*) from '{tmp_path}/*/*/queries.parquet'").fetchone()
+    assert rows == (100,)
+
+
+def test_half_written_and_newer_results_are_named_and_the_rest_is_listed(tmp_path):
+    kept = Store(tmp_path)
+    kept.save(result())
+    newer = kept.save(result(id_="newer"))
+    data = json.loads((newer / "result.json").read_text())
+    (newer / "result.json").write_text(json.dumps(data | {"schema_version": SCHEMA_VERSION + 1}))
+    half = kept.save(result(id_="half"))
+    (half / "result.json").write_text((half / "result.json").read_text()[:200])
+    odd = kept.save(result(id_="odd"))
+    (odd / "result.json").write_text('{"schema_version": 1, "id": "odd"}')
+    assert len(list(kept.results())) == 1
+    assert sorted(p.code for p in kept.problems) == ["E-STORE-3", "E-STORE-4", "E-STORE-4"]
+    assert "pip install --upgrade edgescope" in " ".join(map(str, kept.problems))
+    with pytest.raises(StoreError, match="newer edgescope"):
+        store.read(newer)
+    assert json.loads((newer / "result.json").read_text())["id"] == "newer"  # left alone
+
+
+def test_a_truncated_parquet_file_is_named(tmp_path):
+    folder = Store(tmp_path).save(result())
+    data = (folder / "queries.parquet").read_bytes()
+    (folder / "queries.parquet").write_bytes(data[: len(data) // 2])
+    with pytest.raises(StoreError, match="queries.parquet"):
+        store.read(folder)
+
+
+def test_a_kill_while_writing_leaves_no_result_and_is_cleaned_up(tmp_path):
+    script = f"""
+import os, sys
+sys.path.insert(0, {str(os.path.dirname(__file__))!r})
+from making import result
+from edgescope import store
+real = store.write
+def dying(result, folder):
+    real(result, folder)
+    (folder / "result.json").unlink()
+    os.kill(os.getpid(), 9)
+store.write = dying
+from pathlib import Path
+store.Store(Path({str(tmp_path)!r})).save(result())
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    kept = Store(tmp_path)
+    assert list(kept.results()) == []
+    assert kept.problems == []
+    assert list((tmp_path / ASIDE).iterdir())
+    kept.clean()
+    assert not list((tmp_path / ASIDE).iterdir())
+
+
+def test_clean_leaves_a_living_process_alone(tmp_path):
+    kept = Store(tmp_path)
+    mine = tmp_path / ASIDE / f"{os.getpid()}-abc"
+    mine.mkdir(parents=True)
+    kept.clean()
+    assert mine.is_dir()
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """Mount 1.2 MB; needs the right to mount."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1200k", "tmpfs", str(disk)], check=False, capture_output=True
+    )
+    if done.returncode:
+        pytest.skip(f"cannot mount a tmpfs: {done.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_loses_nothing(tiny_disk, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    from making import queries
+
+    rng = np.random.default_rng(0)
+    big = queries(200_000)
+    columns = dict(big.columns) | {"done_ns": rng.integers(0, 2**60, 200_000)}
+    kept = Store(tiny_disk / "store")
+    first = kept.save(result())
+    with pytest.raises(StoreError, match=r"is full.*It is kept in") as caught:
+        kept.save(result(id_="big", queries=type(big)(columns)))
+    assert caught.value.code == "E-STORE-1"
+    elsewhere = next(tmp_path.glob("edgescope-kept-*"))
+    assert str(elsewhere) in str(caught.value)
+    assert np.array_equal(store.read(elsewhere / MACHINE.id / "big").queries.columns["done_ns"], columns["done_ns"])
+    assert store.read(first).id == result().id  # finished results are untouched
+    assert not list((kept.root / ASIDE).iterdir())
+
+
+def test_a_full_disk_is_noticed_before_measuring(tiny_disk):
+    (tiny_disk / "filler").write_bytes(b"x" * 1_000_000)
+    with pytest.raises(StoreError, match="is full"):
+        Store(tiny_disk / "store").check()
+
+
+def test_a_read_only_store_is_noticed_before_measuring(tiny_disk):
+    # Permissions say nothing here: root may write into a folder of mode 0555.
+    subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
+    with pytest.raises(StoreError, match=r"cannot be written.*--store DIR"):
+        Store(tiny_disk / "store").check()
+
+
+def test_a_store_path_that_is_a_file_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="cannot be written"):
+        Store(tmp_path / "file").check()
+
+
+def test_find_by_prefix(tmp_path):
+    kept = Store(tmp_path)
+    kept.save(result())
+    assert [r.id for r in kept.find(result().trial.cell[:6])] == [result().id]
+    with pytest.raises(UsageError, match="no result, trial or cell"):
+        kept.find("zzz")
+
+
+def test_finished_holds_final_statuses_only(tmp_path):
+    kept = Store(tmp_path)
+    for batch, status in enumerate((Status.OK, Status.CANCELLED, Status.OOM), start=1):
+        kept.save(result(Trial(model="null", backend="null", batch=batch), status=status))
+    assert sorted(r.trial.batch for r in kept.finished().values()) == [1, 3]
+
+
+def test_a_missing_store_is_empty(tmp_path):
+    assert list(Store(tmp_path / "nowhere").results()) == []
+
+
+def test_concurrent_writers_do_not_mix(tmp_path):
+    script = f"""
+import sys
+sys.path.insert(0, {str(os.path.dirname(__file__))!r})
+from making import result
+from edgescope.store import Store
+from pathlib import Path
+for i in range(5):
+    Store(Path({str(tmp_path)!r})).save(result(id_=sys.argv[1] + str(i)))
+"""
+    writers = [subprocess.Popen([sys.executable, "-c", script, name]) for name in ("a", "b")]
+    deadline = time.monotonic() + 60
+    for writer in writers:
+        assert writer.wait(timeout=deadline - time.monotonic()) == 0
+    assert len(list(Store(tmp_path).results())) == 10
