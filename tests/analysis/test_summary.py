@@ -81,6 +81,14 @@ def test_a_window_without_length_has_no_throughput(make):
     assert isinstance(metrics(queries, Window(0, 5, 7, 7))["throughput_sps"], Absent)
 
 
+def test_offline_has_throughput_and_no_latency(make):
+    run = make.rows(noisy(40) * np.linspace(1, 9, 40))
+    found = metrics(*run, "offline")
+    assert isinstance(found["latency_p50_s"], Absent) and isinstance(found["drift"], Absent)
+    assert isinstance(found["throughput_sps"], Measured) and found["queries"].value == 40
+    assert warnings(*run, "offline") == ()
+
+
 def test_short_run_is_called_unreliable(make):
     run = make.rows(noisy(40))
     assert metrics(*run)["latency_mean_s"].lo is None

@@ -110,6 +110,19 @@ def test_energy_needs_energy(make):
     assert best.row.label == "openvino fp32 b1" and "mJ" in best.reason
 
 
+def test_offline_is_judged_by_throughput(make):
+    cells = [
+        r
+        for level, backend in ((10, "torch_eager"), (5, "openvino"))
+        for r in make.cell(level * MS, backend=backend, scenario="offline", seed=level, extra={"metrics": {}})
+    ]
+    found = table(cells)
+    assert isinstance(found.rows[1].p50_s, Absent) and "offline" in found.rows[1].p50_s.reason
+    assert found.rows[1].speedup.value == pytest.approx(2, rel=0.03)
+    assert pick(found).row is None
+    assert pick(found, "throughput").row.label == "openvino fp32 b1"
+
+
 def test_without_raw_rows_percentiles_are_not_pooled(make):
     found = table(make.cell(MS, raw=False)).rows[0]
     assert found.p50_s == Absent("raw latencies are not loaded, and percentiles cannot be pooled")

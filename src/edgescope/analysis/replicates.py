@@ -29,8 +29,8 @@ def by_replicate(results: Iterable[Result]) -> dict[int, Result]:
 
 
 def latencies_s(result: Result) -> NDArray[np.float64] | None:
-    """Latencies of the measured window in seconds, in time order; None where the raw rows are not loaded."""
-    if result.queries is None or result.window is None:
+    """Latencies of the measured window in seconds, in time order; None without raw rows or where offline."""
+    if result.queries is None or result.window is None or result.trial.scenario == "offline":
         return None
     return np.asarray(result.queries.rows(result.window).latency_ns() * 1e-9, dtype=np.float64)
 
@@ -40,7 +40,7 @@ def field_of(result: Result, name: str) -> Field:
     if name in result.metrics:
         return result.metrics[name]
     if result.queries is not None and result.window is not None:
-        return metrics(result.queries, result.window).get(name, Absent("not measured"))
+        return metrics(result.queries, result.window, result.trial.scenario).get(name, Absent("not measured"))
     return Absent("not measured")
 
 
@@ -99,7 +99,7 @@ def pooled_quantile(results: Sequence[Result], q: float) -> Field:
 
 def _stored_quantile(results: Sequence[Result], q: float) -> Field:
     """Without raw rows only a single replicate's own percentile can stand: percentiles cannot be pooled."""
-    if len(results) == 1:
+    if len(results) == 1 or (results and results[0].trial.scenario == "offline"):
         return field_of(results[0], f"latency_p{q * 100:g}_s")
     reason = "raw latencies are not loaded, and percentiles cannot be pooled"
     return Absent(reason if results else "no replicate finished")

@@ -29,17 +29,22 @@ from edgescope.stats import (
 
 Latencies = NDArray[np.int64]
 
+OFFLINE = Absent("offline: everything waits in one pile, only throughput counts")
 DRIFT_MATTERS = 0.02
 """Share of the mean from which a significant drift is warned of."""
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
-def metrics(queries: Queries, window: Window) -> dict[str, Field]:
-    """Return every number of the measured window by name; times in seconds, throughput in samples/s."""
+def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -> dict[str, Field]:
+    """Return every number of the measured window by name; times in seconds, throughput in samples/s.
+
+    Offline has no latencies: a query's time would be its place in the pile.
+    """
     rows = queries.rows(window)
     status = rows.columns["status"]
+    latency = latency_metrics(rows.latency_ns())
     return {
-        **latency_metrics(rows.latency_ns()),
+        **(dict.fromkeys(latency, OFFLINE) if scenario == "offline" else latency),
         "throughput_sps": throughput(rows, window),
         "queries": Measured(float(len(rows)), "queries", n=len(rows)),
         "errors": Measured(float(np.count_nonzero(status == QUERY_ERROR)), "queries", n=len(rows)),
@@ -112,15 +117,16 @@ def _drift(x: NDArray[np.float64]) -> Field:
     return Measured(found.share, "1", found.lo, found.hi, len(x))
 
 
-def warnings(queries: Queries, window: Window) -> tuple[str, ...]:
+def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[str, ...]:
     """Return what a reader must know about these numbers, each with its evidence and the remedy."""
     rows = queries.rows(window)
     x = rows.latency_ns() * 1e-9
     found = drift(x)
     interval, failed = mean_interval(x), len(rows) - len(x)
+    timed = scenario != "offline"
     checks = (
-        (not interval.reliable, _unreliable(interval)),
-        (found.significant and abs(found.share) >= DRIFT_MATTERS, _drifting(found)),
+        (timed and not interval.reliable, _unreliable(interval)),
+        (timed and found.significant and abs(found.share) >= DRIFT_MATTERS, _drifting(found)),
         (failed > 0, _failed(failed, len(rows))),
     )
     return tuple(text for applies, text in checks if applies)

@@ -56,7 +56,7 @@ class VariantRow:
     agreement: Field
     """Top-1 agreement with fp32 of a trained classifier, else Absent; `gate` has the sentence of either."""
     speedup: Field
-    """Baseline's median latency / this one's, paired by replicate: 2 is twice as fast."""
+    """Baseline's median latency / this one's, paired by replicate (offline: throughputs); 2: twice as fast."""
     gate: str = ""
     rejected: str = ""
     """Why this variant can never be the best; '' where it can."""
@@ -164,7 +164,10 @@ def _peak(results: Sequence[Result]) -> Field:
 
 
 def _speedup(baseline: Mapping[int, Result], variant: Mapping[int, Result]) -> Field:
-    before, after = paired_values(baseline, variant, "latency_p50_s")
+    if any(r.trial.scenario == "offline" for r in variant.values()):
+        after, before = paired_values(baseline, variant, "throughput_sps")
+    else:
+        before, after = paired_values(baseline, variant, "latency_p50_s")
     if not before:
         return Absent("no replicate number has a latency here and at the baseline")
     return paired_log_ratio(before, after).measured("1")
