@@ -56,7 +56,7 @@ class VariantRow:
     agreement: Field
     """Top-1 agreement with fp32 of a trained classifier, else Absent; `gate` has the sentence of either."""
     speedup: Field
-    """Baseline's median latency / this one's, paired by replicate (offline: throughputs); 2: twice as fast."""
+    """Baseline's median latency / this one's, paired by replicate (offline: throughputs); 2 is double."""
     gate: str = ""
     rejected: str = ""
     """Why this variant can never be the best; '' where it can."""
