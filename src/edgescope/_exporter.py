@@ -44,7 +44,7 @@ def export(
         data = temporary.read_bytes()
     graph = onnx.load(str(path), load_external_data=False)
     return {
-        "export_s": round(seconds, 3),
+        "build_s": round(seconds, 3),
         "opset": max(entry.version for entry in graph.opset_import if entry.domain in ("", "ai.onnx")),
         "nodes": len(graph.graph.node),
         "bytes": len(data),
@@ -56,7 +56,7 @@ def export(
 def _write(
     module: torch.nn.Module, example: tuple[Any, ...], inputs: Sequence[TensorSpec], path: Path
 ) -> None:
-    batch = torch.export.Dim("batch", min=1, max=4096)
+    batch = torch.export.Dim("N", min=1, max=4096)
     try:
         with _quiet():
             program = torch.onnx.export(

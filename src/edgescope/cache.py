@@ -7,11 +7,13 @@ kill leaves no half of one. EDGESCOPE_CACHE names the folder; by default it is ~
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 from edgescope.errors import StoreError
@@ -86,3 +88,18 @@ def read_json(path: Path) -> Json | None:
         return json.loads(path.read_text())
     except (OSError, ValueError):
         return None
+
+
+def content(path: Path) -> str:
+    """Return the SHA-256 of a file as 64 hex digits; read again only when its size or time changed."""
+    about = path.stat()
+    return _hashed(str(path.resolve()), about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _hashed(path: str, size: int, mtime_ns: int) -> str:
+    state = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            state.update(chunk)
+    return state.hexdigest()

@@ -13,15 +13,15 @@ changes, so does the trial, and a result is never credited to another file.
 from __future__ import annotations
 
 import difflib
-import hashlib
+import functools
 import importlib.util
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from edgescope import cache
 from edgescope.errors import ModelError, UsageError
 from edgescope.models.base import Model, TensorSpec
 from edgescope.registry import MODELS, load
@@ -35,7 +35,7 @@ PIN = re.compile(r"#([0-9a-f]{12})$")
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-@cache
+@functools.cache
 def table() -> dict[str, dict[str, Any]]:
     """Return zoo.toml: name -> definition, input shape, params, macs, and where its weights come from."""
     return tomllib.loads((Path(__file__).parent / "zoo.toml").read_text())
@@ -109,20 +109,10 @@ def _content(name: str) -> str:
     return ""
 
 
-@cache
-def _hashed(path: str, size: int, mtime_ns: int) -> str:
-    state = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            state.update(chunk)
-    return state.hexdigest()[:12]
-
-
 def file_digest(path: Path) -> str:
     """Return 12 hex digits of a file's SHA-256; ModelError where it is missing or unreadable."""
     try:
-        about = path.stat()
-        return _hashed(str(path.resolve()), about.st_size, about.st_mtime_ns)
+        return cache.content(path)[:12]
     except OSError as error:
         raise ModelError(
             "E-MODEL-4",

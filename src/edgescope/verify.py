@@ -1,0 +1,255 @@
+"""Are these the answers of the fp32 network? A fast wrong answer is a failed trial.
+
+Two methods, because agreement means something different for a network that has learned and one that has not:
+
+    top1_agreement  trained classifiers: on how many of >= 300 real frames does the variant name the
+                    same class as fp32? The lower end of Wilson's 95 % interval must reach the threshold.
+                    Beside it, unjudged, the task accuracy of both on labelled photographs.
+    centred_l2      everything else: the outputs of a random network hardly depend on its input (two inputs
+                    have a cosine of 0.999), so plain closeness proves nothing. The fp32 mean over the inputs
+                    is taken out of both; what is left must differ by at most 10 %, and the order in which two
+                    inputs excite an output must be the same for 90 % of the pairs. No task accuracy is
+                    claimed.
+
+Everything here is arithmetic on arrays; the engine is a function that is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.errors import WrongOutputError
+from edgescope.models.base import Batch, Model, Purpose, Samples
+from edgescope.records import Absent, Field, Measured, Verification
+from edgescope.stats.pairs import wilson
+
+Run = Callable[[Batch], Sequence[NDArray[Any]]]
+Outputs = tuple[NDArray[Any], ...]
+
+TOP1_FLOOR = {"fp32": 0.95, "tf32": 0.95, "fp16": 0.95, "bf16": 0.95, "int8": 0.75}
+L2_CEILING = 0.1
+RANK_FLOOR = 0.9
+MIN_FRAMES = 300
+TRAINED_FRAMES, UNTRAINED_INPUTS = 400, 32
+CHANCE = 0.01
+"""A network's accuracy on labelled photographs must lie above this (lower bound) for its top class to mean
+anything; whatever it is called, one that knows no more is judged by centred_l2."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """fp32 outputs on the gate's inputs and on the labelled photographs, and what computed them."""
+
+    gate: Outputs
+    labelled: Outputs | None
+    origin: str
+
+
+def gate_samples(model: Model) -> Samples:
+    """Return the inputs variants of `model` are judged on: real frames if trained, else 32 synthetic ones."""
+    samples = model.samples(Purpose.GATE, TRAINED_FRAMES if model.info.trained else UNTRAINED_INPUTS)
+    if samples is None or not len(samples):
+        raise WrongOutputError("E-GATE-1", f"{model.info.name} has no inputs to be judged on")
+    return samples
+
+
+def outputs(run: Run, samples: Samples, batch: int) -> Outputs:
+    """Return run's outputs over all samples, in chunks of `batch`; the last is padded and cut again.
+
+    WrongOutputError at the first output without a row per sample or that is not finite.
+    """
+    parts: list[list[NDArray[Any]]] = []
+    for start in range(0, len(samples), batch):
+        rows = np.minimum(np.arange(start, start + batch), len(samples) - 1)
+        given = {name: np.ascontiguousarray(array[rows]) for name, array in samples.arrays.items()}
+        got = [np.asarray(array) for array in run(given)]
+        _check(got, batch, start)
+        parts.append([array[: len(samples) - start].copy() for array in got])
+    _same_shapes(parts)
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+def _check(got: Sequence[NDArray[Any]], batch: int, start: int) -> None:
+    if not got:
+        raise WrongOutputError("E-GATE-2", "the model returned no output")
+    for index, array in enumerate(got):
+        if array.ndim == 0 or len(array) != batch:
+            shape = "x".join(map(str, array.shape)) or "a single number"
+            raise WrongOutputError(
+                "E-GATE-3",
+                f"output {index} has no row per sample",
+                evidence=f"shape {shape} for batch {batch}",
+            )
+        bad = array.size - int(np.count_nonzero(np.isfinite(array)))
+        if bad:
+            raise WrongOutputError(
+                "E-GATE-4",
+                f"output {index} holds NaN or infinity",
+                evidence=f"{bad} of {array.size} values, inputs {start} to {start + batch - 1}",
+            )
+
+
+def _same_shapes(parts: Sequence[Sequence[NDArray[Any]]]) -> None:
+    shapes = {tuple(array.shape[1:] for array in part) for part in parts}
+    if len(shapes) > 1:
+        raise WrongOutputError(
+            "E-GATE-5", "the outputs change shape from input to input", evidence=str(shapes)
+        )
+
+
+def verify(
+    run: Run, model: Model, reference: Reference, *, precision: str, batch: int = 1, gate: float | None = None
+) -> tuple[Verification, Outputs | None]:
+    """Return the gate's answer for one variant, and its outputs on the gate's inputs (None where unusable).
+
+    `gate` replaces the lower bound asked of top1_agreement (or of rank_agreement where that method applies).
+    """
+    labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
+    try:
+        got = outputs(run, gate_samples(model), batch)
+        named = outputs(run, labelled, batch) if labelled is not None else None
+    except WrongOutputError as error:
+        return refused(str(error), precision, reference.origin), None
+    return judge(
+        got, reference, precision=precision, gate=gate, labelled=named, labels=_labels(labelled)
+    ), got
+
+
+def _labels(samples: Samples | None) -> NDArray[np.int64] | None:
+    return samples.labels if samples else None
+
+
+def refused(why: str, precision: str, origin: str) -> Verification:
+    """Return the answer for outputs that cannot even be compared."""
+    return Verification(False, "none", {}, TOP1_FLOOR[precision], why, origin)
+
+
+def judge(
+    got: Outputs,
+    reference: Reference,
+    *,
+    precision: str,
+    gate: float | None = None,
+    labelled: Outputs | None = None,
+    labels: NDArray[np.int64] | None = None,
+) -> Verification:
+    """Return the gate's answer for outputs already computed; `labelled` and `labels` if trained."""
+    shapes = [array.shape for array in got], [array.shape for array in reference.gate]
+    if shapes[0] != shapes[1]:
+        return refused(f"outputs of shape {shapes[0]}, fp32 gives {shapes[1]}", precision, reference.origin)
+    if not all(np.isfinite(array).all() for array in reference.gate):
+        return refused("the fp32 network itself returns NaN or infinity", precision, reference.origin)
+    fields: dict[str, Field] = {
+        "centred_l2": Measured(centred_l2(got, reference.gate), "1", n=len(got[0])),
+        "rank_agreement": Measured(rank_agreement(got, reference.gate), "1", n=len(got[0])),
+    }
+    tasks = _accuracies(reference.labelled, labelled, labels)
+    known = tasks.get("reference_accuracy")
+    if isinstance(known, Measured) and known.lo is not None and known.lo > CHANCE:
+        return _judge_top1(got[0], reference, fields | tasks, TOP1_FLOOR[precision] if gate is None else gate)
+    return _judge_l2(reference, fields, RANK_FLOOR if gate is None else gate)
+
+
+def _judge_top1(
+    got: NDArray[Any], reference: Reference, fields: dict[str, Field], floor: float
+) -> Verification:
+    wanted = reference.gate[0]
+    same, n = int((got.argmax(axis=1) == wanted.argmax(axis=1)).sum()), len(got)
+    found = _share(same, n)
+    enough = n >= MIN_FRAMES
+    fields = {"top1_agreement": found, **fields}
+    accuracy, of_reference = (fields[name] for name in ("accuracy", "reference_accuracy"))
+    detail = (
+        f"names the same class as fp32 on {same} of {n} real frames"
+        f" ({found.value:.1%}, 95 % interval {found.lo:.1%} to {found.hi:.1%}; lower end needed {floor:.0%})"
+        + ("" if enough else f"; fewer than {MIN_FRAMES} frames, too few to pass")
+        + f"; labelled photographs: {_printed(accuracy)} right, fp32 {_printed(of_reference)}"
+    )
+    passed = enough and found.lo is not None and found.lo >= floor
+    return Verification(passed, "top1_agreement", fields, floor, detail, reference.origin)
+
+
+def _judge_l2(reference: Reference, fields: dict[str, Field], floor: float) -> Verification:
+    l2, rank = (_value(fields[name]) for name in ("centred_l2", "rank_agreement"))
+    reason = "no task accuracy: the network is untrained, or it is not known what it was trained for"
+    absent = Absent(reason)
+    fields = fields | dict.fromkeys(("top1_agreement", "accuracy", "reference_accuracy"), absent)
+    detail = (
+        f"centred outputs differ from fp32 by {l2:.2g} (at most {L2_CEILING:g}), {rank:.1%} of input pairs in"
+        f" the same order (at least {floor:.0%}), on {len(reference.gate[0])} inputs; {reason}"
+    )
+    return Verification(
+        l2 <= L2_CEILING and rank >= floor, "centred_l2", fields, L2_CEILING, detail, reference.origin
+    )
+
+
+def _accuracies(
+    wanted: Outputs | None, got: Outputs | None, labels: NDArray[np.int64] | None
+) -> dict[str, Field]:
+    if (
+        wanted is None
+        or got is None
+        or labels is None
+        or wanted[0].ndim != 2
+        or wanted[0].shape[1] <= labels.max()
+    ):
+        return {}
+    right = {"accuracy": got, "reference_accuracy": wanted}
+    return {
+        name: _share(int((a[0].argmax(axis=1) == labels).sum()), len(labels)) for name, a in right.items()
+    }
+
+
+def _share(k: int, n: int) -> Measured:
+    interval = wilson(k, n)
+    return Measured(k / n, "1", interval.lo, interval.hi, n)
+
+
+def _value(field: Field) -> float:
+    return field.value if isinstance(field, Measured) else float("nan")
+
+
+def _printed(field: Field) -> str:
+    return f"{round(field.value * field.n)}/{field.n}" if isinstance(field, Measured) else "n/a"
+
+
+def centred_l2(got: Outputs, wanted: Outputs) -> float:
+    """Return |got - wanted| / |wanted - its mean over inputs| (Euclidean), the worst of all outputs.
+
+    0 where both are equal; infinity where fp32 does not depend on the input at all and the variant differs.
+    """
+    return max(
+        _centred_l2(a.astype(np.float64), b.astype(np.float64)) for a, b in zip(got, wanted, strict=True)
+    )
+
+
+def _centred_l2(got: NDArray[np.float64], wanted: NDArray[np.float64]) -> float:
+    difference = float(np.linalg.norm(got - wanted))
+    spread = float(np.linalg.norm(wanted - wanted.mean(axis=0)))
+    if difference == 0.0:
+        return 0.0
+    return difference / spread if spread > 0.0 else float("inf")
+
+
+def rank_agreement(got: Outputs, wanted: Outputs) -> float:
+    """Return the share of (output element, pair of inputs) ordered as in fp32, the worst of all outputs.
+
+    Looks at up to 64 inputs and about 2,000 elements; pairs that are equal in fp32 are left out. 0.5 is
+    chance.
+    """
+    return min(_rank(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def _rank(got: NDArray[Any], wanted: NDArray[Any]) -> float:
+    n = min(64, len(wanted))
+    a, b = (array[:n].reshape(n, -1).astype(np.float64) for array in (got, wanted))
+    step = max(1, a.shape[1] // 2000)
+    first, second = np.triu_indices(n, k=1)
+    order, truth = (np.sign(x[first, ::step] - x[second, ::step]) for x in (a, b))
+    told = truth != 0
+    return float((order == truth)[told].mean()) if told.any() else 1.0
