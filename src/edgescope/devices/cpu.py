@@ -36,8 +36,8 @@ class CpuDevice:
     def sources(self, pid: int) -> Sequence[SourceSpec]:
         """Return time, energy, pressure, memory, clocks and temperatures.
 
-        Only energy is read on every tick: a reading of cold files costs some 0.1 ms, and CPU time is counted by
-        the kernel, so reading it less often loses no accuracy.
+        Only energy is read on every tick: a reading with cold caches costs some 0.1 ms, and CPU time is
+        counted by the kernel, so reading it less often loses no accuracy.
         """
         root = {"root": str(self._root)}
         return (

@@ -44,7 +44,7 @@ class Sampler:
             raise UsageError(
                 "E-SAMPLE-1",
                 f"a sampling rate must lie in (0, {MAX_HZ:.0f}] Hz, not {hz}",
-                fix="--sample-hz 10",
+                fix="a rate such as 10",
             )
         self._specs, self._hz = list(specs), hz
         self._path = folder / "readings.bin"

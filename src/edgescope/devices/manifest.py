@@ -1,0 +1,134 @@
+"""The manifest: everything about the machine and the moment that could explain a difference between two
+results.
+
+Package versions come from their metadata, so nothing heavy is imported. Environment variables are taken by
+prefix and never where a name looks like a credential; command-line values that look like one are masked.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgescope.devices.base import Device
+from edgescope.records import Machine
+
+PACKAGES = ("duckdb", "edgescope", "numpy", "onnx", "onnxruntime", "openvino", "timm", "torch", "torchvision")
+_PREFIXES = (
+    *(
+        "OMP_",
+        "GOMP_",
+        "MKL_",
+        "KMP_",
+        "OPENBLAS_",
+        "BLIS_",
+        "TORCH",
+        "PYTORCH_",
+        "ATEN_",
+        "ORT",
+        "OV",
+        "OPENVINO_",
+    ),
+    *(
+        "TBB",
+        "CUDA_",
+        "CUBLAS_",
+        "CUDNN_",
+        "NVIDIA_",
+        "TRT_",
+        "MALLOC_",
+        "PYTHON",
+        "DNNL_",
+        "ONEDNN_",
+        "EDGESCOPE_",
+    ),
+)
+_EXACT = ("LD_PRELOAD", "LD_LIBRARY_PATH", "GLIBC_TUNABLES")
+_SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
+_GIT_S = 2.0
+
+
+def machine(devices: Mapping[str, Device], folder: Path | None = None) -> Machine:
+    """Return the machine as `devices` (by registry name) describe it, with software, environment and git.
+
+    A device that is absent is a fact of the moment, so that a driver that fails to load does not rename the
+    machine. `folder` is where the git commit is looked up, the current one by default.
+    """
+    stable: dict[str, Any] = {}
+    state: dict[str, Any] = {}
+    for name, device in devices.items():
+        reason = device.present()
+        if reason:
+            state[name] = {"absent": reason}
+            continue
+        mine, now = device.machine()
+        if mine:
+            stable[name] = dict(mine)
+        if now:
+            state[name] = dict(now)
+    return Machine(stable, state | software() | {"git": git(folder or Path.cwd())})
+
+
+def software() -> dict[str, Any]:
+    """Return versions, environment, command line, Python and the time (UTC, ISO 8601)."""
+    return {
+        "packages": {name: _version(name) for name in PACKAGES},
+        "environment": environment(os.environ),
+        "command": masked(sys.orig_argv),
+        "python": f"{sys.implementation.name} {sys.version.split()[0]}",
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _version(name: str) -> Any:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return {"absent": "not installed"}
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that can change a measurement, without anything that may be a credential."""
+    return {
+        name: value
+        for name, value in sorted(variables.items())
+        if (name.startswith(_PREFIXES) or name in _EXACT) and not _SECRET.search(name)
+    }
+
+
+def masked(argv: Sequence[str]) -> list[str]:
+    """Return the command line with the values of options that look like credentials replaced by `***`."""
+    out: list[str] = []
+    hide = False
+    for word in argv:
+        name, equals, _ = word.partition("=")
+        secret = name.startswith("-") and bool(_SECRET.search(name))
+        out.append("***" if hide else f"{name}=***" if secret and equals else word)
+        hide = secret and not equals
+    return out
+
+
+def git(folder: Path) -> Any:
+    """Return {"commit", "dirty"} of the repository around `folder`, or {"absent": reason}."""
+    command = ["git", "-C", str(folder), "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
+    env = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_S, env=env, check=False)
+    except FileNotFoundError:
+        return {"absent": "git is not installed"}
+    except subprocess.TimeoutExpired:
+        return {"absent": f"git status took longer than {_GIT_S:.0f} s"}
+    if done.returncode:
+        return {
+            "absent": done.stderr.strip().partition("\n")[0] or f"git status: exit code {done.returncode}"
+        }
+    lines = done.stdout.splitlines()
+    commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), "")
+    return {"commit": commit, "dirty": any(not line.startswith("#") for line in lines)}

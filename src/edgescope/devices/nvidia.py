@@ -1,0 +1,79 @@
+"""NVIDIA GPUs through NVML: present() says why not, and every metric is probed on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pynvml
+
+from edgescope.devices.base import Failed, Mode, SourceSpec, Unsupported
+from edgescope.devices.nvml import ask, facts, text
+
+_ABSENT = (
+    ("gpu_power_w", "W", "gpu_board", "gauge", "NVML"),
+    ("gpu_energy_j", "J", "gpu_board", "counter", "NVML"),
+)
+
+
+class NvidiaDevice:
+    """All GPUs that NVML lists; `nvml` is the pynvml module or one that behaves like it."""
+
+    def __init__(self, nvml: Any = pynvml) -> None:
+        self._nvml = nvml
+
+    def present(self) -> str:
+        """Return '' when NVML lists a GPU, otherwise why not."""
+        try:
+            self._nvml.nvmlInit()
+        except self._nvml.NVMLError as error:
+            return _why_not(type(error).__name__, str(error))
+        count = self._count()
+        if isinstance(count, Unsupported | Failed):
+            return count.reason
+        return "" if count else "NVML lists no GPU"
+
+    def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return (stable, state): driver, CUDA driver version and every GPU's facts."""
+        reason = self.present()
+        if reason:
+            return {}, {"absent": reason}
+        pairs = [facts(self._nvml, self._nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(self._count())]
+        state = {
+            "driver": self._system("nvmlSystemGetDriverVersion", text),
+            "cuda_driver": self._system(
+                "nvmlSystemGetCudaDriverVersion", lambda v: f"{v // 1000}.{v % 1000 // 10}"
+            ),
+            "gpus": [state for _, state in pairs],
+        }
+        return {"gpus": [stable for stable, _ in pairs]}, state
+
+    def sources(self, pid: int) -> Sequence[SourceSpec]:
+        """Return one source a GPU; without any, one that says why power and energy are missing."""
+        reason = self.present()
+        if reason:
+            kwargs = {"channels": _ABSENT, "reason": reason}
+            return (SourceSpec("edgescope.devices.null:AbsentSource", kwargs, every=1_000_000),)
+        return tuple(
+            SourceSpec("edgescope.devices.nvml:NvmlSource", {"index": i}) for i in range(self._count())
+        )
+
+    def modes(self) -> Mapping[str, Mode]:
+        """Return no settings: none is changed here yet."""
+        return {}
+
+    def _count(self) -> Any:
+        return ask(self._nvml, "nvmlDeviceGetCount", lambda: int(self._nvml.nvmlDeviceGetCount()))
+
+    def _system(self, name: str, convert: Any) -> Any:
+        answer = ask(self._nvml, name, lambda: convert(getattr(self._nvml, name)()))
+        return {"absent": answer.reason} if isinstance(answer, Unsupported | Failed) else answer
+
+
+def _why_not(kind: str, message: str) -> str:
+    known = {
+        "NVMLError_LibraryNotFound": "NVML: the library libnvidia-ml.so.1 is not here, so no NVIDIA driver",
+        "NVMLError_DriverNotLoaded": "NVML: the NVIDIA driver is not loaded (or this container has no GPU)",
+        "NVMLError_NoPermission": "NVML: no permission to talk to the driver",
+    }
+    return known.get(kind, f"NVML: {message}")

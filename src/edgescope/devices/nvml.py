@@ -1,0 +1,199 @@
+"""NVML's metrics one by one: each call is caught on its own, so one missing metric never hides another.
+
+On a Jetson Orin NVML initialises, lists a GPU and then answers NotSupported to every question: a library that
+loads proves nothing. Power comes three ways: instant (field 186, since driver 530), an average over about a
+second (nvmlDeviceGetPowerUsage on Ampere and later), and an energy counter in millijoules that moves about
+every 100 ms. See the NVML API reference.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import pynvml
+
+from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
+
+Call = Callable[[Any, Any], float]
+"""(nvml module, device handle) -> value in SI units; raises NVMLError."""
+
+_THERMAL = 0x08 | 0x20 | 0x40
+"""Clock-event bits HwSlowdown, SwThermalSlowdown, HwThermalSlowdown."""
+_POWER = 0x04 | 0x80
+"""Clock-event bits SwPowerCap, HwPowerBrakeSlowdown; GpuIdle (0x01) and set clocks are neither."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: channel name after `gpu<i>_`, unit, kind, the NVML call's name, and the call."""
+
+    name: str
+    unit: str
+    kind: str
+    source: str
+    call: Call
+
+
+def _instant_power_w(nvml: Any, handle: Any) -> float:
+    field = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])[0]
+    if field.nvmlReturn:
+        raise nvml.NVMLError(field.nvmlReturn)
+    return float(field.value.uiVal) / 1e3
+
+
+def _reasons(nvml: Any, handle: Any) -> int:
+    return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("power_w", "W", "gauge", "NVML_FI_DEV_POWER_INSTANT", _instant_power_w),
+    Metric(
+        "power_average_w",
+        "W",
+        "average",
+        "nvmlDeviceGetPowerUsage",
+        lambda nvml, h: float(nvml.nvmlDeviceGetPowerUsage(h)) / 1e3,
+    ),
+    Metric(
+        "energy_j",
+        "J",
+        "counter",
+        "nvmlDeviceGetTotalEnergyConsumption",
+        lambda nvml, h: float(nvml.nvmlDeviceGetTotalEnergyConsumption(h)) / 1e3,
+    ),
+    Metric(
+        "sm_clock_hz",
+        "Hz",
+        "gauge",
+        "nvmlDeviceGetClockInfo(SM)",
+        lambda nvml, h: float(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM)) * 1e6,
+    ),
+    Metric(
+        "memory_clock_hz",
+        "Hz",
+        "gauge",
+        "nvmlDeviceGetClockInfo(MEM)",
+        lambda nvml, h: float(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_MEM)) * 1e6,
+    ),
+    Metric(
+        "busy",
+        "share",
+        "average",
+        "nvmlDeviceGetUtilizationRates.gpu: time with any kernel",
+        lambda nvml, h: float(nvml.nvmlDeviceGetUtilizationRates(h).gpu) / 100,
+    ),
+    Metric(
+        "memory_used_bytes",
+        "byte",
+        "gauge",
+        "nvmlDeviceGetMemoryInfo.used",
+        lambda nvml, h: float(nvml.nvmlDeviceGetMemoryInfo(h).used),
+    ),
+    Metric(
+        "temperature_c",
+        "degC",
+        "gauge",
+        "nvmlDeviceGetTemperature(GPU)",
+        lambda nvml, h: float(nvml.nvmlDeviceGetTemperature(h, nvml.NVML_TEMPERATURE_GPU)),
+    ),
+    Metric(
+        "clock_event_reasons",
+        "bitmask",
+        "gauge",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        lambda nvml, h: float(_reasons(nvml, h)),
+    ),
+)
+_HELD_DOWN = {"thermal": _THERMAL, "power": _POWER}
+
+
+def ask(nvml: Any, what: str, call: Callable[[], Any]) -> Any:
+    """Return the answer, Unsupported or Failed; `what` names the call in the reason."""
+    try:
+        return call()
+    except nvml.NVMLError as error:
+        kind = type(error).__name__.removeprefix("NVMLError_")
+        if kind in ("NotSupported", "FunctionNotFound", "NoPermission"):
+            return Unsupported(f"NVML: {kind} for {what}")
+        return Failed(f"NVML: {kind} for {what}: {error}")
+    except (AttributeError, KeyError, IndexError, ValueError) as error:  # an older library or binding
+        return Unsupported(f"NVML: {what} is not in this library ({error!r})")
+
+
+class NvmlSource:
+    """One GPU, asked through NVML; initialises the library in the process that reads it."""
+
+    def __init__(self, index: int, nvml: ModuleType | Any = None) -> None:
+        self._nvml: Any = nvml or pynvml
+        self._nvml.nvmlInit()
+        self._handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+        self._prefix = f"gpu{index}"
+
+    def channels(self) -> Sequence[ChannelSpec]:
+        """Return power, energy, clocks, use, memory, temperature, and what held the clocks down."""
+        own = [
+            ChannelSpec(f"{self._prefix}_{m.name}", m.unit, "gpu_board", m.kind, f"NVML {m.source}")
+            for m in METRICS
+        ]
+        held = [
+            ChannelSpec(
+                f"throttled_{self._prefix}_{why}", "flag", "gpu_board", "gauge", "NVML clock event reasons"
+            )
+            for why in _HELD_DOWN
+        ]
+        return own + held
+
+    def read(self) -> Sequence[tuple[str, int, Value]]:
+        """Return one row a channel, each call stamped on its own."""
+        rows: list[tuple[str, int, Value]] = []
+        value: Value = 0.0
+        for metric in METRICS:
+            value = ask(self._nvml, metric.source, partial(metric.call, self._nvml, self._handle))
+            rows.append((f"{self._prefix}_{metric.name}", time.monotonic_ns(), value))
+        for why, mask in _HELD_DOWN.items():  # the last metric is the bitmask
+            flag = float(bool(int(value) & mask)) if isinstance(value, float) else value
+            rows.append((f"throttled_{self._prefix}_{why}", rows[-1][1], flag))
+        return rows
+
+
+def facts(nvml: Any, handle: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return (stable, state) facts of one GPU; an unanswered question is {"absent": reason}."""
+
+    def get(name: str, convert: Callable[[Any], Any] = lambda x: x, *args: Any) -> Any:
+        answer = ask(nvml, name, lambda: convert(getattr(nvml, name)(handle, *args)))
+        return {"absent": answer.reason} if isinstance(answer, Unsupported | Failed) else answer
+
+    stable = {
+        "name": get("nvmlDeviceGetName", text),
+        "uuid": get("nvmlDeviceGetUUID", text),
+        "compute_capability": get("nvmlDeviceGetCudaComputeCapability", lambda v: f"{v[0]}.{v[1]}"),
+        "memory_total_bytes": get("nvmlDeviceGetMemoryInfo", lambda m: int(m.total)),
+    }
+    state = {
+        "pci": get("nvmlDeviceGetPciInfo", lambda p: text(p.busId)),
+        "power_limit_w": get("nvmlDeviceGetEnforcedPowerLimit", lambda mw: mw / 1e3),
+        "power_limit_default_w": get("nvmlDeviceGetPowerManagementDefaultLimit", lambda mw: mw / 1e3),
+        "persistence": get("nvmlDeviceGetPersistenceMode", bool),
+        "compute_mode": get("nvmlDeviceGetComputeMode", _compute_mode),
+        "sm_clock_hz": get("nvmlDeviceGetClockInfo", lambda mhz: mhz * 1e6, 1),
+        "sm_clock_max_hz": get("nvmlDeviceGetMaxClockInfo", lambda mhz: mhz * 1e6, 1),
+        "temperature_c": get("nvmlDeviceGetTemperature", float, 0),
+        "memory_used_bytes": get("nvmlDeviceGetMemoryInfo", lambda m: int(m.used)),
+        "ecc": get("nvmlDeviceGetEccMode", lambda e: bool(e[0])),
+        "mig": get("nvmlDeviceGetMigMode", lambda m: bool(m[0])),
+    }
+    return stable, state
+
+
+def _compute_mode(mode: int) -> str:
+    return {0: "default", 2: "prohibited", 3: "exclusive_process"}.get(mode, str(mode))
+
+
+def text(value: Any) -> str:
+    """Return str: older bindings answer in bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)

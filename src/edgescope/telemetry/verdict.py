@@ -1,0 +1,148 @@
+"""May this number be trusted? A pure function of what was watched, with the figures as evidence.
+
+The order is: what certainly went wrong (THROTTLED, then DISTURBED), then what cannot be known (UNKNOWN), then
+CLEAN. Idle down-clocking is not throttling: a low clock counts only with a counter or a slower spin probe
+beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgescope.devices.base import Throttle
+from edgescope.records import Json, Readings, Trust, Verdict
+from edgescope.telemetry.watcher import COST_CHANNEL
+
+STEAL_LIMIT = 0.02
+"""Share of CPU time that a hypervisor may take away."""
+OTHERS_LIMIT = 0.10
+"""Share of all online cores that other processes may use."""
+SPIN_LIMIT = 1.10
+"""Seconds after over seconds before, for the same work."""
+POWER_CAP_LIMIT = 0.05
+"""Share of the window in which a power cap may hold the clocks down; a thermal slowdown may never."""
+MEMORY_PRESSURE_LIMIT = 0.05
+"""Share of time in which some task may wait for memory: the page cache is being evicted, or worse."""
+MIN_TICKS = 3
+MIN_COVERAGE = 0.8
+"""Share of the scheduled ticks that must have happened inside the window."""
+
+
+def judge(
+    readings: Readings,
+    start_ns: int,
+    stop_ns: int,
+    *,
+    cost: Mapping[str, Json],
+    throttle: Throttle | None = None,
+    slowdown: float | None = None,
+) -> Verdict:
+    """Return the verdict on the window [start_ns, stop_ns], each sentence of evidence with its figure.
+
+    `cost` is the sampler's cost(), `throttle` what the devices' counters did, `slowdown` the spin probe's
+    seconds after over before (devices.spin.slowdown); None where not taken.
+
+    THROTTLED   a throttling counter moved, a `throttled_*_thermal` channel was set at any reading of the
+                window, or a `throttled_*_power` one in more than 5 % of them
+    DISTURBED   steal > 2 %, or other processes > 10 % of all cores, or memory pressure > 5 %, or the same
+                work took > 10 % longer afterwards
+    UNKNOWN     the sampler died, or fewer than 3 ticks or 80 % of the scheduled ones fall inside the window,
+                or the CPU shares were not measured, or there is neither a throttling counter nor a spin probe
+    CLEAN       none of these; where clocks and counters are unreadable the evidence says so
+    """
+    span = (start_ns, stop_ns)
+    throttled, held = _throttled(readings, span, throttle)
+    disturbed, quiet = _disturbed(readings, span, slowdown)
+    unknown = _unknown(readings, span, cost) + _unwatched(readings, throttle, slowdown)
+    for trust, evidence in (
+        (Trust.THROTTLED, throttled),
+        (Trust.DISTURBED, disturbed),
+        (Trust.UNKNOWN, unknown),
+    ):
+        if evidence:
+            rest = throttled + disturbed + unknown
+            return Verdict(trust, tuple(evidence + [e for e in rest if e not in evidence]))
+    return Verdict(Trust.CLEAN, tuple(held + quiet))
+
+
+def _throttled(
+    readings: Readings, span: tuple[int, int], throttle: Throttle | None
+) -> tuple[list[str], list[str]]:
+    """Return (evidence of throttling, evidence that there was none)."""
+    bad = list(throttle.events) if throttle else []
+    good = []
+    if throttle and throttle.looked_at:
+        good.append(f"no throttling event in {', '.join(throttle.looked_at)}")
+    elif throttle:
+        good.append(f"no clock or thermal counter is readable here ({'; '.join(throttle.absent)})")
+    for channel in readings.channels:
+        if not channel.name.startswith("throttled_"):
+            continue
+        flags = _inside(readings, channel.name, span)
+        if not len(flags):
+            continue
+        share, limit = float(np.mean(flags > 0)), POWER_CAP_LIMIT if channel.name.endswith("_power") else 0.0
+        text = f"{channel.name} in {share:.0%} of {len(flags)} readings"
+        (bad if share > limit else good).append(text)
+    return bad, good
+
+
+def _disturbed(
+    readings: Readings, span: tuple[int, int], slowdown: float | None
+) -> tuple[list[str], list[str]]:
+    """Return (evidence of disturbance, evidence of quiet)."""
+    bad: list[str] = []
+    good: list[str] = []
+    for name, limit, text in (
+        ("cpu_steal", STEAL_LIMIT, "the hypervisor took {:.1%} of CPU time"),
+        ("cpu_others", OTHERS_LIMIT, "other processes used {:.1%} of all cores"),
+        ("psi_memory_some", MEMORY_PRESSURE_LIMIT, "tasks waited for memory {:.1%} of the time"),
+    ):
+        share = mean_share(readings, name, *span)
+        if share is not None:
+            over = share > limit
+            (bad if over else good).append(text.format(max(share, 0.0)) + f" (limit {limit:.0%})")
+    if slowdown is not None:
+        text = f"the spin probe took {slowdown:.3f} times as long after the run as before"
+        (bad if slowdown > SPIN_LIMIT else good).append(f"{text} (limit {SPIN_LIMIT:.2f})")
+    return bad, good
+
+
+def _unknown(readings: Readings, span: tuple[int, int], cost: Mapping[str, Json]) -> list[str]:
+    if not cost.get("alive"):
+        return [f"the sampler did not watch to the end: {cost.get('end', 'no reason is known')}"]
+    ticks = len(_inside(readings, COST_CHANNEL, span))
+    expected = (span[1] - span[0]) / 1e9 * float(cost["hz"])
+    if ticks < MIN_TICKS or ticks < MIN_COVERAGE * expected - 1:  # a window starts anywhere between two ticks
+        return [f"only {ticks} of {expected:.0f} scheduled readings fall inside the window"]
+    missing = [n for n in ("cpu_steal", "cpu_others") if mean_share(readings, n, *span) is None]
+    return [f"not measured: {', '.join(missing)}"] if missing else []
+
+
+def _unwatched(readings: Readings, throttle: Throttle | None, slowdown: float | None) -> list[str]:
+    flags = any(c.name.startswith("throttled_") and c.status == "measured" for c in readings.channels)
+    if (throttle and throttle.looked_at) or flags or slowdown is not None:
+        return []
+    why = "; ".join(throttle.absent) if throttle and throttle.absent else "none was looked at"
+    return [f"nothing tells whether clocks held: no throttling counter ({why}) and no spin probe"]
+
+
+def mean_share(readings: Readings, name: str, start_ns: int, stop_ns: int) -> float | None:
+    """Return the time-weighted mean of an interval channel over the window; None where it was not read."""
+    t_ns, value = readings.series(name)
+    if len(t_ns) < 2:
+        return None
+    weight = np.minimum(t_ns[1:], stop_ns) - np.maximum(t_ns[:-1], start_ns)
+    inside = weight > 0
+    if not inside.any():
+        return None
+    return float(np.average(value[1:][inside], weights=weight[inside]))
+
+
+def _inside(
+    readings: Readings, name: str, span: tuple[int, int]
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    t_ns, value = readings.series(name)
+    return value[(t_ns >= span[0]) & (t_ns <= span[1])]
