@@ -1,0 +1,228 @@
+"""run(trial) -> Result: the only function that composes the families.
+
+Order: machine facts, model, backend, open (build, load, first answer), is it what was asked for, warm up and
+measure under the sampler, verify, collect. Verification comes after the measured window: the gate's images and
+reference would otherwise sit in the memory that the trial is charged for, and a fast wrong answer is rejected all
+the same. Whatever goes wrong on the way becomes a status with a reason.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from edgescope import cache, registry
+from edgescope.analysis import energy, summary
+from edgescope.bench import gate
+from edgescope.bench.watch import Devices, Watch
+from edgescope.clock import Clock, MonotonicClock
+from edgescope.devices import manifest
+from edgescope.errors import (
+    EdgescopeError,
+    RanElsewhereError,
+    SafetyError,
+    UnavailableError,
+    UnsupportedError,
+    WrongOutputError,
+    message,
+)
+from edgescope.isolate import new_id
+from edgescope.models import zoo
+from edgescope.plan import Plan
+from edgescope.records import (
+    QUERY_OK,
+    Absent,
+    Effective,
+    Field,
+    Measured,
+    Queries,
+    Result,
+    Status,
+    Trial,
+)
+from edgescope.scenarios import Scenario
+from edgescope.workloads.base import Opened
+
+SAMPLER_HZ = 10.0
+#: Significant drift of the latency over the window beyond which the run is called unstable.
+UNSTABLE_DRIFT = 0.25
+
+
+def run(
+    trial: Trial,
+    *,
+    clock: Clock = MonotonicClock(),  # noqa: B008  (stateless)
+    hz: float = SAMPLER_HZ,
+    devices: Devices | None = None,
+) -> Result:
+    """Run one trial in this process and return its Result; only a bug of edgescope's own raises.
+
+    `hz` is the sampler's rate (0: none), `devices` by registry name what is asked for facts and sensors (None: all).
+    """
+    here = present() if devices is None else devices
+    return _guarded(trial, here, lambda bare: _measure(bare, clock, hz, here))
+
+
+def prepare(trial: Trial) -> Result:
+    """Build the trial's artifact and the reference it will be compared with; status ok when both are there."""
+
+    def build(bare: Result) -> Result:
+        model = zoo.get(trial.model, trial.shapes, trial.batch)
+        backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
+        backend.prepare(model, gate.spec_of(trial), cache.folder("artifacts"))
+        gate.prepare(model)
+        return replace(bare, status=Status.OK)
+
+    return _guarded(trial, present(), build)
+
+
+def present() -> Devices:
+    """Return one of every device there is, by registry name, but null."""
+    return {n: registry.load(registry.DEVICES, n, "device")() for n in registry.DEVICES if n != "null"}
+
+
+def _guarded(trial: Trial, devices: Devices, work: Callable[[Result], Result]) -> Result:
+    """Return work(bare result), or the bare result with the status and reason of what was raised."""
+    started = datetime.now(timezone.utc)
+    bare = Result(
+        id=new_id(trial, started),
+        trial=trial,
+        machine=manifest.machine(devices),
+        status=Status.FAILED,
+        started_at=started.isoformat(timespec="milliseconds"),
+    )
+    try:
+        return work(bare)
+    except EdgescopeError as error:
+        return replace(bare, status=_status(error), reason=str(error))
+    except Exception as error:  # models and engines raise anything; the trace goes to stderr, its end to the record
+        traceback.print_exc(file=sys.stderr)
+        status = Status.OOM if isinstance(error, MemoryError) else Status.FAILED
+        return replace(bare, status=status, reason=_raised(error))
+
+
+def _status(error: EdgescopeError) -> Status:
+    if isinstance(error, UnsupportedError | UnavailableError):
+        return Status.UNSUPPORTED
+    if isinstance(error, WrongOutputError):
+        return Status.WRONG_OUTPUT
+    return Status.OOM if isinstance(error, SafetyError) else Status.FAILED
+
+
+def _raised(error: BaseException) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(last.filename).name}:{last.lineno} in {last.name}"
+    text = " ".join(str(error).split())[:300]
+    return message(
+        "E-RUN-1",
+        "the model or its engine raised an error",
+        evidence=f"{type(error).__name__}: {text}; {where}",
+        effect="There is no number for this cell",
+    )
+
+
+def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
+    trial, plan, watch = bare.trial, Plan(bare.trial), Watch(devices, hz)
+    scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, plan)
+    model = zoo.get(trial.model, trial.shapes, trial.batch)
+    backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
+    workload = registry.load(registry.WORKLOADS, trial.workload, "workload")()
+    with workload.open(trial, model, backend, cache.folder("artifacts")) as opened:
+        effective = opened.effective()
+        _require(trial, effective)
+        with watch.watching():
+            queries = _drive(scenario, opened, clock)
+        peak = _peak_rss()
+        verification = gate.check(trial, model, opened, bare.machine)
+    done = int((queries.rows(plan.window).columns["status"] == QUERY_OK).sum()) * trial.batch
+    spent = energy.energy(watch.readings, plan.window.start_ns, plan.window.stop_ns, done)
+    metrics: dict[str, Field] = {
+        **opened.facts,
+        **summary.metrics(queries, plan.window, trial.scenario),
+        "peak_rss_bytes": peak,
+        "power_w": spent.power_w,
+        "energy_j": spent.energy_j,
+        "energy_per_sample_j": spent.energy_per_sample_j,
+        **watch.metrics(),
+    }
+    result = replace(
+        bare,
+        status=Status.OK,
+        model=model.info,
+        artifact=opened.artifact,
+        effective=effective,
+        verification=verification,
+        window=plan.window,
+        metrics=metrics,
+        queries=queries,
+        readings=watch.readings,
+        verdict=watch.verdict(plan.window),
+        warnings=(*spent.warnings, *summary.warnings(queries, plan.window, trial.scenario)),
+    )
+    return _settled(result, plan, opened.failure())
+
+
+def _drive(scenario: Scenario, opened: Opened, clock: Clock) -> Queries:
+    """Drive the scenario with the garbage collector out of the way."""
+    gc.collect()
+    gc.freeze()
+    try:
+        return scenario.drive(opened.work, clock)
+    finally:
+        gc.unfreeze()
+
+
+def _require(trial: Trial, effective: Effective) -> None:
+    """Raise RanElsewhereError unless the engine did what was asked."""
+    for what, asked, did in (
+        ("device", "cpu", effective.device),
+        ("precision", trial.precision, effective.precision),
+    ):
+        if asked != did:
+            raise RanElsewhereError(
+                f"E-RAN-{1 if what == 'device' else 2}",
+                f"{trial.backend} was asked for {asked} and ran in {did}",
+                evidence=effective.evidence,
+                effect=f"A number under the label {asked} would describe another {what}",
+                fix=f"edgescope bench {trial.model} --backend {trial.backend} --{what} {did}",
+            )
+
+
+def _peak_rss() -> Field:
+    """Return this process's largest resident set so far (VmHWM), engine and libraries included."""
+    try:
+        text = Path("/proc/self/status").read_text()
+        kilobytes = next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM:"))
+    except (OSError, StopIteration) as error:
+        return Absent(f"/proc/self/status: {error!r}")
+    return Measured(float(kilobytes) * 1024, "bytes")
+
+
+def _settled(result: Result, plan: Plan, failure: str) -> Result:
+    """Return the result with its final status and the warnings that its own numbers give rise to."""
+    warnings = list(result.warnings)
+    if not plan.settled:
+        warnings.append(
+            message(
+                "W-WARM-1",
+                "the latencies had not settled when the warm-up was cut off",
+                effect="The first measured queries may be slower than the rest",
+                fix="--warmup 30s",
+            )
+        )
+    status, reason = result.status, ""
+    check, errors, drift = result.verification, result.metrics.get("errors"), result.metrics.get("drift")
+    if check is not None and not check.passed:
+        status, reason = Status.WRONG_OUTPUT, message("E-OUT-2", f"wrong outputs: {check.detail}")
+    elif isinstance(errors, Measured) and errors.value:
+        text = f"{errors.value:.0f} of {errors.n} queries failed"
+        status, reason = Status.FAILED, message("E-RUN-3", text, evidence=failure)
+    elif isinstance(drift, Measured) and drift.lo is not None and abs(drift.value) > UNSTABLE_DRIFT:
+        status = Status.UNSTABLE
+        reason = message("E-STAT-1", f"latency moved by {drift.value:+.0%} over the window", fix="--warmup 30s")
+    return replace(result, status=status, reason=reason, warnings=tuple(warnings))

@@ -1,0 +1,98 @@
+"""What looks at the machine while the queries run: the sampler, the throttle counters, a spin probe.
+
+The spin probe (a fixed amount of integer work) runs before and after, outside the sampler's life; the counters are read at
+both ends; the sampler watches in between. Together they give the verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+
+from edgescope.devices import spin
+from edgescope.devices.base import Device, Throttle, ThrottleWatch
+from edgescope.records import Absent, Field, Json, Measured, Readings, Verdict, Window
+from edgescope.telemetry.base import Telemetry
+from edgescope.telemetry.null import NullSampler
+from edgescope.telemetry.sampler import Sampler
+from edgescope.telemetry.verdict import judge
+
+Devices = Mapping[str, Device]
+
+
+class Watch:
+    """Watches one run; afterwards holds the readings, their cost and the verdict."""
+
+    def __init__(self, devices: Devices, hz: float) -> None:
+        self.devices = [device for device in devices.values() if not device.present()]
+        self.hz = hz
+        self.readings: Readings = NullSampler().readings()
+        self.cost: Mapping[str, Json] = NullSampler().cost()
+        self.throttle: Throttle | None = None
+        self.slowdown: float | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch while the block runs."""
+        loops = spin.calibrate()
+        before = spin.spin(loops)
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgescope-readings-")))
+            telemetry = self._telemetry(folder)
+            stack.callback(self._keep, telemetry)  # before the folder goes, after the sampler has stopped
+            contexts = [context for device in self.devices if (context := _throttle_watch(device))]
+            watches = [stack.enter_context(context) for context in contexts]
+            stack.enter_context(telemetry)
+            yield
+        self.throttle = _joined([watch.evidence() for watch in watches])
+        self.slowdown = spin.slowdown(before, spin.spin(loops))
+
+    def _telemetry(self, folder: Path) -> Telemetry:
+        if not self.hz:
+            return NullSampler()
+        specs = [spec for device in self.devices for spec in device.sources(os.getpid())]
+        return Sampler(specs, self.hz, folder)
+
+    def _keep(self, telemetry: Telemetry) -> None:
+        self.readings, self.cost = telemetry.readings(), telemetry.cost()
+
+    def verdict(self, window: Window) -> Verdict:
+        """Return whether the window's numbers may be trusted."""
+        return judge(
+            self.readings,
+            window.start_ns,
+            window.stop_ns,
+            cost=self.cost,
+            throttle=self.throttle,
+            slowdown=self.slowdown,
+        )
+
+    def metrics(self) -> dict[str, Field]:
+        """Return what watching cost: share of one core, achieved rate."""
+        share: Json = self.cost.get("cpu_share")
+        if share is None:
+            absent = Absent(f"fewer than two readings: the sampler {self.cost.get('end')}")
+            return {"sampler_cpu_share": absent, "sampler_hz": absent}
+        ticks = int(self.cost["ticks"])
+        return {
+            "sampler_cpu_share": Measured(float(share), "1", n=ticks),
+            "sampler_hz": Measured(float(self.cost["achieved_hz"]), "Hz", n=ticks),
+        }
+
+
+def _throttle_watch(device: Device) -> AbstractContextManager[ThrottleWatch] | None:
+    make = getattr(device, "throttle_watch", None)
+    return make() if make else None
+
+
+def _joined(found: Sequence[Throttle]) -> Throttle | None:
+    if not found:
+        return None
+    return Throttle(
+        tuple(e for t in found for e in t.events),
+        tuple(e for t in found for e in t.looked_at),
+        tuple(e for t in found for e in t.absent),
+    )

@@ -1,0 +1,27 @@
+"""No profiler: the command as it is, and no spans. What phase 1 runs under."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import numpy as np
+
+from edgescope.tracing.base import SPAN_COLUMNS, Spans
+
+
+class NullTracer:
+    """Records nothing."""
+
+    def wrap(self, argv: Sequence[str], env: Mapping[str, str], folder: Path) -> tuple[list[str], dict[str, str]]:
+        """Return the command unchanged."""
+        return list(argv), dict(env)
+
+    def window(self) -> AbstractContextManager[None]:
+        """Return a context that bounds nothing."""
+        return nullcontext()
+
+    def spans(self, folder: Path) -> Spans:
+        """Return an empty table."""
+        return {name: np.empty(0) for name in SPAN_COLUMNS}

@@ -1,0 +1,192 @@
+"""The import rules of docs/design.md section 4, checked on the source itself."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import edgescope
+
+ROOT = Path(edgescope.__file__).parent
+STANDARD = sys.stdlib_module_names
+FAMILIES = ("devices", "models", "backends", "workloads", "telemetry", "tracing")
+READING = ("analysis", "report", "plots", "store", "codec")
+LEAVES = ("errors", "records", "stats", "registry", "clock")
+#: Composes families: nothing else may import two implementations.
+COMPOSERS = ("bench", "gate")
+
+
+def modules() -> dict[str, ast.Module]:
+    return {
+        ".".join(("edgescope", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): ast.parse(
+            path.read_text()
+        )
+        for path in sorted(ROOT.rglob("*.py"))
+    }
+
+
+MODULES = modules()
+
+
+def imported(tree: ast.Module, *, anywhere: bool = True) -> set[str]:
+    """Names of imported modules; TYPE_CHECKING blocks are left out."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            return
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not anywhere:
+            return
+        if isinstance(node, ast.Import):
+            found.update(a.name for a in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.update(
+                f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in MODULES else node.module for a in node.names
+            )
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(tree)
+    return found
+
+
+def part(module: str) -> str:
+    """First name below edgescope."""
+    return module.split(".")[1] if "." in module else ""
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_1_leaves_import_the_standard_library_numpy_and_each_other(leaf):
+    for name, tree in MODULES.items():
+        if part(name) == leaf:
+            for target in imported(tree):
+                top = target.split(".")[0]
+                assert top in STANDARD or top in ("numpy", "edgescope"), f"{name} imports {target}"
+                if top == "edgescope":
+                    assert part(target) in LEAVES, f"{name} imports {target}"
+
+
+def test_2_a_family_imports_another_familys_base_only():
+    for name, tree in MODULES.items():
+        mine = part(name)
+        if mine not in FAMILIES:
+            continue
+        for target in imported(tree):
+            other = part(target) if target.startswith("edgescope.") else ""
+            if other in FAMILIES and other != mine:
+                assert target.split(".")[2:] in (["base"], []), f"{name} imports {target}"
+
+
+def test_4_only_bench_composes_implementations():
+    for name, tree in MODULES.items():
+        if part(name) in (*FAMILIES, *COMPOSERS, "cli", ""):
+            continue
+        for target in imported(tree):
+            if part(target) in ("backends", "workloads") and not target.endswith(".base"):
+                pytest.fail(f"{name} imports {target}")
+
+
+def test_5_the_reading_half_imports_no_family():
+    for name, tree in MODULES.items():
+        if part(name) in READING:
+            for target in imported(tree):
+                assert part(target) not in FAMILIES, f"{name} imports {target}"
+                assert target.split(".")[0] not in ("torch", "onnx", "onnxruntime", "openvino"), f"{name}: {target}"
+
+
+def test_6_analysis_never_plots_and_plots_never_compute():
+    for name, tree in MODULES.items():
+        targets = imported(tree)
+        if part(name) == "analysis":
+            assert not any(t.startswith(("plotly", "edgescope.plots")) for t in targets), name
+        if part(name) == "plots":
+            assert not any(t.startswith("edgescope.stats") for t in targets), name
+
+
+def test_7_there_is_no_import_cycle():
+    graph = {
+        name: {t for t in imported(tree, anywhere=False) if t in MODULES and t != name}
+        for name, tree in MODULES.items()
+    }
+    done: set[str] = set()
+
+    def walk(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join((*path[path.index(name) :], name))
+        if name not in done:
+            for target in graph[name]:
+                walk(target, (*path, name))
+            done.add(name)
+
+    for name in graph:
+        walk(name, ())
+
+
+def test_try_around_imports_only_in_the_compatibility_module():
+    allowed = {"edgescope.models._torchvision", "edgescope.registry"}
+    for name, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Try) and any(isinstance(n, ast.Import | ast.ImportFrom) for n in node.body):
+                caught = {ast.unparse(h.type) for h in node.handlers if h.type}
+                assert name in allowed or not {"ImportError", "ModuleNotFoundError"} & caught, name
+
+
+def run_in_bare_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+VERBS = ("", "demo", "doctor", "models", "backends", "bench", "sweep", "optimize", "compare", "list", "report")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_imports_neither_numpy_nor_an_engine(verb):
+    code = f"""
+import sys
+from edgescope.cli.main import main
+try:
+    main({[verb, "--help"] if verb else ["--help"]!r})
+except SystemExit as stop:
+    assert stop.code == 0
+heavy = {{"numpy", "torch", "onnx", "onnxruntime", "openvino", "rich", "plotly", "duckdb", "psutil"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    assert "usage: edgescope" in run_in_bare_python(code)
+
+
+def test_importing_edgescope_imports_nothing_heavy():
+    run_in_bare_python("import sys, edgescope; assert not {'numpy', 'torch', 'rich'} & set(sys.modules)")
+
+
+def test_public_names_exist_and_are_sorted():
+    assert edgescope.__all__ == sorted(edgescope.__all__)
+    for name in edgescope.__all__:
+        assert getattr(edgescope, name) is not None
+
+
+def test_the_reading_half_works_without_any_engine(tmp_path):
+    """A laptop without torch opens a board's results, compares and reports them."""
+    code = f"""
+import sys
+for name in ("torch", "torchvision", "timm", "onnx", "onnxruntime", "openvino", "av", "PIL"):
+    sys.modules[name] = None
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from making import result
+from edgescope.records import Trial
+from edgescope.store import Store
+from edgescope.cli.main import main
+store = Store(Path({str(tmp_path / "store")!r}))
+for replicate in range(3):
+    for precision in ("fp32", "int8"):
+        store.save(result(Trial(model="null", backend="null", precision=precision, replicate=replicate)))
+cells = sorted({{r.trial.cell for r in store.results()}})
+flags = ["--store", str(store.root)]
+assert main(["list", *flags]) == 0
+assert main(["compare", *cells, *flags]) == 0
+assert main(["report", *flags, "-o", {str(tmp_path / "r.html")!r}]) == 0
+"""
+    run_in_bare_python(code)
+    assert (tmp_path / "r.html").stat().st_size > 10_000
