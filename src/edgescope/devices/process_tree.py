@@ -52,12 +52,12 @@ class ProcessTree:
 
     def read(self) -> tuple[Usage, float] | Unsupported | Failed:
         """Return (usage of the process itself, CPU seconds of the whole tree)."""
-        if self._count % _REFRESH == 0:
-            self._refresh()
-        self._count += 1
         root = self._usage(self._pid)
         if not isinstance(root, Usage):
             return root
+        if self._count % _REFRESH == 0:
+            self._refresh()
+        self._count += 1
         total = root.own_s + root.waited_s
         for pid in [p for p in self._files if p != self._pid]:
             usage = self._usage(pid)
@@ -88,7 +88,7 @@ class ProcessTree:
                 children = _children(self._proc / str(queue.pop()) / "task")
                 found += children
                 queue += children
-        except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN, or the process has ended
+        except OSError:  # a kernel without CONFIG_PROC_CHILDREN, or a process that has just ended
             return _scan(self._proc, self._pid)
         return found
 

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fake_board import board, process, stat_line, write
+
+from edgescope.devices.base import Failed, Unsupported
+from edgescope.devices.cpu_sensors import Clocks, Rapl, Temperatures
+from edgescope.devices.cpu_sources import CpuTime, MemoryAndLoad, Pressure
+from edgescope.devices.process_tree import ProcessTree, Usage
+
+
+def values(source) -> dict:
+    rows = source.read()
+    declared = {c.name for c in source.channels()}
+    assert {name for name, _, _ in rows} <= declared
+    return {name: value for name, _, value in rows}
+
+
+def test_shares_of_all_cores_from_deltas(tmp_path):
+    root = board(tmp_path)
+    process(root, 50, cpu_ticks=100, children="51 ")
+    process(root, 51, cpu_ticks=10, ppid=50)
+    source = CpuTime(str(root), 50)
+    write(root, {"proc/stat": stat_line(1000 + 60, 9000 + 30, steal=10, ctxt=1234)})
+    process(root, 50, cpu_ticks=120, children="51 ", rss=200)
+    process(root, 51, cpu_ticks=20, ppid=50)
+    got = values(source)
+    assert got["cpu_busy"] == pytest.approx(0.6)
+    assert got["cpu_steal"] == pytest.approx(0.1)
+    assert got["cpu_others"] == pytest.approx(0.3)  # 60 busy ticks less 20 + 10 of the tree
+    assert got["ctx_switches"] == 1234
+    assert got["proc_cpu_s"] == pytest.approx(1.2)
+    assert got["proc_rss_bytes"] == 200 * os.sysconf("SC_PAGE_SIZE")
+    assert got["proc_major_faults"] == 3
+
+
+def test_no_accounting_tick_leaves_the_shares_out(tmp_path):
+    root = board(tmp_path)
+    process(root, 50)
+    source = CpuTime(str(root), 50)
+    assert "cpu_busy" not in values(source)
+    write(root, {"proc/stat": stat_line(1050, 9050)})
+    assert values(source)["cpu_busy"] == pytest.approx(0.5)
+
+
+def test_without_proc_every_metric_is_unsupported(tmp_path):
+    got = values(CpuTime(str(tmp_path), 50))
+    assert got
+    assert all(isinstance(v, Unsupported) for v in got.values())
+    assert all(isinstance(v, Unsupported) for v in values(Pressure(str(tmp_path))).values())
+    assert all(isinstance(v, Unsupported) for v in values(MemoryAndLoad(str(tmp_path))).values())
+
+
+def test_nonsense_is_failed_not_zero(tmp_path):
+    write(tmp_path, {"proc/stat": "gibberish\n", "proc/pressure/cpu": "?\n"})
+    assert isinstance(values(CpuTime(str(tmp_path), 50))["cpu_busy"], Failed)
+    assert isinstance(values(Pressure(str(tmp_path)))["psi_cpu_some"], Failed)
+
+
+def test_pressure_is_a_share_of_the_time_since_the_last_reading(tmp_path):
+    root = board(tmp_path)
+    source = Pressure(str(root))
+    time.sleep(0.02)
+    write(root, {"proc/pressure/cpu": "some avg10=0 avg60=0 avg300=0 total=6000\nfull total=9999999\n"})
+    got = values(source)
+    assert 0 < got["psi_cpu_some"] <= 0.25  # 5 ms of at least 20
+    assert isinstance(got["psi_memory_some"], Unsupported)
+
+
+def test_memory_and_load(tmp_path):
+    got = values(MemoryAndLoad(str(board(tmp_path))))
+    assert got == {"mem_available_bytes": 4194304 * 1024.0, "load1": 0.5}
+
+
+def test_clocks_are_the_mean_of_the_policies(tmp_path):
+    assert values(Clocks(str(board(tmp_path))))["cpu_freq_hz"] == pytest.approx(1.0e9)
+    assert isinstance(values(Clocks(str(tmp_path / "none")))["cpu_freq_hz"], Unsupported)
+
+
+def test_a_powered_off_sensor_is_absent(tmp_path):
+    got = values(Temperatures(str(board(tmp_path))))
+    assert got["temperature_cpu_thermal_c"] == pytest.approx(45.5)
+    assert isinstance(got["temperature_gpu_thermal_c"], Unsupported)
+    assert isinstance(values(Temperatures(str(tmp_path / "none")))["temperature_c"], Unsupported)
+
+
+def test_zones_of_one_type_stay_apart(tmp_path):
+    for i in range(2):
+        write(tmp_path, {f"sys/class/thermal/thermal_zone{i}/type": "acpitz"})
+        write(tmp_path, {f"sys/class/thermal/thermal_zone{i}/temp": 30000 + i * 1000})
+    assert sorted(values(Temperatures(str(tmp_path))).values()) == [30.0, 31.0]
+
+
+def test_energy_counter_is_unwrapped(tmp_path):
+    root = board(tmp_path)
+    source = Rapl(str(root))
+    assert values(source)["cpu_package_energy_j"] == pytest.approx(9.0)
+    write(root, {"sys/class/powercap/intel-rapl:0/energy_uj": "500000"})
+    assert values(source)["cpu_package_energy_j"] == pytest.approx(10.5)
+    write(root, {"sys/class/powercap/intel-rapl:0/energy_uj": "100000"})
+    assert values(source)["cpu_package_energy_j"] == pytest.approx(20.1)
+
+
+def test_energy_is_the_sum_of_the_packages_or_nothing(tmp_path):
+    root = board(tmp_path)
+    zone = "sys/class/powercap/intel-rapl:1"
+    write(root, {f"{zone}/name": "package-1", f"{zone}/energy_uj": "1000000"})
+    write(root, {"sys/class/powercap/intel-rapl:0:0/name": "core"})
+    write(root, {"sys/class/powercap/intel-rapl:0:0/energy_uj": "7000000"})
+    assert values(Rapl(str(root)))["cpu_package_energy_j"] == pytest.approx(10.0)
+    write(root, {f"{zone}/energy_uj": "not a number"})
+    assert isinstance(values(Rapl(str(root)))["cpu_package_energy_j"], Failed)
+
+
+def test_a_counter_that_goes_backwards_without_a_range_is_not_guessed(tmp_path):
+    root = board(tmp_path)
+    (root / "sys/class/powercap/intel-rapl:0/max_energy_range_uj").unlink()
+    source = Rapl(str(root))
+    source.read()
+    write(root, {"sys/class/powercap/intel-rapl:0/energy_uj": "1"})
+    assert isinstance(values(source)["cpu_package_energy_j"], Unsupported)
+
+
+def test_the_tree_counts_living_and_finished_children():
+    code = "import time\nwhile time.process_time() < 0.25: pass\nprint(1, flush=True)\n"
+    tree = ProcessTree(Path("/proc"), os.getpid())
+    before = tree.read()
+    child = subprocess.Popen([sys.executable, "-c", code + "input()"], stdin=-1, stdout=-1, text=True)
+    child.stdout.readline()
+    fresh = ProcessTree(Path("/proc"), os.getpid()).read()
+    child.communicate("\n")
+    after = tree.read()
+    assert isinstance(before, tuple) and isinstance(fresh, tuple) and isinstance(after, tuple)
+    assert isinstance(after[0], Usage) and after[0].rss_bytes > 1e6
+    assert fresh[1] - before[1] >= 0.15  # alive
+    assert after[1] - before[1] >= 0.15  # waited for
+
+
+def test_a_process_that_ends_says_so():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)
+    source = CpuTime("/", child.pid)
+    child.communicate(b"\n")
+    got = values(source)
+    assert isinstance(got["proc_cpu_s"], Failed)
+    assert "ended" in got["proc_cpu_s"].reason
+
+
+def test_descendants_are_found_without_the_children_file(tmp_path):
+    root = board(tmp_path)
+    for pid, ppid in ((50, 1), (51, 50), (52, 51), (60, 1)):
+        process(root, pid, ppid=ppid, cpu_ticks=100)
+    (root / "proc/50/task/50/children").unlink()
+    got = ProcessTree(root / "proc", 50).read()
+    assert isinstance(got, tuple)
+    assert got[1] == pytest.approx(3.0)
+
+
+def test_this_machine_is_read_for_little():
+    source = CpuTime("/", os.getpid())
+    time.sleep(0.05)
+    got = values(source)
+    assert 0 <= got["cpu_busy"] <= 1
+    start = time.process_time()
+    for _ in range(200):
+        source.read()
+    assert (time.process_time() - start) / 200 < 1e-3
+
+
+def test_sources_and_the_watcher_import_neither_numpy_nor_an_engine():
+    code = (
+        "import sys\n"
+        "import edgescope.telemetry.watcher\n"
+        "from edgescope.devices import cpu, null, nvml\n"
+        "print([m for m in ('numpy', 'torch', 'psutil', 'onnxruntime') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+from fake_board import board
+from fake_nvml import FakeNvml, NVMLError_LibraryNotFound
+
+from edgescope.devices import manifest
+from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.null import NullDevice
+from edgescope.devices.nvidia import NvidiaDevice
+
+
+def devices(root, nvml):
+    return {"cpu": CpuDevice(root), "nvidia": NvidiaDevice(nvml), "null": NullDevice()}
+
+
+def test_a_driver_that_fails_to_load_is_a_fact_of_the_moment(tmp_path):
+    root = board(tmp_path)
+    absent = FakeNvml(refuse={"nvmlInit": NVMLError_LibraryNotFound()})
+    without = manifest.machine(devices(root, absent))
+    assert "libnvidia-ml" in without.state["nvidia"]["absent"]
+    assert without.id == manifest.machine({"cpu": CpuDevice(root)}).id
+    assert manifest.machine(devices(root, FakeNvml())).id != without.id
+
+
+def test_the_manifest_is_json_and_quick():
+    start = time.perf_counter()
+    got = manifest.machine({"cpu": CpuDevice()})
+    assert time.perf_counter() - start < 1.0
+    again = json.loads(json.dumps({"stable": got.stable, "state": got.state}))
+    assert again["state"]["packages"]["numpy"][0].isdigit()
+    assert again["state"]["python"].startswith("cpython")
+
+
+def test_versions_come_without_importing():
+    code = (
+        "import sys; from edgescope.devices import manifest; s = manifest.software();"
+        "print([m for m in ('torch', 'onnx', 'openvino', 'onnxruntime', 'duckdb') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
+
+
+def test_a_missing_package_is_absent(monkeypatch):
+    monkeypatch.setattr(manifest, "PACKAGES", ("no-such-package",))
+    assert manifest.software()["packages"] == {"no-such-package": {"absent": "not installed"}}
+
+
+def test_variables_that_matter_and_never_secrets():
+    got = manifest.environment(
+        {
+            "OMP_NUM_THREADS": "2",
+            "LD_PRELOAD": "libjemalloc.so",
+            "NVIDIA_API_KEY": "k",
+            "TORCH_AUTH_TOKEN": "t",
+            "HOME": "/root",
+            "CUDA_VISIBLE_DEVICES": "0",
+        }
+    )
+    assert got == {"CUDA_VISIBLE_DEVICES": "0", "LD_PRELOAD": "libjemalloc.so", "OMP_NUM_THREADS": "2"}
+
+
+def test_credentials_on_the_command_line_are_masked():
+    argv = ["edgescope", "bench", "--token", "abc", "--api-key=def", "--batch", "4", "key.onnx"]
+    assert manifest.masked(argv) == [
+        "edgescope",
+        "bench",
+        "--token",
+        "***",
+        "--api-key=***",
+        "--batch",
+        "4",
+        "key.onnx",
+    ]
+
+
+def run_git(folder, *words):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True)
+
+
+def test_git_commit_and_dirt(tmp_path):
+    assert "absent" in manifest.git(tmp_path)
+    run_git(tmp_path, "init", "-q")
+    (tmp_path / "f").write_text("1")
+    run_git(tmp_path, "add", "f")
+    run_git(tmp_path, "commit", "-qm", "one")
+    clean = manifest.git(tmp_path)
+    assert len(clean["commit"]) == 40 and clean["dirty"] is False
+    (tmp_path / "f").write_text("2")
+    assert manifest.git(tmp_path) == {"commit": clean["commit"], "dirty": True}

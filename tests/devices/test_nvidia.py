@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from fake_nvml import (
+    FakeNvml,
+    NVMLError_DriverNotLoaded,
+    NVMLError_GpuIsLost,
+    NVMLError_LibraryNotFound,
+    NVMLError_NotSupported,
+)
+
+from edgescope.devices.base import Failed, Unsupported
+from edgescope.devices.null import AbsentSource
+from edgescope.devices.nvidia import NvidiaDevice
+from edgescope.devices.nvml import NvmlSource
+
+
+def values(nvml) -> dict:
+    source = NvmlSource(0, nvml)
+    rows = source.read()
+    assert [name for name, _, _ in rows] == [c.name for c in source.channels()]
+    return {name: value for name, _, value in rows}
+
+
+def test_every_metric_in_si_units():
+    got = values(FakeNvml())
+    assert got["gpu0_power_w"] == 75.5
+    assert got["gpu0_power_average_w"] == 76.0
+    assert got["gpu0_energy_j"] == 1.0
+    assert got["gpu0_sm_clock_hz"] == 1.98e9
+    assert got["gpu0_busy"] == 0.5
+    assert got["gpu0_memory_used_bytes"] == 10
+    assert got["gpu0_temperature_c"] == 41
+
+
+def test_orin_initialises_and_answers_not_supported_to_everything():
+    nvml = FakeNvml(refuse={"*": NVMLError_NotSupported(3)})
+    device = NvidiaDevice(nvml)
+    assert device.present() == ""
+    got = values(nvml)
+    assert all(isinstance(v, Unsupported) for v in got.values())
+    assert got["gpu0_power_w"].reason == "NVML: NotSupported for NVML_FI_DEV_POWER_INSTANT"
+    stable, state = device.machine()
+    assert "NotSupported" in stable["gpus"][0]["name"]["absent"]
+    assert "NotSupported" in state["gpus"][0]["power_limit_w"]["absent"]
+
+
+def test_one_missing_metric_does_not_hide_another():
+    got = values(FakeNvml(refuse={"nvmlDeviceGetTotalEnergyConsumption": NVMLError_NotSupported(3)}))
+    assert isinstance(got["gpu0_energy_j"], Unsupported)
+    assert got["gpu0_power_w"] == 75.5
+
+
+def test_a_lost_gpu_is_failed():
+    got = values(FakeNvml(refuse={"nvmlDeviceGetPowerUsage": NVMLError_GpuIsLost(15)}))
+    assert isinstance(got["gpu0_power_average_w"], Failed)
+    assert "GpuIsLost" in got["gpu0_power_average_w"].reason
+
+
+def test_a_binding_without_the_call_is_unsupported():
+    nvml = FakeNvml()
+    nvml._answers = lambda: {"nvmlDeviceGetPowerUsage": 1000}
+    got = values(nvml)
+    assert got["gpu0_power_average_w"] == 1.0
+    assert isinstance(got["gpu0_temperature_c"], Unsupported)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "thermal", "power"),
+    [
+        (0x0, 0, 0),
+        (0x1, 0, 0),
+        (0x2, 0, 0),
+        (0x20, 1, 0),
+        (0x48, 1, 0),
+        (0x4, 0, 1),
+        (0x80, 0, 1),
+        (0x25, 1, 1),
+    ],
+)
+def test_idle_and_set_clocks_are_not_throttling(reasons, thermal, power):
+    got = values(FakeNvml(reasons=reasons))
+    assert (got["throttled_gpu0_thermal"], got["throttled_gpu0_power"]) == (thermal, power)
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [(NVMLError_LibraryNotFound(), "libnvidia-ml"), (NVMLError_DriverNotLoaded(), "driver is not loaded")],
+)
+def test_absence_says_why_and_reaches_the_readings(error, word):
+    device = NvidiaDevice(FakeNvml(refuse={"nvmlInit": error}))
+    assert word in device.present()
+    assert word in device.machine()[1]["absent"]
+    (spec,) = device.sources(1)
+    rows = AbsentSource(**spec.kwargs).read()
+    assert {name for name, _, _ in rows} == {"gpu_power_w", "gpu_energy_j"}
+    assert all(word in value.reason for _, _, value in rows)
+
+
+def test_no_gpu_listed():
+    assert NvidiaDevice(FakeNvml(gpus=0)).present() == "NVML lists no GPU"
+
+
+def test_facts():
+    stable, state = NvidiaDevice(FakeNvml(gpus=2)).machine()
+    assert len(stable["gpus"]) == 2
+    assert stable["gpus"][0] == {
+        "name": "NVIDIA H200",
+        "uuid": "GPU-1",
+        "compute_capability": "9.0",
+        "memory_total_bytes": 1000,
+    }
+    assert (state["driver"], state["cuda_driver"]) == ("580.10", "13.0")
+    assert state["gpus"][0]["power_limit_w"] == 700.0
+    assert state["gpus"][0]["compute_mode"] == "default"
+    assert len(NvidiaDevice(FakeNvml(gpus=2)).sources(1)) == 2
+
+
+@pytest.mark.gpu
+def test_real_gpu():
+    device = NvidiaDevice()
+    assert device.present() == ""
+    stable, state = device.machine()
+    assert stable["gpus"][0]["uuid"].startswith("GPU-")
+    assert state["gpus"][0]["power_limit_w"] > 0
+    assert device.sources(os.getpid())
+    source = NvmlSource(0)
+    first = {n: v for n, _, v in source.read()}
+    time.sleep(0.5)
+    second = {n: v for n, _, v in source.read()}
+    assert 5 < second["gpu0_power_w"] < 2000
+    joules = second["gpu0_energy_j"] - first["gpu0_energy_j"]
+    assert 0 < joules < 2000
+    assert second["gpu0_sm_clock_hz"] > 1e8
