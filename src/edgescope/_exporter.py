@@ -8,7 +8,7 @@ import io
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,10 @@ BATCHES = (1, 4)
 
 
 def export(
-    module: torch.nn.Module, inputs: Sequence[TensorSpec], path: Path, ranges: dict[str, Range] | None = None
+    module: torch.nn.Module,
+    inputs: Sequence[TensorSpec],
+    path: Path,
+    ranges: Mapping[str, Range] | None = None,
 ) -> dict[str, Json]:
     """Write `module` to `path` as ONNX, whole or not at all; return how it went: seconds, opset, parity."""
     module = module.eval()
@@ -81,7 +84,7 @@ def _write(
 
 
 def _parity(
-    module: torch.nn.Module, inputs: Sequence[TensorSpec], path: Path, ranges: dict[str, Range] | None
+    module: torch.nn.Module, inputs: Sequence[TensorSpec], path: Path, ranges: Mapping[str, Range] | None
 ) -> float:
     """Return the largest |onnx - torch| over the largest |torch|, batch 1 and 4; ModelError if too large."""
     options = onnxruntime.SessionOptions()
@@ -113,7 +116,7 @@ def _error(got: NDArray[Any], wanted: NDArray[Any]) -> float:
 
 
 def _tensors(
-    inputs: Sequence[TensorSpec], n: int, ranges: dict[str, Range] | None
+    inputs: Sequence[TensorSpec], n: int, ranges: Mapping[str, Range] | None
 ) -> tuple[torch.Tensor, ...]:
     drawn = samples(inputs, Purpose.BENCH, n, ranges=ranges)
     assert drawn is not None

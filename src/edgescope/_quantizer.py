@@ -74,7 +74,7 @@ def _rows(samples: Samples) -> Iterator[dict[str, NDArray[Any]]]:
 
 
 def _give_biases(path: Path) -> None:
-    """Give every convolution a bias, 0 where it had none: the quantiser then makes one that can be corrected."""
+    """Give every convolution a bias, 0 where it had none, so that there is one to correct afterwards."""
     model = onnx.load(str(path))
     known = {tensor.name: tensor.dims for tensor in model.graph.initializer}
     for index, node in enumerate(model.graph.node):

@@ -9,13 +9,14 @@ the file is already there, nothing heavy is imported.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgescope import cache
 from edgescope.errors import UnavailableError
 from edgescope.models.base import TensorSpec
+from edgescope.models.synthetic import Range
 from edgescope.records import Json, ModelInfo, digest
 
 if TYPE_CHECKING:
@@ -34,8 +35,10 @@ def onnx_file(
     folder: Path,
     *,
     packages: Sequence[str] = (),
+    ranges: Mapping[str, Range] | None = None,
 ) -> Path:
-    """Return the fp32 ONNX file of `module()` under `folder`; `packages` are those that define the network.
+    """Return the fp32 ONNX file of `module()` under `folder`; `packages` are those that define the network,
+    `ranges` the values that integer inputs may take.
 
     ModelError where it cannot be exported or does not agree with PyTorch, UnavailableError where a package
     is missing.
@@ -45,7 +48,7 @@ def onnx_file(
     path = cache.made(folder) / f"{safe(info.name)}-fp32-{key}.onnx"
     if not whole(path):
         origin = {"model": info.name, "model_digest": info.digest, "made_with": made_with}
-        found = _exporter().export(module(), inputs, path)
+        found = _exporter().export(module(), inputs, path, ranges)
         cache.write_json(sidecar(path), found | origin)
     return path
 

@@ -1,0 +1,118 @@
+"""The half of custom.py that needs onnx: whether a file is sound, and what it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from edgescope.errors import ModelError
+from edgescope.records import Json
+
+KNOWN_DOMAINS = (
+    "",
+    "ai.onnx",
+    "ai.onnx.ml",
+    "com.microsoft",
+    "com.microsoft.nchwc",
+    "ai.onnx.preview.training",
+)
+"""Operator sets that ONNX Runtime brings along."""
+SIGNATURES = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"PK\x03\x04": "a zip archive, as PyTorch writes",
+    b"%PDF": "a PDF",
+    b"version https://git-lfs": "a Git LFS pointer, not the file",
+}
+
+
+def describe(path: Path) -> dict[str, Json]:
+    """Return {"inputs": [{name, dims, dtype}], "params"}, an open axis as its name; ModelError if unsound."""
+    model = _load(path)
+    _check(path, model)
+    stored = {tensor.name for tensor in model.graph.initializer}
+    inputs = [_input(path, given) for given in model.graph.input if given.name not in stored]
+    if not inputs:
+        raise ModelError(
+            "E-ONNX-5", f"{path.name} takes no input", fix="export it with its input as an argument"
+        )
+    params = sum(_count(tensor.dims) for tensor in model.graph.initializer)
+    return {"inputs": inputs, "params": params}
+
+
+def _load(path: Path) -> Any:
+    try:
+        model = onnx.load(str(path))
+    except DecodeError as error:
+        raise _foreign(path, str(error)) from error
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(
+            "E-ONNX-2",
+            f"{path.name} refers to weights that cannot be read",
+            evidence=" ".join(str(error).split())[:200],
+            fix="put the external data file back beside it",
+        ) from error
+    if not model.ir_version or not model.graph.node:
+        raise _foreign(path, "no graph in it")
+    return model
+
+
+def _foreign(path: Path, why: str) -> ModelError:
+    with path.open("rb") as file:
+        start = file.read(24)
+    kind = next((text for magic, text in SIGNATURES.items() if start.startswith(magic)), "")
+    size = path.stat().st_size
+    return ModelError(
+        "E-ONNX-3",
+        f"{path.name} is not a whole ONNX file",
+        evidence=f"it is {kind}" if kind else f"{size} bytes, {why}",
+        effect="Nothing was measured",
+        fix="export or copy it again; it is truncated or of another format",
+    )
+
+
+def _check(path: Path, model: Any) -> None:
+    foreign = sorted({f"{n.domain}.{n.op_type}" for n in model.graph.node if n.domain not in KNOWN_DOMAINS})
+    if foreign:
+        raise ModelError(
+            "E-ONNX-4",
+            f"{path.name} has operators that no engine here knows",
+            evidence=", ".join(foreign[:5]),
+            fix="export it with standard operators",
+        )
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception as error:  # the checker and shape inference raise classes without a common base
+        raise ModelError(
+            "E-ONNX-6",
+            f"{path.name} fails the ONNX checker",
+            evidence=" ".join(str(error).split())[:300],
+            fix="export it again with a newer exporter",
+        ) from error
+
+
+def _input(path: Path, given: Any) -> dict[str, Json]:
+    tensor = given.type.tensor_type
+    dims = [
+        d.dim_value if d.HasField("dim_value") else d.dim_param or f"axis{i}"
+        for i, d in enumerate(tensor.shape.dim)
+    ]
+    if not given.type.HasField("tensor_type") or not dims:
+        raise ModelError(
+            "E-ONNX-7",
+            f"input {given.name!r} of {path.name} has no batch axis",
+            evidence="edgescope needs tensors whose first axis is the batch",
+            fix="export it with a batch axis",
+        )
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    return {"name": given.name, "dims": dims, "dtype": str(dtype)}
+
+
+def _count(dims: Any) -> int:
+    total = 1
+    for size in dims:
+        total *= size
+    return total
