@@ -1,0 +1,43 @@
+"""Results to a page, a Markdown table or a CSV: the file's suffix says which.
+
+All three print the same table of variants (analysis.variants); the HTML page adds the plots and all that is
+needed to defend the choice. Formats are data: suffix -> the module whose `write(results, path, ...)` makes it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgescope.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgescope.records import Result
+
+FORMATS: Mapping[str, str] = {
+    ".html": "edgescope.report.html",
+    ".htm": "edgescope.report.html",
+    ".md": "edgescope.report.markdown",
+    ".csv": "edgescope.report.csv_table",
+}
+
+
+def write(
+    results: Iterable[Result], path: Path, *, title: str = "", command: str = "", objective: str = "latency"
+) -> Path:
+    """Write a report in the format of `path`'s suffix and return the path; UsageError for another suffix.
+
+    `results` with their raw rows (Store.full) give plots and pooled percentiles. `command` is what made this
+    file, printed in it.
+    """
+    target = FORMATS.get(path.suffix.lower())
+    if target is None:
+        known = ", ".join(FORMATS)
+        raise UsageError(
+            "E-REPORT-1", f"no report format is called {path.suffix!r}", evidence=f"known: {known}"
+        )
+    module = importlib.import_module(target)
+    written: Path = module.write(results, path, title=title, command=command, objective=objective)
+    return written

@@ -1,0 +1,12 @@
+"""From a table of variants to plotly figures: nothing here computes a statistic.
+
+Every figure takes the VariantTable that the page prints, so a bar and the number beside it cannot disagree. A
+variant keeps its colour and its marker in all of them. A figure with nothing to show is `Absent(reason)`.
+"""
+
+from edgescope.plots.choice import speedups, tradeoff
+from edgescope.plots.distribution import percentiles
+from edgescope.plots.style import Style, styles
+from edgescope.plots.time import over_time, telemetry
+
+__all__ = ["Style", "over_time", "percentiles", "speedups", "styles", "telemetry", "tradeoff"]

@@ -1,0 +1,185 @@
+"""Latency by percentile: the whole distribution, with the tail stretched to where it can be read.
+
+This is the cumulative distribution turned on its side. The horizontal axis has as much room from 90 to 99 %
+as from 99 to 99.9 %, because that is where deadlines are missed; a curve that is lower everywhere is better
+everywhere, a step is a second mode, a curve that bends up is a tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from edgescope.analysis.replicates import latencies_s
+from edgescope.analysis.variants import VariantRow, VariantTable
+from edgescope.plots.style import (
+    Figure,
+    Scale,
+    Style,
+    axis,
+    axis_kind,
+    bounds,
+    interval,
+    layout,
+    log_ticks,
+    name,
+    ordered,
+    seconds,
+    styles,
+    values,
+)
+from edgescope.plots.thin import by_rank
+from edgescope.records import Absent, Field, Measured
+
+PERCENTILES = (0, 50, 90, 99, 99.9, 99.99, 99.999)
+HEIGHT = 460
+LABEL_GAP = 0.055
+"""Least distance of two labels at the right edge, as a share of the height."""
+
+
+def percentiles(table: VariantTable) -> Figure | Absent:
+    """Return latency (log where it spreads) against percentile, p50 and p99 marked with intervals."""
+    rows = [(row, sorted_s(row)) for row in ordered(table)]
+    drawn = [(row, x) for row, x in rows if len(x)]
+    if not drawn:
+        return Absent("no variant has raw latencies")
+    scale, looks = (
+        seconds(values(row.p50_s for row, _ in drawn) or [float(x[-1]) for _, x in drawn]),
+        styles(table),
+    )
+    figure = go.Figure()
+    for row, x in drawn:
+        _curve(figure, row, x, scale, looks[row.cell])
+    _dress(figure, drawn, scale, looks)
+    return figure
+
+
+def sorted_s(row: VariantRow) -> NDArray[np.float64]:
+    """Latencies of all replicates together in seconds, fastest first; empty without raw rows."""
+    parts = [x for x in (latencies_s(r) for r in row.replicates.values()) if x is not None]
+    return np.sort(np.concatenate(parts)) if parts else np.zeros(0)
+
+
+def stretched(share: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    """Position of a share of queries on the axis: 1 / (1 - share), drawn logarithmically."""
+    return np.asarray(1 / (1 - np.asarray(share)))
+
+
+def _curve(figure: Figure, row: VariantRow, x: NDArray[np.float64], scale: Scale, look: Style) -> None:
+    ranks = by_rank(len(x))
+    share = (ranks + 0.5) / len(x)
+    figure.add_scatter(
+        x=stretched(share),
+        y=x[ranks] * scale.factor,
+        customdata=share * 100,
+        mode="lines",
+        name=name(row),
+        legendgroup=row.cell,
+        line={"color": look.colour, "width": 2, "dash": "dot" if row.rejected else "solid"},
+        opacity=0.6 if row.rejected else 1.0,
+        hovertemplate=f"%{{customdata:.2f}} % of {len(x):,} queries<br>within %{{y:.4g}} {scale.unit}",
+    )
+    _mark(figure, row, (0.50, row.p50_s), scale, look)
+    _mark(figure, row, (0.99, row.p99_s), scale, look)
+
+
+def _mark(figure: Figure, row: VariantRow, at: tuple[float, Field], scale: Scale, look: Style) -> None:
+    """The table's own figure with its interval, on the curve."""
+    share, field = at
+    if not isinstance(field, Measured):
+        return
+    below, above = bounds(field)
+    figure.add_scatter(
+        x=[float(stretched(share))],
+        y=[field.value * scale.factor],
+        error_y={
+            "type": "data",
+            "array": [above * scale.factor],
+            "arrayminus": [below * scale.factor],
+            "thickness": 1.5,
+            "width": 4,
+            "color": look.colour,
+        },
+        mode="markers",
+        marker={"color": look.colour, "symbol": look.symbol, "size": 9},
+        name=f"{name(row)} p{share * 100:g}",
+        legendgroup=row.cell,
+        showlegend=False,
+        hovertemplate=f"p{share * 100:g} {interval(field, scale.factor, scale.unit)}",
+    )
+
+
+def _dress(
+    figure: Figure,
+    drawn: Sequence[tuple[VariantRow, NDArray[np.float64]]],
+    scale: Scale,
+    looks: dict[str, Style] | object,
+) -> None:
+    low = min(float(x[0]) for _, x in drawn) * scale.factor
+    high = max(float(x[-1]) for _, x in drawn) * scale.factor
+    kind = axis_kind([low, high])
+    longest = max(len(x) for _, x in drawn)
+    ticks = [p for p in PERCENTILES if 1 / (1 - p / 100) <= 2.2 * longest]
+    y = axis(f"latency ({scale.unit})", type=kind)
+    if kind == "log":
+        marks = log_ticks(low, high)
+        y |= {"tickvals": marks, "ticktext": [f"{t:g}" for t in marks]}
+    figure.update_layout(layout(height=HEIGHT, hovermode="closest"))
+    figure.update_layout(
+        xaxis=axis(
+            "share of queries answered within that time",
+            type="log",
+            tickvals=[1 / (1 - p / 100) for p in ticks],
+            ticktext=[f"{p:g} %" for p in ticks],
+        ),
+        yaxis=y,
+    )
+    _labels(figure, drawn, kind, looks)
+
+
+def _labels(
+    figure: Figure, drawn: Sequence[tuple[VariantRow, NDArray[np.float64]]], kind: str, looks: object
+) -> None:
+    """Write each variant's name at the right edge beside its curve's end, pushed apart where ends meet."""
+    assert isinstance(looks, dict)
+    ends = {}
+    for trace in figure.data:
+        if trace.mode == "lines":
+            ends[trace.legendgroup] = float(trace.y[-1])
+    low = min(float(trace.y[0]) for trace in figure.data if trace.mode == "lines")
+    put = np.log10 if kind == "log" else np.asarray
+    bottom, top = float(put(low)), float(put(max(ends.values())))
+    span = (top - bottom) * 1.06 or 1.0
+    shares = {cell: (float(put(end)) - bottom) / span + 0.02 for cell, end in ends.items()}
+    placed = spread_out(shares, LABEL_GAP)
+    figure.update_yaxes(range=[bottom - 0.02 * span, bottom + 0.98 * span + 0.02 * span])
+    for row, _ in drawn:
+        figure.add_annotation(
+            name="direct",
+            x=1,
+            y=placed[row.cell],
+            xref="paper",
+            yref="paper",
+            xanchor="left",
+            xshift=6,
+            showarrow=False,
+            text=f'<span style="color:{looks[row.cell].colour}">●</span> {name(row)}',
+        )
+    figure.update_layout(margin={"r": 12 + 7 * max(len(row.label) for row, _ in drawn) + 16})
+
+
+def spread_out(at: dict[str, float], gap: float) -> dict[str, float]:
+    """Return positions in the same order, at least `gap` apart, the highest at 1 or below."""
+    order = sorted(at, key=lambda k: at[k])
+    out = [at[k] for k in order]
+    for i in range(1, len(out)):
+        out[i] = max(out[i], out[i - 1] + gap)
+    over = max(0.0, out[-1] - 1.0) if out else 0.0
+    if over:
+        out[-1] -= over
+        for i in range(len(out) - 2, -1, -1):
+            out[i] = min(out[i], out[i + 1] - gap)
+    return dict(zip(order, out, strict=True))

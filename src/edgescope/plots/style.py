@@ -1,0 +1,141 @@
+"""How figures look: one colour and one marker per variant, axes with units, nothing that fights a dark page.
+
+The colours keep a contrast of 3:1 or more against white and against near-black, and stay apart for the common
+kinds of colour blindness; the marker's shape says the same again for everybody else. Backgrounds are
+transparent and text has the page's colour, so one figure serves both schemes.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgescope.analysis.variants import VariantRow, VariantTable
+from edgescope.records import Field, Measured
+
+Figure = Any  # plotly.graph_objects.Figure; plotly ships no types
+
+BASELINE_COLOUR = "#808790"
+COLOURS = ("#2f7ed8", "#d55e00", "#00967a", "#b85fa8", "#a87900", "#2b93b0", "#b5524a", "#6b73c9")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon", "pentagon", "triangle-down")
+INK, LINE = "#6a717b", "rgba(128,135,144,0.28)"
+LOG_SPREAD = 5.0
+"""Largest / smallest value from which a logarithmic axis is used."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """Colour and marker of one variant, in every figure."""
+
+    colour: str
+    symbol: str
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What SI values are multiplied with before they are printed, and the unit they have then."""
+
+    factor: float
+    unit: str
+
+
+def styles(table: VariantTable) -> Mapping[str, Style]:
+    """Return cell -> Style: grey for the baseline, then the palette in the table's order."""
+    found: dict[str, Style] = {table.baseline: Style(BASELINE_COLOUR, "circle")}
+    for i, row in enumerate(r for r in table.rows if r.cell != table.baseline):
+        turn = i // len(COLOURS)
+        found[row.cell] = Style(COLOURS[i % len(COLOURS)], SYMBOLS[(i + 1 + turn) % len(SYMBOLS)])
+    return found
+
+
+def ordered(table: VariantTable) -> list[VariantRow]:
+    """Return the rows as people read them: baseline, then by median latency, rejected ones last."""
+
+    def key(row: VariantRow) -> tuple[bool, bool, float]:
+        p50 = row.p50_s.value if isinstance(row.p50_s, Measured) else math.inf
+        return (row.cell != table.baseline, bool(row.rejected), p50)
+
+    return sorted(table.rows, key=key)
+
+
+def seconds(values: Iterable[float]) -> Scale:
+    """Return the scale in which the largest time has one to three digits before the point."""
+    top = max((v for v in values if math.isfinite(v)), default=0.0)
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if top * factor >= 1:
+            return Scale(factor, unit)
+    return Scale(1e3, "ms") if top == 0 else Scale(1e9, "ns")
+
+
+def values(fields: Iterable[Field]) -> list[float]:
+    """Return the values of the fields that were measured."""
+    return [f.value for f in fields if isinstance(f, Measured)]
+
+
+def name(row: VariantRow) -> str:
+    """Return the variant's label, safe inside plotly's mark-up, struck out where it is rejected."""
+    text = html.escape(row.label)
+    return f"<s>{text}</s>" if row.rejected else text
+
+
+def bounds(field: Measured) -> tuple[float, float]:
+    """Return how far the interval reaches below and above the value; 0 where there is none."""
+    if field.lo is None or field.hi is None or not math.isfinite(field.hi):
+        return 0.0, 0.0
+    return field.value - field.lo, field.hi - field.value
+
+
+def interval(field: Measured, factor: float, unit: str) -> str:
+    """Return `4.61 ms [4.58, 4.65], n = 812` for a hover text."""
+    text = f"{field.value * factor:.4g} {unit}"
+    if field.lo is not None and field.hi is not None:
+        text += f" [{field.lo * factor:.4g}, {field.hi * factor:.4g}]"
+    return f"{text}, n = {field.n:,}"
+
+
+def axis_kind(shown: Sequence[float]) -> str:
+    """Return `log` where the values are positive and spread widely, else `linear`."""
+    low, high = min(shown, default=1.0), max(shown, default=1.0)
+    return "log" if low > 0 and high / low >= LOG_SPREAD else "linear"
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """Return an axis with a title and light grid lines."""
+    lines = {
+        "gridcolor": LINE,
+        "linecolor": LINE,
+        "zerolinecolor": LINE,
+        "ticks": "outside",
+        "tickcolor": LINE,
+    }
+    return {"title": {"text": title, "standoff": 8}, "automargin": True, **lines, **more}
+
+
+def layout(**more: Any) -> dict[str, Any]:
+    """Return what all figures share."""
+    return {
+        "template": "none",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {
+            "family": "system-ui, 'Segoe UI', Roboto, Ubuntu, Arial, sans-serif",
+            "size": 13,
+            "color": INK,
+        },
+        "margin": {"l": 12, "r": 16, "t": 12, "b": 12},
+        "hoverlabel": {"align": "left", "font": {"size": 12}},
+        "showlegend": False,
+        "legend": {"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0, "font": {"size": 12}},
+        **more,
+    }
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return 1-2-5 tick values that cover [low, high]."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    every = [m * 10.0**e for e in range(first, last + 1) for m in (1, 2, 5)]
+    inside = [t for t in every if low <= t <= high]
+    return inside if len(inside) <= 8 else [t for t in inside if f"{t:e}"[0] == "1"]

@@ -1,0 +1,203 @@
+"""What happened while it ran: latency and telemetry along each replicate, from the moment measuring began.
+
+Time 0 is the start of the measured window, so warm-up lies at negative times and replicates can be laid over
+each other: one that drifts, throttles or was disturbed leaves the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+from plotly.subplots import make_subplots
+
+from edgescope.analysis.variants import VariantRow, VariantTable
+from edgescope.plots.style import (
+    LINE,
+    Figure,
+    Scale,
+    Style,
+    axis,
+    axis_kind,
+    layout,
+    log_ticks,
+    name,
+    ordered,
+    seconds,
+    styles,
+)
+from edgescope.plots.thin import MAX_POINTS, by_time
+from edgescope.records import QUERY_OK, Absent, Channel, Queries, Result, Window
+
+PANEL, TITLE = 118, 70
+MAX_CHANNELS = 8
+#: Unit of a channel -> what it is multiplied with and its unit in print; other units are not drawn.
+CHANNEL_SCALES = {
+    "share": Scale(100.0, "%"),
+    "byte": Scale(1e-6, "MB"),
+    "bytes": Scale(1e-6, "MB"),
+    "Hz": Scale(1e-6, "MHz"),
+    "degC": Scale(1.0, "°C"),
+    "W": Scale(1.0, "W"),
+}
+#: What a reader asks first comes first; the rest follows in the order of the sources.
+FIRST = ("power", "temperature", "cpu_freq", "gpu", "cpu_busy", "cpu_steal", "cpu_others", "proc_rss")
+
+
+@dataclass(frozen=True)
+class Track:
+    """Latencies of one replicate: seconds since the measured window began, and the latency in seconds."""
+
+    t_s: NDArray[np.float64]
+    latency_s: NDArray[np.float64]
+
+
+def over_time(table: VariantTable) -> Figure | Absent:
+    """Return a panel per variant with the latency of every replicate over time, warm-up greyed."""
+    found = [(row, tracks(row)) for row in ordered(table)]
+    drawn = [(row, lines) for row, lines in found if lines]
+    if not drawn:
+        return Absent("no variant has raw latencies")
+    looks = styles(table)
+    figure = _panels([name(row) for row, _ in drawn])
+    for i, (row, lines) in enumerate(drawn, start=1):
+        _panel(figure, i, row, lines, looks[row.cell])
+    _mark_warmup(figure, len(drawn))
+    return figure
+
+
+def tracks(row: VariantRow) -> dict[int, Track]:
+    """Return replicate -> every successful query, warm-up included, in the order of completion."""
+    out = {}
+    for number, result in row.replicates.items():
+        if result.queries is not None and result.window is not None and len(result.queries):
+            out[number] = _track(result.queries, result.window)
+    return out
+
+
+def _track(queries: Queries, window: Window) -> Track:
+    ok = queries.columns["status"] == QUERY_OK
+    t_s = (queries.columns["done_ns"][ok] - window.start_ns) * 1e-9
+    return Track(t_s, queries.latency_ns().astype(np.float64) * 1e-9)
+
+
+def _panels(titles: Sequence[str]) -> Figure:
+    n = len(titles)
+    gap = 30 / (PANEL * n) if n > 1 else 0.0
+    figure = make_subplots(
+        rows=n, cols=1, shared_xaxes=True, vertical_spacing=gap, subplot_titles=list(titles)
+    )
+    figure.update_annotations(x=0, xanchor="left", font_size=13)
+    figure.update_layout(layout(height=TITLE + PANEL * n, margin={"l": 12, "r": 16, "t": 26, "b": 12}))
+    figure.update_xaxes(axis(""), zeroline=False)
+    figure.update_xaxes(title_text="seconds since measuring began (warm-up before 0)", row=n, col=1)
+    return figure
+
+
+def _panel(figure: Figure, i: int, row: VariantRow, lines: dict[int, Track], look: Style) -> None:
+    every = np.concatenate([t.latency_s for t in lines.values()])
+    scale = seconds([float(np.median(every))])
+    share = max(4, MAX_POINTS // len(lines))
+    for number, track in lines.items():
+        keep = by_time(track.latency_s, share)
+        figure.add_scatter(
+            x=np.round(track.t_s[keep], 6),
+            y=track.latency_s[keep] * scale.factor,
+            mode="lines",
+            line={"color": look.colour, "width": 1},
+            opacity=0.75,
+            name=f"{name(row)} replicate {number}",
+            hovertemplate=f"replicate {number}<br>%{{x:.2f}} s: %{{y:.4g}} {scale.unit}<extra></extra>",
+            row=i,
+            col=1,
+        )
+    _latency_axis(figure, i, every * scale.factor, scale)
+
+
+def _latency_axis(figure: Figure, i: int, shown: NDArray[np.float64], scale: Scale) -> None:
+    low, high = float(shown.min()), float(shown.max())
+    kind = axis_kind([low, high])
+    more: dict[str, object] = {"type": kind, "nticks": 4}
+    if kind == "log":
+        marks = log_ticks(low, high)
+        marks = marks if len(marks) <= 4 else marks[:: -(-len(marks) // 4)]
+        more = {"type": kind, "tickvals": marks, "ticktext": [f"{t:g}" for t in marks]}
+    figure.update_yaxes(axis(scale.unit, **more), row=i, col=1)
+
+
+def _mark_warmup(figure: Figure, n: int) -> None:
+    earliest = min((float(trace.x[0]) for trace in figure.data if len(trace.x)), default=0.0)
+    if earliest >= 0:
+        return
+    for i in range(1, n + 1):
+        figure.add_vrect(x0=earliest, x1=0, fillcolor=LINE, opacity=0.6, line_width=0, row=i, col=1)
+
+
+def telemetry(table: VariantTable) -> Figure | Absent:
+    """Return a panel per measured channel, one line per replicate in its variant's colour."""
+    rows = ordered(table)
+    loaded = [
+        r for row in rows for r in row.replicates.values() if r.readings is not None and r.window is not None
+    ]
+    if not loaded:
+        return Absent("no result has telemetry readings")
+    channels = measured_channels(loaded)
+    if not channels:
+        return Absent("no channel could be measured on this machine")
+    looks = styles(table)
+    figure = _panels([f"{c.name} ({c.scope})" for c in channels])
+    for i, channel in enumerate(channels, start=1):
+        for row in rows:
+            for result in row.replicates.values():
+                _line(
+                    figure,
+                    i,
+                    channel,
+                    result,
+                    f"{name(row)} replicate {result.trial.replicate}",
+                    looks[row.cell],
+                )
+        scale = CHANNEL_SCALES[channel.unit]
+        figure.update_yaxes(axis(scale.unit, nticks=4, rangemode="tozero"), row=i, col=1)
+    _mark_warmup(figure, len(channels))
+    return figure
+
+
+def measured_channels(results: Sequence[Result]) -> list[Channel]:
+    """Return the gauges and shares that were measured in any result, the most asked for first."""
+    found: dict[str, Channel] = {}
+    for result in results:
+        for c in result.readings.channels if result.readings else ():
+            if c.status == "measured" and c.kind != "counter" and c.unit in CHANNEL_SCALES:
+                found.setdefault(c.name, c)
+
+    def rank(channel: Channel) -> int:
+        return next((i for i, start in enumerate(FIRST) if channel.name.startswith(start)), len(FIRST))
+
+    return sorted(found.values(), key=rank)[:MAX_CHANNELS]
+
+
+def _line(figure: Figure, i: int, channel: Channel, result: Result, label: str, look: Style) -> None:
+    assert result.window is not None
+    if result.readings is None:
+        return
+    t_ns, value = result.readings.series(channel.name)
+    if not len(t_ns):
+        return
+    scale, keep = CHANNEL_SCALES[channel.unit], by_time(value, MAX_POINTS // 4)
+    figure.add_trace(
+        go.Scatter(
+            x=np.round((t_ns[keep] - result.window.start_ns) * 1e-9, 3),
+            y=value[keep] * scale.factor,
+            mode="lines",
+            line={"color": look.colour, "width": 1.2},
+            opacity=0.8,
+            name=label,
+            hovertemplate=f"{label}<br>%{{x:.1f}} s: %{{y:.4g}} {scale.unit}<extra></extra>",
+        ),
+        row=i,
+        col=1,
+    )

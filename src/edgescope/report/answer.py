@@ -1,0 +1,84 @@
+"""The top of a chapter: which variant to use, the reason in one sentence, and the figures it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edgescope.analysis.variants import VariantRow
+from edgescope.records import Absent, Field, Measured, Trust
+from edgescope.report.chapter import Chapter
+from edgescope.report.columns import COLUMNS
+from edgescope.report.markup import Markup, join, tag
+
+TILES = (
+    "speedup",
+    "p50_s",
+    "p99_s",
+    "throughput_sps",
+    "peak_rss_bytes",
+    "energy_per_sample_j",
+    "agreement",
+    "accuracy",
+)
+BADGES = {Trust.CLEAN: "✓", Trust.THROTTLED: "▼", Trust.DISTURBED: "!", Trust.UNKNOWN: "?"}
+
+
+def answer(chapter: Chapter, anchor: str) -> Markup:
+    """Return the card that a hurried reader stops at; where nothing may be picked it says why."""
+    row = chapter.pick.row
+    if row is None:
+        return tag(
+            "section",
+            tag("p", "No recommendation", class_="eyebrow"),
+            tag("p", "None of the variants may be used", class_="pick"),
+            tag("p", chapter.pick.reason, class_="reason"),
+            class_="answer none",
+            id=f"{anchor}-answer",
+        )
+    word = "Keep the baseline" if row.cell == chapter.table.baseline else "Use"
+    return tag(
+        "section",
+        tag("p", word, class_="eyebrow"),
+        tag("p", row.label, badge(row), class_="pick", id=f"{anchor}-pick"),
+        tag("p", chapter.pick.reason, class_="reason"),
+        tag("dl", _tiles(chapter, row), class_="tiles"),
+        class_="answer",
+        id=f"{anchor}-answer",
+    )
+
+
+def _tiles(chapter: Chapter, row: VariantRow) -> Iterator[Markup]:
+    base = chapter.baseline
+    for column in (c for key in TILES for c in COLUMNS if c.key == key):
+        field = column.read(row)
+        if isinstance(field, Absent) or (column.key == "speedup" and row.cell == base.cell):
+            continue
+        form = column.format([field])
+        unit = f" {form.unit}" if form.unit not in ("", "×") else form.unit
+        yield tag(
+            "div",
+            tag("dt", tag("a", column.words, href=f"#def-{column.key}")),
+            tag("dd", form.number(field.value), tag("span", unit, class_="unit")),
+            tag("dd", _small(field, form.interval(field), column.key, base, row), class_="small"),
+        )
+
+
+def _small(field: Measured, between: str, key: str, base: VariantRow, row: VariantRow) -> Markup:
+    """The interval (or the count), and the baseline's value to compare with."""
+    parts: list[str] = [between] if between else [f"n = {field.n:,}"]
+    if key in ("agreement", "accuracy") and between:
+        parts[0] += f", n = {field.n:,}"
+    before: Field = getattr(base, key)
+    if base.cell != row.cell and isinstance(before, Measured) and key not in ("speedup", "agreement"):
+        column = next(c for c in COLUMNS if c.key == key)
+        parts.append(f"baseline {column.format([before]).text(Measured(before.value, before.unit))}")
+    return join(parts[0], [join(tag("br"), p) for p in parts[1:]])
+
+
+def badge(row: VariantRow) -> Markup:
+    """Return the verdict with its evidence on hover; the page prints the evidence in full further down."""
+    trust = row.verdict.trust
+    text = f"{BADGES[trust]} {trust.value}"
+    return tag(
+        "span", text, class_=f"badge {trust.value.lower()}", title="; ".join(row.verdict.evidence) or None
+    )

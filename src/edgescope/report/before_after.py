@@ -1,0 +1,84 @@
+"""The before/after table: every variant, rejected ones struck out with the reason, nothing missing silently."""
+
+from __future__ import annotations
+
+from edgescope.analysis.variants import VariantRow
+from edgescope.plots.style import styles
+from edgescope.records import Absent, Field, Measured, Trust
+from edgescope.report.answer import badge
+from edgescope.report.chapter import Chapter
+from edgescope.report.columns import Shown, shown
+from edgescope.report.markup import Markup, tag
+from edgescope.report.numbers import Format, absence
+
+EVIDENCE_SHOWN = 2
+"""Pieces of evidence printed under a verdict that is not CLEAN; the full list is in its own section."""
+
+
+def before_after(chapter: Chapter) -> Markup:
+    """Return the table, and below it what was measured in no variant and why."""
+    look = shown(chapter)
+    head = [tag("th", "Variant", scope="col")]
+    for i, column in enumerate(look.columns):
+        unit = look.formats[i].unit
+        name = tag("a", column.words, href=f"#def-{column.key}")
+        head.append(
+            tag("th", name, tag("span", unit, class_="unit") if unit else None, scope="col", class_="num")
+        )
+    head.append(tag("th", tag("a", "Verdict", href="#def-verdict"), scope="col"))
+    body = [_row(chapter, look, row) for row in look.rows]
+    table = tag("table", tag("thead", tag("tr", head)), tag("tbody", body), class_="variants stack")
+    missing = [tag("li", f"{c.words}: {absence(Absent(why))}") for c, why in look.missing]
+    note = tag("ul", missing, class_="missing") if missing else None
+    lead = tag(
+        "p", "Small figures are 95 % ", tag("a", "intervals", href="#def-interval"), ".", class_="lead"
+    )
+    return tag("section", tag("h3", "Before and after"), lead, tag("div", table, class_="scroll"), note)
+
+
+def _row(chapter: Chapter, look: Shown, row: VariantRow) -> Markup:
+    is_pick = chapter.pick.row is not None and chapter.pick.row.cell == row.cell
+    kind = "rejected" if row.rejected else "picked" if is_pick else ""
+    fields = [c.read(row) for c in look.columns]
+    if row.rejected and all(isinstance(f, Absent) for f in fields):
+        cells = [tag("td", "no usable number", colspan=len(fields), class_="absent wide")] if fields else []
+    else:
+        cells = [
+            _cell(f, look.formats[i], look.heading(i), row, chapter.table.baseline)
+            for i, f in enumerate(fields)
+        ]
+    return tag(
+        "tr", _variant(chapter, row, is_pick), cells, _verdict(row), class_=kind or None, data_cell=row.cell
+    )
+
+
+def _variant(chapter: Chapter, row: VariantRow, is_pick: bool) -> Markup:
+    colour = styles(chapter.table)[row.cell].colour
+    chips = [tag("span", "pick", class_="chip pick-chip")] if is_pick else []
+    if row.cell == chapter.table.baseline:
+        chips.append(tag("span", "baseline", class_="chip"))
+    label = tag("s", row.label) if row.rejected else tag("span", row.label)
+    reason = tag("div", f"rejected: {row.rejected}", class_="why") if row.rejected else None
+    swatch = tag("span", class_="swatch", style=f"background:{colour}")
+    return tag("th", swatch, label, chips, reason, scope="row")
+
+
+def _cell(field: Field, form: Format, heading: str, row: VariantRow, baseline: str) -> Markup:
+    if isinstance(field, Absent):
+        return tag("td", absence(field), class_="num absent", data_label=heading)
+    value = tag("s" if row.rejected else "span", form.number(field.value), class_="v")
+    between = "" if heading.startswith("Speed-up") and row.cell == baseline else form.interval(field)
+    small = tag("span", between, class_="ci") if between else None
+    return tag("td", value, small, class_="num", data_label=heading, title=_exact(field))
+
+
+def _exact(field: Measured) -> str:
+    ends = "" if field.lo is None or field.hi is None else f" [{field.lo:.6g}, {field.hi:.6g}]"
+    return f"{field.value:.6g}{ends} {field.unit if field.unit != '1' else ''}".strip() + f", n = {field.n:,}"
+
+
+def _verdict(row: VariantRow) -> Markup:
+    evidence = row.verdict.evidence if row.verdict.trust is not Trust.CLEAN else ()
+    more = len(evidence) - EVIDENCE_SHOWN
+    said = "; ".join(evidence[:EVIDENCE_SHOWN]) + (f"; {more} more below" if more > 0 else "")
+    return tag("td", badge(row), tag("div", said, class_="why") if said else None, data_label="Verdict")

@@ -1,0 +1,87 @@
+"""What a report is about: one chapter per model and machine, each with its table and its pick.
+
+Numbers of different models or machines do not belong in one table. Results that did not finish keep their
+place: a chapter of failures alone is still a chapter that says what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgescope.analysis.compare import by_cell
+from edgescope.analysis.variants import Pick, VariantRow, VariantTable, pick, table
+from edgescope.records import Json, Machine, ModelInfo, Result
+
+NAMED_BY = ("model", "gpu", "name", "cpu", "board")
+"""Stable facts that name a machine in words, the most telling first."""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """All results of one model on one machine, tabulated."""
+
+    model: str
+    results: Sequence[Result]
+    table: VariantTable
+    pick: Pick
+    groups: Mapping[str, Sequence[Result]]
+    """Cell -> all its results, those that failed included."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine, as the newest result describes it."""
+        return max(self.results, key=lambda r: r.started_at).machine
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """What is known of the model, or None."""
+        return next((r.model for r in self.results if r.model), None)
+
+    @property
+    def baseline(self) -> VariantRow:
+        """The row that speed-ups are relative to."""
+        return self.table.row(self.table.baseline)
+
+    @property
+    def title(self) -> str:
+        """Return `mobilenet_v2 on AMD EPYC 9R14`."""
+        return f"{self.model} on {machine_name(self.machine)}"
+
+    def first(self, row: VariantRow) -> Result:
+        """The result that speaks for a row: a finished replicate where there is one."""
+        return next(iter(row.replicates.values()), self.groups[row.cell][0])
+
+
+def chapters(results: Iterable[Result], objective: str = "latency") -> list[Chapter]:
+    """Return one Chapter per (model, machine), in order of first appearance; empty for no results."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.trial.model, result.machine.id), []).append(result)
+    return [_chapter(model, group, objective) for (model, _), group in groups.items()]
+
+
+def _chapter(model: str, results: list[Result], objective: str) -> Chapter:
+    found = table(results)
+    return Chapter(model, results, found, pick(found, objective), by_cell(results))
+
+
+def machine_name(machine: Machine) -> str:
+    """Return a short name: GPU, processor or board, whichever is stated first."""
+    facts = flat(machine.stable)
+    for wanted in NAMED_BY:
+        for key, value in facts.items():
+            if key.split(".")[-1] == wanted and isinstance(value, str) and value:
+                return value
+    return f"machine {machine.id[:8]}"
+
+
+def flat(facts: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
+    """Return nested facts as one mapping, keys joined by dots; {"absent": reason} stays whole."""
+    out: dict[str, Json] = {}
+    for key, value in facts.items():
+        if isinstance(value, Mapping) and value and set(value) != {"absent"}:
+            out.update(flat(value, f"{prefix}{key}."))
+        else:
+            out[f"{prefix}{key}"] = value
+    return out

@@ -1,0 +1,70 @@
+"""The columns of the before/after table, once for every format: what they read and how they print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from edgescope.analysis.variants import VariantRow
+from edgescope.plots.style import ordered
+from edgescope.records import Absent, Field, Measured
+from edgescope.report.chapter import Chapter
+from edgescope.report.numbers import Format, joules, memory, rates, ratios, shares, times, watts
+
+
+@dataclass(frozen=True)
+class Column:
+    """One metric of the table."""
+
+    key: str
+    """Attribute of VariantRow, and of the glossary's entry."""
+    words: str
+    format: Callable[[Iterable[Field]], Format]
+
+    def read(self, row: VariantRow) -> Field:
+        """Return the metric of a row."""
+        field: Field = getattr(row, self.key)
+        return field
+
+
+COLUMNS: Sequence[Column] = (
+    Column("speedup", "Speed-up", ratios),
+    Column("p50_s", "Median latency", times),
+    Column("p99_s", "p99 latency", times),
+    Column("throughput_sps", "Throughput", rates),
+    Column("peak_rss_bytes", "Peak memory", memory),
+    Column("power_w", "Power", watts),
+    Column("energy_per_sample_j", "Energy per sample", joules),
+    Column("agreement", "Agreement with fp32", shares),
+    Column("accuracy", "Accuracy", shares),
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The part of the table worth printing, and what was measured in no variant at all."""
+
+    rows: Sequence[VariantRow]
+    columns: Sequence[Column]
+    formats: Sequence[Format]
+    missing: Sequence[tuple[Column, str]]
+    """Columns without a single value, each with the reasons."""
+
+    def heading(self, i: int) -> str:
+        """Return `Median latency (ms)`."""
+        unit = self.formats[i].unit
+        return f"{self.columns[i].words} ({unit})" if unit else self.columns[i].words
+
+
+def shown(chapter: Chapter) -> Shown:
+    """Return rows in reading order and the columns that have a value somewhere, with one format each."""
+    rows = ordered(chapter.table)
+    kept = [c for c in COLUMNS if any(isinstance(c.read(r), Measured) for r in rows)]
+    missing = [(c, _reasons(c, rows)) for c in COLUMNS if c not in kept]
+    return Shown(rows, kept, [c.format([c.read(r) for r in rows]) for c in kept], missing)
+
+
+def _reasons(column: Column, rows: Sequence[VariantRow]) -> str:
+    fields = (column.read(r) for r in rows if not r.rejected)
+    found = dict.fromkeys(f.reason for f in fields if isinstance(f, Absent))
+    return "; ".join(found) or "no variant finished"
