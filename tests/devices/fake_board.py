@@ -40,7 +40,7 @@ def board(root: Path) -> Path:
     files: dict[str, object] = {
         "proc/stat": stat_line(1000, 9000),
         "proc/cpuinfo": CPUINFO,
-        "proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\nSwapTotal: 1024 kB\nSwapFree: 24 kB\n",
+        "proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\nSwapTotal: 1024 kB\nSwapFree: 24 kB",
         "proc/loadavg": "0.50 0.25 0.10 1/100 4242\n",
         "proc/uptime": "1234.5 4000.0\n",
         "proc/pressure/cpu": "some avg10=1.50 avg60=0.00 avg300=0.00 total=1000\nfull avg10=0 total=0\n",

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.analysis.energy import energies, energy
+from edgescope.records import Absent, Channel, Measured, Readings
+
+S = 1_000_000_000
+
+
+def make(*series, absent=()):
+    """(name, scope, t_s, values) -> Readings; `absent` are (name, reason)."""
+    channels = [
+        Channel(n, "J" if "energy" in n else "W", scope, kind(n), "test") for n, scope, _, _ in series
+    ]
+    channels += [Channel(n, "W", "gpu_board", "gauge", "test", "unsupported", why) for n, why in absent]
+    t = [np.asarray(t, float) for _, _, t, _ in series]
+    return Readings(
+        tuple(channels),
+        np.concatenate([(x * S).round().astype(np.int64) for x in t] or [np.empty(0, np.int64)]),
+        np.concatenate([np.full(len(x), i, np.int16) for i, x in enumerate(t)] or [np.empty(0, np.int16)]),
+        np.concatenate([np.asarray(v, float) for *_, v in series] or [np.empty(0)]),
+    )
+
+
+def kind(name):
+    return "counter" if "energy" in name else "average" if "average" in name else "gauge"
+
+
+def joules(readings, start, stop, samples=10, **kw):
+    return energy(readings, int(start * S), int(stop * S), samples, **kw)
+
+
+T = np.arange(0, 10.01, 0.1)
+
+
+def test_a_ramp_is_integrated_exactly_with_interpolated_edges():
+    got = joules(make(("gpu0_power_w", "gpu_board", T, 5 + 2 * T)), 1.03, 8.57, samples=4)
+    truth = 5 * 7.54 + (8.57**2 - 1.03**2)
+    assert (got.meter, got.scope, got.method) == ("gpu0", "gpu_board", "trapezoid")
+    assert got.energy_j.value == pytest.approx(truth)
+    assert got.power_w.value == pytest.approx(truth / 7.54)
+    assert got.energy_per_sample_j.value == pytest.approx(truth / 4)
+    assert got.energy_j.unit == "J" and got.power_w.unit == "W"
+    assert not got.warnings
+
+
+def test_a_step_between_readings_is_not_smeared_over_a_steady_stretch():
+    watts = np.where(T < 5, 5.0, 10.0)
+    got = joules(make(("gpu0_power_w", "gpu_board", T, watts)), 0, 10)
+    assert got.energy_j.value == pytest.approx(75, abs=0.5)
+
+
+def test_repeated_rows_count_once():
+    t = np.repeat(T, 3)
+    got = joules(make(("gpu0_power_w", "gpu_board", t, np.repeat(5 + T, 3))), 0, 10)
+    assert got.energy_j.value == pytest.approx(100)
+    assert got.energy_j.n == 99
+
+
+def test_polling_faster_than_the_sensor_warns():
+    fast = np.arange(0, 10.001, 0.01)
+    got = joules(make(("gpu0_power_w", "gpu_board", fast, 5 + np.floor(fast))), 0, 10)
+    assert got.energy_j.n == 10
+    assert got.warnings[0].startswith("W-PWR-3: a window of 10.0 s holds 10 distinct updates")
+
+
+def test_a_counter_wins_and_its_steps_are_bounded():
+    truth = 20.0 * T
+    steps = np.floor(T / 0.5) * 0.5 * 20.0  # the counter moves every 0.5 s
+    r = make(
+        ("gpu0_power_w", "gpu_board", T, np.full(len(T), 99.0)), ("gpu0_energy_j", "gpu_board", T, steps)
+    )
+    got = joules(r, 1.23, 8.41)
+    assert got.method == "counter"
+    assert got.energy_j.value == pytest.approx(20 * (8.41 - 1.23), rel=0.02)
+    assert got.energy_j.lo <= np.interp(8.41, T, truth) - np.interp(1.23, T, truth) <= got.energy_j.hi
+    assert got.warnings
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    start=st.floats(1.5, 4.0),
+    length=st.floats(1.5, 4.0),
+    period=st.floats(0.05, 0.7),
+    seed=st.integers(0, 99),
+)
+def test_the_counters_bounds_hold_whatever_the_load(start, length, period, seed):
+    rng = np.random.default_rng(seed)
+    fine = np.arange(0, 10.0001, 0.001)
+    truth = np.concatenate(
+        ([0.0], np.cumsum(np.repeat(rng.uniform(1, 50, 100), 100)[: len(fine) - 1]) * 0.001)
+    )
+    updates = np.floor(fine / period) * period
+    counter = np.interp(updates, fine, truth)
+    shown = np.interp(T, fine, np.arange(len(fine))).astype(int)
+    got = joules(make(("cpu_package_energy_j", "cpu_package", T, counter[shown])), start, start + length)
+    used = np.interp(start + length, fine, truth) - np.interp(start, fine, truth)
+    assert isinstance(got.energy_j, Measured)
+    assert got.energy_j.lo is not None and got.energy_j.hi is not None
+    assert got.energy_j.lo - 1e-6 <= used <= got.energy_j.hi + 1e-6
+
+
+def test_no_bounds_without_an_update_outside_the_window():
+    got = joules(make(("gpu0_energy_j", "gpu_board", T, 20 * T)), 0.0, 10.0)
+    assert got.energy_j.value == pytest.approx(200)
+    assert got.energy_j.hi is None
+
+
+@pytest.mark.parametrize(
+    ("name", "t", "values", "word"),
+    [
+        ("gpu0_energy_j", T, np.full(len(T), 7.0), "did not move"),
+        ("gpu0_energy_j", T, np.where(T < 5, 100 + T, T), "went backwards"),
+        ("gpu0_power_w", T, np.zeros(len(T)), "0 W throughout"),
+        ("gpu0_power_w", T[:60], np.full(60, 5.0), "span 4.90 s of a window of 8.00 s"),
+        ("gpu0_power_w", np.delete(T, slice(30, 60)), np.full(len(T) - 30, 5.0), "silent for 3.10 s"),
+        ("gpu0_power_w", [5.0], [5.0], "too few"),
+    ],
+)
+def test_a_meter_that_cannot_be_trusted_is_absent_with_the_reason(name, t, values, word):
+    got = joules(make((name, "gpu_board", t, values)), 1.0, 9.0)
+    for field in (got.energy_j, got.power_w, got.energy_per_sample_j):
+        assert isinstance(field, Absent)
+        assert word in field.reason
+
+
+def test_without_a_sensor_the_reasons_are_listed():
+    why = [("cpu_package_energy_j", "RAPL: no package zone"), ("gpu_power_w", "NVML: no library")]
+    got = joules(make(absent=why), 0, 1)
+    assert got.energy_j.reason.startswith("no power sensor: ")
+    assert "RAPL: no package zone" in got.energy_j.reason and "NVML: no library" in got.energy_j.reason
+    assert "nothing" not in joules(make(), 0, 1).energy_j.reason
+
+
+def test_the_widest_scope_comes_first_and_a_meter_can_be_named():
+    r = make(
+        ("cpu_package_energy_j", "cpu_package", T, 10 * T),
+        ("vdd_in_power_w", "module", T, np.full(len(T), 15.0)),
+        ("gpu0_power_average_w", "gpu_board", T, np.full(len(T), 70.0)),
+    )
+    assert [e.meter for e in energies(r, S, 9 * S, 1)] == ["vdd_in", "gpu0", "cpu_package"]
+    assert joules(r, 1, 9).scope == "module"
+    assert joules(r, 1, 9, meter="cpu_package").energy_j.value == pytest.approx(80)
+    assert joules(r, 1, 9, meter="gpu0").method == "trapezoid of averages"
+    assert "no meter called 'dla'" in joules(r, 1, 9, meter="dla").energy_j.reason
+
+
+def test_no_samples_means_no_energy_per_sample():
+    got = joules(make(("gpu0_power_w", "gpu_board", T, 5 + T)), 1, 9, samples=0)
+    assert isinstance(got.energy_per_sample_j, Absent)
+    assert isinstance(got.energy_j, Measured)

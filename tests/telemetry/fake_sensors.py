@@ -1,0 +1,54 @@
+"""Sources for the sampler's tests; imported by the watcher's process through PYTHONPATH."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from edgescope.devices.base import ChannelSpec, Failed
+
+
+class Counting:
+    """1, 2, 3 ... at each read."""
+
+    def __init__(self, name="count"):
+        self.name, self.n = name, 0
+
+    def channels(self):
+        return [ChannelSpec(self.name, "1", "system", "gauge", "test")]
+
+    def read(self):
+        self.n += 1
+        return [(self.name, time.monotonic_ns(), float(self.n))]
+
+
+class Vanishing(Counting):
+    """Raises once `file` is gone, as a driver does when its device is unplugged."""
+
+    def __init__(self, file):
+        super().__init__("vanishing")
+        self.file = Path(file)
+
+    def read(self):
+        if not self.file.exists():
+            raise OSError(19, "No such device")
+        return super().read()
+
+
+class Flapping(Counting):
+    """Fails every other time."""
+
+    def read(self):
+        rows = super().read()
+        return rows if self.n % 2 else [(self.name, rows[0][1], Failed("bus busy"))]
+
+
+class Pid(Counting):
+    def read(self):
+        return [(self.name, time.monotonic_ns(), float(os.getpid()))]
+
+
+class Refusing:
+    def __init__(self):
+        raise RuntimeError("no driver")

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgescope.devices.base import SourceSpec
+from edgescope.devices.cpu import CpuDevice
+from edgescope.errors import UsageError
+from edgescope.telemetry.null import NullSampler
+from edgescope.telemetry.sampler import Sampler
+from edgescope.telemetry.watcher import ROW, RowFile
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _fakes_reach_the_watcher(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+
+def fake(kind: str, every: int = 1, **kwargs) -> SourceSpec:
+    return SourceSpec(f"fake_sensors:{kind}", kwargs, every)
+
+
+def channel(readings, name):
+    return next(c for c in readings.channels if c.name == name)
+
+
+def test_it_ticks_on_schedule_in_another_process_on_this_clock(tmp_path):
+    before = time.monotonic_ns()
+    with Sampler([fake("Counting"), fake("Pid", name="pid")], 50, tmp_path) as sampler:
+        time.sleep(0.6)
+    after = time.monotonic_ns()
+    readings, cost = sampler.readings(), sampler.cost()
+    t_ns, count = readings.series("count")
+    assert before <= t_ns[0] and t_ns[-1] <= after
+    assert list(count) == list(range(1, len(count) + 1))  # no reading lost
+    assert set(readings.series("pid")[1]) == {float(sampler.pid)} != {float(os.getpid())}
+    assert cost["alive"] and cost["end"] == "stopped"
+    assert cost["ticks"] == len(count) and cost["ticks"] + cost["missed_ticks"] >= 28
+    assert 0 < cost["cpu_share"] < 0.5
+    assert cost["lost_rows"] == 0 and cost["write_error"] == ""
+
+
+def test_windows_lie_inside_the_readings(tmp_path):
+    with Sampler([fake("Counting", every=1000)], 10, tmp_path) as sampler:
+        start = time.monotonic_ns()
+        time.sleep(0.05)
+        stop = time.monotonic_ns()
+    t_ns, _ = sampler.readings().series("count")
+    assert t_ns[0] <= start < stop <= t_ns[-1]
+
+
+def test_slow_channels_are_read_less_often(tmp_path):
+    with Sampler([fake("Counting"), fake("Pid", every=10, name="slow")], 100, tmp_path) as sampler:
+        time.sleep(0.5)
+    readings = sampler.readings()
+    fast, slow = len(readings.series("count")[0]), len(readings.series("slow")[0])
+    assert 2 <= slow <= fast / 4
+
+
+def test_a_killed_watcher_keeps_its_readings_and_never_looks_clean(tmp_path):
+    with Sampler([fake("Counting")], 100, tmp_path) as sampler:
+        time.sleep(0.3)
+        os.kill(sampler.pid, signal.SIGKILL)
+        killed = time.monotonic_ns()
+        time.sleep(0.05)
+    readings, cost = sampler.readings(), sampler.cost()
+    t_ns, count = readings.series("count")
+    assert len(count) >= 5 and t_ns[-1] <= killed
+    assert channel(readings, "count").status == "measured"
+    assert not cost["alive"]
+    assert "signal 9" in cost["end"]
+    assert cost["cpu_share"] is not None
+
+
+def test_a_row_cut_in_half_is_left_out(tmp_path):
+    with Sampler([fake("Counting")], 50, tmp_path) as sampler:
+        time.sleep(0.1)
+        os.kill(sampler.pid, signal.SIGKILL)
+    file = tmp_path / "readings.bin"
+    whole = len(sampler.readings().t_ns)
+    file.write_bytes(file.read_bytes()[:-5])
+    assert len(sampler.readings().t_ns) == whole - 1
+
+
+def test_a_sensor_that_disappears(tmp_path):
+    device = tmp_path / "device"
+    device.touch()
+    with Sampler([fake("Vanishing", file=str(device)), fake("Counting")], 50, tmp_path) as sampler:
+        time.sleep(0.2)
+        device.unlink()
+        time.sleep(0.2)
+    readings = sampler.readings()
+    gone, count = len(readings.series("vanishing")[0]), len(readings.series("count")[0])
+    assert 0 < gone < count
+    assert channel(readings, "vanishing").status == "failed"
+    assert "No such device" in channel(readings, "vanishing").reason
+    assert sampler.cost()["alive"]
+
+
+def test_a_sensor_that_vanished_is_known_even_when_the_watcher_dies(tmp_path):
+    device = tmp_path / "device"
+    device.touch()
+    with Sampler([fake("Vanishing", file=str(device))], 50, tmp_path) as sampler:
+        device.unlink()
+        time.sleep(0.2)
+        os.kill(sampler.pid, signal.SIGKILL)
+        time.sleep(0.05)
+    assert channel(sampler.readings(), "vanishing").status == "failed"
+
+
+def test_failures_between_readings_are_counted(tmp_path):
+    with Sampler([fake("Flapping")], 100, tmp_path) as sampler:
+        time.sleep(3.0)  # more status changes than the pipe may carry
+    got = channel(sampler.readings(), "count")
+    assert sampler.cost()["alive"]
+    assert got.status in ("measured", "failed")
+    assert "failed" in got.reason or "bus busy" in got.reason
+
+
+def test_a_source_that_cannot_be_opened_does_not_end_the_watch(tmp_path):
+    with Sampler([fake("Refusing"), fake("Counting")], 50, tmp_path) as sampler:
+        time.sleep(0.1)
+    readings = sampler.readings()
+    refused = channel(readings, "fake_sensors:Refusing")
+    assert refused.status == "failed" and "no driver" in refused.reason
+    assert len(readings.series("count")[0])
+
+
+FULL = """
+import resource, sys, time
+from pathlib import Path
+from edgescope.devices.base import SourceSpec
+from edgescope.telemetry.sampler import Sampler
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # not a whole number of rows
+with Sampler([SourceSpec("fake_sensors:Counting")], 50, Path(sys.argv[1])) as sampler:
+    time.sleep(0.4)
+cost = sampler.cost()
+print(len(sampler.readings().series("count")[0]), cost["alive"], cost["lost_rows"], cost["write_error"] != "")
+print(list(sampler.readings().series("count")[1]) == [float(i + 1) for i in range(cost["ticks"])])
+"""
+
+
+def test_a_full_disk_loses_no_reading(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    (rows, alive, lost, told), (in_order,) = (line.split() for line in done.stdout.splitlines())
+    assert int(rows) >= 10
+    assert (alive, lost, told, in_order) == ("True", "0", "True", "True")
+
+
+def test_memory_for_unwritten_rows_is_bounded(monkeypatch):
+    monkeypatch.setattr("edgescope.telemetry.watcher._MAX_PENDING", 10 * ROW.size)
+    file = RowFile("/dev/full")
+    for _ in range(15):
+        file.append(ROW.pack(1, 2, 3.0))
+    assert file.lost_rows == 5
+    assert len(file.pending) == 10 * ROW.size
+    assert "No space left" in file.error
+
+
+ORPHAN = """
+import os, sys, time
+from pathlib import Path
+from edgescope.devices.base import SourceSpec
+from edgescope.telemetry.sampler import Sampler
+sampler = Sampler([SourceSpec("fake_sensors:Counting")], 50, Path(sys.argv[1])).__enter__()
+keeper = os.fork()  # keeps the pipe open, so that only the parent check can notice
+if keeper == 0:
+    time.sleep(20)
+    os._exit(0)
+print(sampler.pid, keeper, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_dead_parent_takes_the_watcher_along(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path)], stdout=-1, text=True)
+    watcher, keeper = map(int, child.stdout.readline().split())
+    child.wait()
+    try:
+        deadline = time.monotonic() + 5
+        while alive(watcher) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not alive(watcher)
+    finally:
+        os.kill(keeper, 9)
+        child.stdout.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_the_watcher(tmp_path):
+    with Sampler([fake("Counting")], 50, tmp_path) as sampler:
+        assert os.getpgid(sampler.pid) != os.getpgid(0)
+
+
+def test_an_error_in_the_run_still_stops_the_watcher(tmp_path):
+    with pytest.raises(KeyError), Sampler([fake("Counting")], 50, tmp_path) as sampler:
+        raise KeyError
+    assert not alive(sampler.pid)
+    assert sampler.cost()["alive"]
+
+
+def test_an_interpreter_that_does_not_start_is_a_dead_watcher(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    with Sampler([fake("Counting")], 50, tmp_path) as sampler:
+        pass
+    assert not sampler.cost()["alive"]
+    assert "could not be started" in sampler.cost()["end"]
+    assert len(sampler.readings().t_ns) == 0
+
+
+def test_a_watcher_that_dies_at_once_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with Sampler([fake("Counting")], 50, tmp_path) as sampler:
+        pass
+    assert not sampler.cost()["alive"]
+
+
+@pytest.mark.parametrize("hz", [0, -1, 1e9, float("nan")])
+def test_a_foolish_rate_is_refused(hz, tmp_path):
+    with pytest.raises(UsageError, match="E-SAMPLE-1"):
+        Sampler([], hz, tmp_path)
+
+
+def test_the_null_sampler_has_the_same_face():
+    with NullSampler() as sampler:
+        pass
+    assert len(sampler.readings().t_ns) == 0
+    assert sampler.cost()["alive"] is False
+
+
+def test_the_real_cpu_is_watched(tmp_path):
+    with Sampler(CpuDevice().sources(os.getpid()), 20, tmp_path) as sampler:
+        end = time.process_time() + 0.3
+        while time.process_time() < end:
+            pass
+    readings = sampler.readings()
+    cpu_s = readings.series("proc_cpu_s")[1]
+    assert 0.2 <= cpu_s[-1] - cpu_s[0] <= 1.0
+    busy = readings.series("cpu_busy")[1]
+    assert len(busy) >= 2 and 0 < np.mean(busy) <= 1
+    for c in readings.channels:
+        assert (c.status == "measured") == (len(readings.series(c.name)[0]) > 0)
+        assert c.status == "measured" or c.reason

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgescope.devices.base import Throttle
+from edgescope.records import Channel, Readings, Trust
+from edgescope.telemetry.verdict import judge, mean_share
+
+S = 1_000_000_000
+ALIVE = {"hz": 10.0, "alive": True, "end": "stopped"}
+LOOKED = Throttle(looked_at=("4 thermal throttle counters",))
+
+
+def readings(seconds=4.0, hz=10.0, **series):
+    """Rows at `hz` for `seconds`; each series a number or an array; sampler_cpu_s always there."""
+    n = int(seconds * hz) + 1
+    t_ns = (np.arange(n) * S / hz).astype(np.int64)
+    series = {"sampler_cpu_s": 0.0, "cpu_steal": 0.0, "cpu_others": 0.01} | series
+    channels, parts = [], []
+    for i, (name, value) in enumerate((k, v) for k, v in series.items() if v is not None):
+        channels.append(Channel(name, "share", "system", "interval", "test"))
+        parts.append((t_ns, np.full(n, i, np.int16), np.broadcast_to(np.asarray(value, float), n)))
+    columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
+    return Readings(tuple(channels), *columns)
+
+
+def verdict(r, start=1.0, stop=3.0, **kw):
+    kw = {"cost": ALIVE, "throttle": LOOKED, "slowdown": 1.0} | kw
+    return judge(r, int(start * S), int(stop * S), **kw)
+
+
+def test_clean_shows_its_figures():
+    got = verdict(readings(cpu_others=0.013))
+    assert got.trust is Trust.CLEAN
+    text = " ".join(got.evidence)
+    assert "0.0% of CPU time" in text and "1.3% of all cores" in text and "1.000 times" in text
+    assert "no throttling event in 4 thermal throttle counters" in text
+
+
+@pytest.mark.parametrize(
+    ("series", "extra", "trust"),
+    [
+        ({"cpu_steal": 0.019}, {}, Trust.CLEAN),
+        ({"cpu_steal": 0.021}, {}, Trust.DISTURBED),
+        ({"cpu_others": 0.099}, {}, Trust.CLEAN),
+        ({"cpu_others": 0.101}, {}, Trust.DISTURBED),
+        ({"psi_memory_some": 0.06}, {}, Trust.DISTURBED),
+        ({}, {"slowdown": 1.09}, Trust.CLEAN),
+        ({}, {"slowdown": 1.11}, Trust.DISTURBED),
+        ({}, {"slowdown": 0.5}, Trust.CLEAN),
+        (
+            {},
+            {"throttle": Throttle(("cpu3 core_throttle_count rose by 12",), ("1 counter",))},
+            Trust.THROTTLED,
+        ),
+        ({"throttled_gpu0_thermal": 1.0}, {}, Trust.THROTTLED),
+        ({"throttled_gpu0_thermal": 0.0}, {}, Trust.CLEAN),
+        ({}, {"throttle": Throttle(absent=("no counters",))}, Trust.CLEAN),
+        ({}, {"throttle": Throttle(absent=("no counters",)), "slowdown": None}, Trust.UNKNOWN),
+        ({}, {"throttle": None, "slowdown": None}, Trust.UNKNOWN),
+        ({"cpu_others": None}, {}, Trust.UNKNOWN),
+        ({}, {"cost": {"hz": 10.0, "alive": False, "end": "died: killed by signal 9"}}, Trust.UNKNOWN),
+        ({}, {"cost": {"hz": 0.0, "alive": False, "end": "off (hz = 0)"}}, Trust.UNKNOWN),
+    ],
+)
+def test_each_rule_on_both_sides_of_its_threshold(series, extra, trust):
+    got = verdict(readings(**series), **extra)
+    assert got.trust is trust
+    assert got.evidence
+
+
+def test_where_only_the_spin_probe_speaks_it_is_said():
+    got = verdict(readings(), throttle=Throttle(absent=("no cpuinfo_cur_freq",)))
+    assert any(
+        "no clock or thermal counter is readable here (no cpuinfo_cur_freq)" in e for e in got.evidence
+    )
+
+
+def test_a_power_cap_may_hold_for_a_moment_and_heat_may_not():
+    once = np.zeros(41)
+    once[20] = 1.0
+    assert verdict(readings(throttled_gpu0_power=once)).trust is Trust.CLEAN
+    assert verdict(readings(throttled_gpu0_thermal=once)).trust is Trust.THROTTLED
+    capped = verdict(readings(throttled_gpu0_power=np.arange(41) % 2))
+    assert capped.trust is Trust.THROTTLED
+    assert "throttled_gpu0_power in 48% of 21 readings" in capped.evidence[0]
+
+
+def test_what_happens_outside_the_window_does_not_count():
+    steal = np.zeros(41)
+    steal[[2, 38]] = 1.0
+    assert verdict(readings(cpu_steal=steal)).trust is Trust.CLEAN
+    assert verdict(readings(cpu_steal=steal), start=0.1).trust is Trust.DISTURBED
+
+
+def test_certain_harm_outranks_a_dead_sampler_and_keeps_its_evidence():
+    dead = {"hz": 10.0, "alive": False, "end": "died: killed by signal 9"}
+    got = verdict(readings(cpu_steal=0.5), cost=dead)
+    assert got.trust is Trust.DISTURBED
+    assert any("killed by signal 9" in e for e in got.evidence)
+
+
+@pytest.mark.parametrize(("stop", "trust"), [(3.0, Trust.CLEAN), (1.15, Trust.UNKNOWN), (6.0, Trust.UNKNOWN)])
+def test_too_few_readings_in_the_window(stop, trust):
+    assert verdict(readings(), stop=stop).trust is trust
+
+
+def test_a_mean_is_weighted_by_the_time_inside_the_window():
+    r = readings(seconds=2, hz=1, cpu_steal=[9.0, 0.2, 0.4])
+    assert mean_share(r, "cpu_steal", S // 2, 2 * S) == pytest.approx((0.5 * 0.2 + 1.0 * 0.4) / 1.5)
+    assert mean_share(r, "cpu_steal", 3 * S, 4 * S) is None
+    assert mean_share(r, "nothing", 0, S) is None
