@@ -11,13 +11,13 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgescope import cache
-from edgescope.errors import UnavailableError
 from edgescope.models.base import TensorSpec
 from edgescope.models.synthetic import Range
 from edgescope.records import Json, ModelInfo, digest
+from edgescope.registry import need
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +48,10 @@ def onnx_file(
     path = cache.made(folder) / f"{safe(info.name)}-fp32-{key}.onnx"
     if not whole(path):
         origin = {"model": info.name, "model_digest": info.digest, "made_with": made_with}
-        found = _exporter().export(module(), inputs, path, ranges)
+        export = need(
+            "edgescope._exporter:export", "the ONNX exporter", "pip install 'edgescope[torch,onnx]'"
+        )
+        found = export(module(), inputs, path, ranges)
         cache.write_json(sidecar(path), found | origin)
     return path
 
@@ -83,16 +86,3 @@ def versions(packages: Sequence[str]) -> dict[str, str]:
 def safe(name: str) -> str:
     """Return `name` as part of a file name."""
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[-60:]
-
-
-def _exporter() -> Any:
-    try:
-        from edgescope import _exporter
-    except ImportError as error:
-        raise UnavailableError(
-            "E-EXPORT-1",
-            "exporting to ONNX needs torch, onnx, onnxscript and onnxruntime",
-            evidence=str(error),
-            fix="pip install 'edgescope[torch,onnx]'",
-        ) from error
-    return _exporter

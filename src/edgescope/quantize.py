@@ -11,13 +11,13 @@ heavy is imported.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from edgescope import cache, verify
-from edgescope.errors import UnavailableError, UnsupportedError, UsageError
+from edgescope.errors import UnsupportedError, UsageError
 from edgescope.export import about, safe, sidecar, versions, whole
 from edgescope.models.base import Model, Purpose, Samples
 from edgescope.records import digest
+from edgescope.registry import need
 
 VERSION = 1  # raise when the way of quantising changes
 IMAGES = 64
@@ -46,7 +46,10 @@ def int8(model: Model, folder: Path) -> Path:
     key = digest([VERSION, METHOD, KEEP_FLOAT, cache.content(source), calibration.digests, made_with])
     path = cache.made(folder) / f"{safe(model.info.name)}-int8-{key}.onnx"
     if not whole(path):
-        found = _quantizer().quantize(source, calibration, path, keep_float=KEEP_FLOAT)
+        quantize = need(
+            "edgescope._quantizer:quantize", "the int8 quantiser", "pip install 'edgescope[onnx]'"
+        )
+        found = quantize(source, calibration, path, keep_float=KEEP_FLOAT)
         cache.write_json(
             sidecar(path),
             found
@@ -78,16 +81,3 @@ def disjoint(calibration: Samples, gate: Samples) -> None:
             effect="The gate would judge int8 on what it was tuned on",
             fix="give calibration inputs of their own",
         )
-
-
-def _quantizer() -> Any:
-    try:
-        from edgescope import _quantizer
-    except ImportError as error:
-        raise UnavailableError(
-            "E-INT8-2",
-            "quantising needs onnx and onnxruntime",
-            evidence=str(error),
-            fix="pip install 'edgescope[onnx]'",
-        ) from error
-    return _quantizer

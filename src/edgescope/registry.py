@@ -1,7 +1,7 @@
 """Every family's members as data: name -> where the class lives and what to say when it cannot be imported.
 
-Nothing heavy is imported until a name is asked for, so `edgescope --help` stays fast and a missing engine costs
-one sentence. Adding a member is one file, one line here and one row in the test matrix of its family.
+Nothing heavy is imported until a name is asked for, so `edgescope --help` stays fast and a missing engine
+costs one sentence. Adding a member is one file, one line here and one row in the test matrix of its family.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ BACKENDS: Mapping[str, Entry] = {
         "torch.compile with inductor, weights frozen",
     ),
     "onnxruntime": Entry(
-        "edgescope.backends.onnxruntime:OnnxRuntime", "pip install 'edgescope[onnx]'", "ONNX Runtime, CPU provider"
+        "edgescope.backends.onnxruntime:OnnxRuntime",
+        "pip install 'edgescope[onnx]'",
+        "ONNX Runtime, CPU provider",
     ),
     "openvino": Entry(
-        "edgescope.backends.openvino:OpenVino", "pip install 'edgescope[openvino,onnx]'", "OpenVINO, CPU plugin"
+        "edgescope.backends.openvino:OpenVino",
+        "pip install 'edgescope[openvino,onnx]'",
+        "OpenVINO, CPU plugin",
     ),
 }
 
@@ -77,11 +81,15 @@ def load(family: Mapping[str, Entry], name: str, word: str) -> Any:
         raise UsageError(
             "E-NAME-1", f"no {word} is called {name!r}", evidence=f"known: {', '.join(sorted(family))}"
         )
-    entry = family[name]
-    module, attribute = entry.target.split(":")
+    return need(family[name].target, f"{word} {name}", family[name].fix)
+
+
+def need(target: str, what: str, fix: str) -> Any:
+    """Import and return `module:attribute`; UnavailableError, with `fix`, where a package is missing."""
+    module, attribute = target.split(":")
     try:
         return getattr(importlib.import_module(module), attribute)
     except ImportError as error:
         raise UnavailableError(
-            "E-NAME-2", f"{word} {name} cannot be loaded", evidence=str(error), fix=entry.fix
+            "E-NAME-2", f"{what} cannot be loaded", evidence=str(error), fix=fix
         ) from error

@@ -23,6 +23,14 @@ import timm  # noqa: E402
 import torchvision  # noqa: E402
 
 
+def network(definition: str, weights: Path | None, *, seed: int, in_order: bool) -> torch.nn.Module:
+    """Return a network with the weights of a file, or random ones from `seed` where there is no file."""
+    module = build(definition, seed)
+    if weights:
+        fill(module, read_state(weights), name=definition, in_order=in_order)
+    return module
+
+
 def build(definition: str, seed: int = 0) -> torch.nn.Module:
     """Return `timm:name` or `torchvision:name` with random weights from `seed`, in eval mode."""
     library, name = definition.split(":")

