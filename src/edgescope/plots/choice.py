@@ -7,6 +7,7 @@ answer.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,10 +49,10 @@ def speedups(table: VariantTable) -> Figure | Absent:
         _bar(figure, row, looks[row.cell], row.cell == table.baseline)
     figure.add_vline(x=1, line={"color": looks[table.baseline].colour, "width": 1.5, "dash": "dash"})
     top = max((s.hi or s.value for s in (r.speedup for r in rows) if isinstance(s, Measured)), default=1.0)
-    figure.update_layout(layout(height=90 + 44 * len(rows), bargap=0.35))
+    figure.update_layout(layout(height=106 + 44 * len(rows), bargap=0.35))
     figure.update_layout(
         xaxis=axis(
-            f"speed-up over {html.escape(table.row(table.baseline).label)} (x), 95 % interval",
+            "speed-up over the baseline (×)",
             range=[0, 1.22 * max(top, 1.0)],
         ),
         yaxis=axis(
@@ -82,7 +83,7 @@ def _bar(figure: Figure, row: VariantRow, look: Style, is_baseline: bool) -> Non
             "thickness": 1.5,
             "color": "#808790",
         },
-        hovertemplate=interval(field, 1.0, "x") if field else html.escape(row.rejected),
+        hovertemplate=interval(field, 1.0, "×") if field else html.escape(row.rejected),
     )
     said = _bar_text(row, field, is_baseline)
     figure.add_annotation(
@@ -100,7 +101,7 @@ def _bar_text(row: VariantRow, field: Measured | None, is_baseline: bool) -> str
         return "baseline"
     if row.rejected:
         return f"rejected: {html.escape(_cut(row.rejected))}"
-    return f"<b>{field.value:.3g}x</b>" if field else "not measured"
+    return f"<b>{field.value:.3g}×</b>" if field else "not measured"
 
 
 def _cut(text: str) -> str:
@@ -132,19 +133,27 @@ def tradeoff(table: VariantTable, cost: str = "peak_rss_bytes") -> Figure | Abse
     kind, looks = COSTS[cost], styles(table)
     rows = [r for r in table.rows if isinstance(r.p50_s, Measured) and isinstance(kind.read(r), Measured)]
     if not rows:
-        absent = next(
-            (f.reason for f in map(kind.read, table.rows) if isinstance(f, Absent)), "no variant ran"
-        )
-        return Absent(absent)
+        return Absent(_why_none(table.rows, kind))
     across, up = kind.scale(values(map(kind.read, rows))), seconds(values(r.p50_s for r in rows))
     figure = go.Figure()
     _front(figure, rows, kind, (across, up))
     spots = {r.cell: (_value(kind.read(r)) * across.factor, _value(r.p50_s) * up.factor) for r in rows}
     sides = _sides(spots, axis_kind([y for _, y in spots.values()]) == "log")
     for row in rows:
-        _spot(figure, row, looks[row.cell], spots[row.cell], sides[row.cell], kind.read(row), up, across)
+        hover = _hover(row, kind.read(row), across, up)
+        _spot(figure, row, looks[row.cell], _Spot(*spots[row.cell], sides[row.cell], hover))
     _axes(figure, list(spots.values()), kind, (across, up))
     return figure
+
+
+def _why_none(rows: Sequence[VariantRow], kind: Cost) -> str:
+    """The reason for the axis that nobody has; a rejected row's is the last to be asked."""
+    latencies, costs = (
+        [r.p50_s for r in rows if not r.rejected],
+        [kind.read(r) for r in rows if not r.rejected],
+    )
+    lacking = costs if any(isinstance(f, Measured) for f in latencies) else latencies
+    return next((f.reason for f in lacking if isinstance(f, Absent)), "no variant may be used")
 
 
 def _value(field: Field) -> float:
@@ -153,12 +162,19 @@ def _value(field: Field) -> float:
 
 
 def _front(figure: Figure, rows: Sequence[VariantRow], kind: Cost, scales: tuple[Scale, Scale]) -> None:
+    """The border of what is attained, drawn on to the edges so that a front of one point shows too."""
     eligible = [r for r in rows if not r.rejected]
     front = pareto(eligible, lambda r: _value(kind.read(r)), lambda r: _value(r.p50_s))
+    if not front:
+        return
+    xs = [_value(kind.read(r)) * scales[0].factor for r in front]
+    ys = [_value(r.p50_s) * scales[1].factor for r in front]
+    right = max(_value(kind.read(r)) for r in rows) * scales[0].factor
+    top = max(_value(r.p50_s) for r in rows) * scales[1].factor
     figure.add_scatter(
-        x=[_value(kind.read(r)) * scales[0].factor for r in front],
-        y=[_value(r.p50_s) * scales[1].factor for r in front],
-        ids=[r.cell for r in front],
+        x=[xs[0], *xs, right],
+        y=[top, *ys, ys[-1]],
+        ids=["", *[r.cell for r in front], ""],
         mode="lines",
         line={"shape": "hv", "color": LINE, "width": 6},
         name="Pareto front",
@@ -167,25 +183,24 @@ def _front(figure: Figure, rows: Sequence[VariantRow], kind: Cost, scales: tuple
     )
 
 
-def _spot(
-    figure: Figure,
-    row: VariantRow,
-    look: Style,
-    at: tuple[float, float],
-    side: str,
-    cost: Field,
-    up: Scale,
-    across: Scale,
-) -> None:
-    assert isinstance(row.p50_s, Measured) and isinstance(cost, Measured)
-    hover = f"p50 {interval(row.p50_s, up.factor, up.unit)}<br>{interval(cost, across.factor, across.unit)}"
+@dataclass(frozen=True)
+class _Spot:
+    """Where a variant's marker goes, and on which side its name."""
+
+    x: float
+    y: float
+    side: str
+    hover: str
+
+
+def _spot(figure: Figure, row: VariantRow, look: Style, spot: _Spot) -> None:
     figure.add_scatter(
-        x=[at[0]],
-        y=[at[1]],
+        x=[spot.x],
+        y=[spot.y],
         ids=[row.cell],
         mode="markers+text",
         text=[name(row)],
-        textposition=side,
+        textposition=spot.side,
         marker={
             "color": look.colour,
             "size": 13,
@@ -194,8 +209,14 @@ def _spot(
         },
         name=name(row),
         cliponaxis=False,
-        hovertemplate=hover + (f"<br>rejected: {html.escape(row.rejected)}" if row.rejected else ""),
+        hovertemplate=spot.hover,
     )
+
+
+def _hover(row: VariantRow, cost: Field, across: Scale, up: Scale) -> str:
+    assert isinstance(row.p50_s, Measured) and isinstance(cost, Measured)
+    text = f"p50 {interval(row.p50_s, up.factor, up.unit)}<br>{interval(cost, across.factor, across.unit)}"
+    return text + (f"<br>rejected: {html.escape(row.rejected)}" if row.rejected else "")
 
 
 def _axes(
@@ -210,14 +231,12 @@ def _axes(
         up |= {"rangemode": "tozero"}
     pad = 0.22 * (max(xs) - min(xs) or max(xs))
     room = [max(0.0, min(xs) - pad), max(xs) + pad]
-    figure.update_layout(layout(height=420, hovermode="closest"))
+    figure.update_layout(layout(height=420, hovermode="closest", meta="names in text"))
     figure.update_layout(xaxis=axis(f"{kind.words} ({scales[0].unit})", range=room), yaxis=up)
 
 
 def _sides(spots: Mapping[str, tuple[float, float]], logarithmic: bool) -> dict[str, str]:
     """Return where each label goes, so that neighbours' labels do not lie on each other."""
-    import math
-
     xs = [x for x, _ in spots.values()]
     ys = [math.log(y) if logarithmic else y for _, y in spots.values()]
     wide, tall = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0

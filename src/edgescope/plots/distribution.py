@@ -34,7 +34,7 @@ from edgescope.plots.style import (
 from edgescope.plots.thin import by_rank
 from edgescope.records import Absent, Field, Measured
 
-PERCENTILES = (0, 50, 90, 99, 99.9, 99.99, 99.999)
+PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)
 HEIGHT = 460
 LABEL_GAP = 0.055
 """Least distance of two labels at the right edge, as a share of the height."""

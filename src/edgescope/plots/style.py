@@ -19,7 +19,7 @@ from edgescope.records import Field, Measured
 Figure = Any  # plotly.graph_objects.Figure; plotly ships no types
 
 BASELINE_COLOUR = "#808790"
-COLOURS = ("#2f7ed8", "#d55e00", "#00967a", "#b85fa8", "#a87900", "#2b93b0", "#b5524a", "#6b73c9")
+COLOURS = ("#2b8cee", "#d55e00", "#007367", "#9b3eb2", "#cc003d", "#e04bcf", "#3aa65a")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon", "pentagon", "triangle-down")
 INK, LINE = "#6a717b", "rgba(128,135,144,0.28)"
 LOG_SPREAD = 5.0
@@ -111,7 +111,12 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
         "ticks": "outside",
         "tickcolor": LINE,
     }
-    return {"title": {"text": title, "standoff": 8}, "automargin": True, **lines, **more}
+    return {
+        "title": {"text": title, "standoff": 8, "font": {"size": 13}},
+        "automargin": True,
+        **lines,
+        **more,
+    }
 
 
 def layout(**more: Any) -> dict[str, Any]:
@@ -125,7 +130,8 @@ def layout(**more: Any) -> dict[str, Any]:
             "size": 13,
             "color": INK,
         },
-        "margin": {"l": 12, "r": 16, "t": 12, "b": 12},
+        "margin": {"l": 12, "r": 16, "t": 34, "b": 12},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": INK, "activecolor": COLOURS[0]},
         "hoverlabel": {"align": "left", "font": {"size": 12}},
         "showlegend": False,
         "legend": {"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0, "font": {"size": 12}},

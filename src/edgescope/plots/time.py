@@ -6,6 +6,7 @@ each other: one that drifts, throttles or was disturbed leaves the others.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ from edgescope.plots.style import (
 from edgescope.plots.thin import MAX_POINTS, by_time
 from edgescope.records import QUERY_OK, Absent, Channel, Queries, Result, Window
 
-PANEL, TITLE = 118, 70
+PANEL, TITLE = 118, 92
 MAX_CHANNELS = 8
 #: Unit of a channel -> what it is multiplied with and its unit in print; other units are not drawn.
 CHANNEL_SCALES = {
@@ -91,9 +92,9 @@ def _panels(titles: Sequence[str]) -> Figure:
         rows=n, cols=1, shared_xaxes=True, vertical_spacing=gap, subplot_titles=list(titles)
     )
     figure.update_annotations(x=0, xanchor="left", font_size=13)
-    figure.update_layout(layout(height=TITLE + PANEL * n, margin={"l": 12, "r": 16, "t": 26, "b": 12}))
+    figure.update_layout(layout(height=TITLE + PANEL * n, margin={"l": 12, "r": 16, "t": 48, "b": 12}))
     figure.update_xaxes(axis(""), zeroline=False)
-    figure.update_xaxes(title_text="seconds since measuring began (warm-up before 0)", row=n, col=1)
+    figure.update_xaxes(title_text="seconds since measuring began", row=n, col=1)
     return figure
 
 
@@ -148,18 +149,11 @@ def telemetry(table: VariantTable) -> Figure | Absent:
     if not channels:
         return Absent("no channel could be measured on this machine")
     looks = styles(table)
-    figure = _panels([f"{c.name} ({c.scope})" for c in channels])
+    figure = _panels([html.escape(f"{c.name} ({c.scope})") for c in channels])
     for i, channel in enumerate(channels, start=1):
         for row in rows:
             for result in row.replicates.values():
-                _line(
-                    figure,
-                    i,
-                    channel,
-                    result,
-                    f"{name(row)} replicate {result.trial.replicate}",
-                    looks[row.cell],
-                )
+                _line(figure, i, channel, result, looks[row.cell])
         scale = CHANNEL_SCALES[channel.unit]
         figure.update_yaxes(axis(scale.unit, nticks=4, rangemode="tozero"), row=i, col=1)
     _mark_warmup(figure, len(channels))
@@ -180,7 +174,8 @@ def measured_channels(results: Sequence[Result]) -> list[Channel]:
     return sorted(found.values(), key=rank)[:MAX_CHANNELS]
 
 
-def _line(figure: Figure, i: int, channel: Channel, result: Result, label: str, look: Style) -> None:
+def _line(figure: Figure, i: int, channel: Channel, result: Result, look: Style) -> None:
+    label = f"{html.escape(result.trial.label)} replicate {result.trial.replicate}"
     assert result.window is not None
     if result.readings is None:
         return

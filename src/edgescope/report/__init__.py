@@ -1,7 +1,7 @@
 """Results to a page, a Markdown table or a CSV: the file's suffix says which.
 
-All three print the same table of variants (analysis.variants); the HTML page adds the plots and all that is
-needed to defend the choice. Formats are data: suffix -> the module whose `write(results, path, ...)` makes it.
+All three print the same table of variants (analysis.variants); the HTML page adds plots and all that
+defends the choice. Formats are data: suffix -> the module whose `write(results, path, ...)` makes it.
 """
 
 from __future__ import annotations

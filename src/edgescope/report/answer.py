@@ -30,7 +30,7 @@ def answer(chapter: Chapter, anchor: str) -> Markup:
         return tag(
             "section",
             tag("p", "No recommendation", class_="eyebrow"),
-            tag("p", "None of the variants may be used", class_="pick"),
+            tag("p", "No variant could be picked", class_="pick"),
             tag("p", chapter.pick.reason, class_="reason"),
             class_="answer none",
             id=f"{anchor}-answer",
@@ -65,9 +65,9 @@ def _tiles(chapter: Chapter, row: VariantRow) -> Iterator[Markup]:
 
 def _small(field: Measured, between: str, key: str, base: VariantRow, row: VariantRow) -> Markup:
     """The interval (or the count), and the baseline's value to compare with."""
-    parts: list[str] = [between] if between else [f"n = {field.n:,}"]
+    parts: list[str] = [between] if between else [f"n\u00a0=\u00a0{field.n:,}"]
     if key in ("agreement", "accuracy") and between:
-        parts[0] += f", n = {field.n:,}"
+        parts[0] += f", n\u00a0=\u00a0{field.n:,}"
     before: Field = getattr(base, key)
     if base.cell != row.cell and isinstance(before, Measured) and key not in ("speedup", "agreement"):
         column = next(c for c in COLUMNS if c.key == key)

@@ -1,4 +1,4 @@
-"""The before/after table: every variant, rejected ones struck out with the reason, nothing missing silently."""
+"""The before/after table: every variant, rejected ones struck out with the reason, no gap without its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def before_after(chapter: Chapter) -> Markup:
     head.append(tag("th", tag("a", "Verdict", href="#def-verdict"), scope="col"))
     body = [_row(chapter, look, row) for row in look.rows]
     table = tag("table", tag("thead", tag("tr", head)), tag("tbody", body), class_="variants stack")
-    missing = [tag("li", f"{c.words}: {absence(Absent(why))}") for c, why in look.missing]
+    missing = [tag("li", f"{words}: {absence(Absent(why))}") for why, words in look.gaps().items()]
     note = tag("ul", missing, class_="missing") if missing else None
     lead = tag(
         "p", "Small figures are 95 % ", tag("a", "intervals", href="#def-interval"), ".", class_="lead"
@@ -39,14 +39,11 @@ def before_after(chapter: Chapter) -> Markup:
 def _row(chapter: Chapter, look: Shown, row: VariantRow) -> Markup:
     is_pick = chapter.pick.row is not None and chapter.pick.row.cell == row.cell
     kind = "rejected" if row.rejected else "picked" if is_pick else ""
-    fields = [c.read(row) for c in look.columns]
+    fields = [look.field(i, row, chapter) for i in range(len(look.columns))]
     if row.rejected and all(isinstance(f, Absent) for f in fields):
         cells = [tag("td", "no usable number", colspan=len(fields), class_="absent wide")] if fields else []
     else:
-        cells = [
-            _cell(f, look.formats[i], look.heading(i), row, chapter.table.baseline)
-            for i, f in enumerate(fields)
-        ]
+        cells = [_cell(f, look.formats[i], look.heading(i), row) for i, f in enumerate(fields)]
     return tag(
         "tr", _variant(chapter, row, is_pick), cells, _verdict(row), class_=kind or None, data_cell=row.cell
     )
@@ -63,18 +60,22 @@ def _variant(chapter: Chapter, row: VariantRow, is_pick: bool) -> Markup:
     return tag("th", swatch, label, chips, reason, scope="row")
 
 
-def _cell(field: Field, form: Format, heading: str, row: VariantRow, baseline: str) -> Markup:
+def _cell(field: Field, form: Format, heading: str, row: VariantRow) -> Markup:
     if isinstance(field, Absent):
-        return tag("td", absence(field), class_="num absent", data_label=heading)
+        text = "n/a" if row.rejected else absence(field)
+        return tag("td", text, class_="num absent", data_label=heading, title=absence(field))
     value = tag("s" if row.rejected else "span", form.number(field.value), class_="v")
-    between = "" if heading.startswith("Speed-up") and row.cell == baseline else form.interval(field)
+    between = form.interval(field)
     small = tag("span", between, class_="ci") if between else None
     return tag("td", value, small, class_="num", data_label=heading, title=_exact(field))
 
 
 def _exact(field: Measured) -> str:
     ends = "" if field.lo is None or field.hi is None else f" [{field.lo:.6g}, {field.hi:.6g}]"
-    return f"{field.value:.6g}{ends} {field.unit if field.unit != '1' else ''}".strip() + f", n = {field.n:,}"
+    return (
+        f"{field.value:.6g}{ends} {field.unit if field.unit != '1' else ''}".strip()
+        + f", n\u00a0=\u00a0{field.n:,}"
+    )
 
 
 def _verdict(row: VariantRow) -> Markup:

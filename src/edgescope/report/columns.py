@@ -55,6 +55,24 @@ class Shown:
         unit = self.formats[i].unit
         return f"{self.columns[i].words} ({unit})" if unit else self.columns[i].words
 
+    def field(self, i: int, row: VariantRow, chapter: Chapter) -> Field:
+        """Return what to print: the baseline's speed-up over itself is 1 by definition, without an interval."""
+        field = self.columns[i].read(row)
+        if (
+            isinstance(field, Measured)
+            and self.columns[i].key == "speedup"
+            and row.cell == chapter.table.baseline
+        ):
+            return Measured(field.value, field.unit, n=field.n)
+        return field
+
+    def gaps(self) -> dict[str, str]:
+        """Return reason -> the columns that are missing for it, e.g. `Power, Energy per sample`."""
+        found: dict[str, list[str]] = {}
+        for column, why in self.missing:
+            found.setdefault(why, []).append(column.words)
+        return {why: ", ".join(words) for why, words in found.items()}
+
 
 def shown(chapter: Chapter) -> Shown:
     """Return rows in reading order and the columns that have a value somewhere, with one format each."""

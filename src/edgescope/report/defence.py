@@ -1,4 +1,4 @@
-"""Why the numbers may be believed: the gate's answers, the verdicts' evidence, what ran, and the four numbers."""
+"""Why the numbers may be believed: the gate's answers, the verdicts' evidence, what ran, the four numbers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from edgescope.analysis.replicates import across
 from edgescope.analysis.variants import VariantRow
 from edgescope.plots.style import ordered
-from edgescope.records import Absent, Field, Json, Measured, Verification
+from edgescope.records import Absent, Field, Json, Measured, Verdict, Verification
 from edgescope.report.answer import badge
 from edgescope.report.chapter import Chapter
 from edgescope.report.glossary import TERMS
 from edgescope.report.markup import Child, Markup, join, tag
 from edgescope.report.numbers import absence, shares, times
 
-GATE_FIELDS = ("top1_agreement", "centred_l2", "rank_agreement", "accuracy", "reference_accuracy")
+GATE_FIELDS = ("top1_agreement", "centred_l2", "rank_agreement")
 FOUR = ("build_s", "load_s", "first_s", "steady_s")
 
 
@@ -49,8 +49,11 @@ def term(key: str) -> Markup:
 def verified(chapter: Chapter) -> Markup:
     """Return what each variant's outputs were compared with, by which method, and how it came out."""
     info = chapter.info
-    trained = "The model has trained weights." if info and info.trained else "untrained: no task accuracy."
-    lead = f"{trained} Each variant answered the same inputs as the reference, after its measured window."
+    if info is None:
+        weights = "No result got as far as loading the model, so nothing is known of its weights."
+    else:
+        weights = "The model has trained weights." if info.trained else "untrained: no task accuracy."
+    lead = f"{weights} Each variant answered the same inputs as the reference, after its measured window."
     rows = [_gate_row(chapter, row) for row in ordered(chapter.table)]
     head = ("Variant", "Gate", "Method and threshold", "Result", "Task accuracy")
     return tag(
@@ -77,14 +80,14 @@ def _method(check: Verification) -> Markup:
     return join(what, f", {sense} {check.threshold:g}{against}")
 
 
-def _gate_result(check: Verification) -> Markup:
-    parts: list[Child] = [check.detail]
-    for key in ("top1_agreement", "centred_l2", "rank_agreement"):
-        field = check.fields.get(key)
-        if isinstance(field, Measured):
-            form = shares([field]).text(field) if key == "top1_agreement" else f"{field.value:.3g}"
-            parts.append(f"{TERMS.get(key, TERMS['agreement']).words}: {form}, n = {field.n:,}")
-    return _lines(parts)
+def _gate_result(check: Verification) -> Child | Markup:
+    """The gate's own sentence; without one, the figures it rests on."""
+    if check.detail:
+        return check.detail
+    found = {k: f for k, f in check.fields.items() if isinstance(f, Measured) and k in GATE_FIELDS}
+    return _lines(
+        [f"{key}: {f.value:.3g}, n\u00a0=\u00a0{f.n:,}" for key, f in found.items()] or ["no figures"]
+    )
 
 
 def _accuracy(check: Verification) -> Markup:
@@ -92,7 +95,7 @@ def _accuracy(check: Verification) -> Markup:
     for key, prefix in (("accuracy", ""), ("reference_accuracy", "reference: ")):
         field = check.fields.get(key)
         if isinstance(field, Measured):
-            parts.append(f"{prefix}{shares([field]).text(field)}, n = {field.n:,}")
+            parts.append(f"{prefix}{shares([field]).text(field)}, n\u00a0=\u00a0{field.n:,}")
         elif isinstance(field, Absent) and not prefix:
             parts.append(absence(field))
     return _lines(parts or ["not measured"])
@@ -103,12 +106,17 @@ def _lines(parts: Sequence[Child]) -> Markup:
 
 
 def trusted(chapter: Chapter) -> Markup:
-    """Return every verdict with all its evidence, in words."""
-    rows: list[list[Child | Markup]] = []
+    """Return every verdict with all its evidence, in words; variants that share both share a line."""
+    alike: dict[Verdict, list[VariantRow]] = {}
     for row in ordered(chapter.table):
-        evidence = row.verdict.evidence or ("no evidence was recorded",)
-        rows.append([row.label, badge(row), tag("ul", [tag("li", e) for e in evidence], class_="plain")])
-    head = ("Variant", tag("a", "Verdict", href="#def-verdict"), "Evidence, worst replicate first")
+        alike.setdefault(row.verdict, []).append(row)
+    rows: list[list[Child | Markup]] = []
+    for verdict, members in alike.items():
+        evidence = [tag("li", e) for e in verdict.evidence or ("no evidence was recorded",)]
+        rows.append(
+            [_lines([r.label for r in members]), badge(members[0]), tag("ul", evidence, class_="plain")]
+        )
+    head = ("Variants", tag("a", "Verdict", href="#def-verdict"), "Evidence, from the worst replicates")
     return tag("section", tag("h3", "May the numbers be trusted?"), grid(head, rows))
 
 
@@ -133,7 +141,7 @@ def _artifact(artifact: object) -> str:
     facts: dict[str, Json] = dict(artifact) if isinstance(artifact, dict) else {}
     size = facts.get("bytes")
     parts = [f"{size / 1e6:.1f} MB" if isinstance(size, int | float) else "", str(facts.get("digest") or "")]
-    return ", ".join(p for p in parts if p) or "none: built in memory"
+    return ", ".join(p for p in parts if p) or "none recorded"
 
 
 def four_numbers(chapter: Chapter) -> Markup:
@@ -163,4 +171,4 @@ def _four(row: VariantRow, key: str) -> Field:
 def _number(field: Field, text: str) -> Markup:
     if isinstance(field, Absent):
         return tag("span", absence(field), class_="absent")
-    return tag("span", text, class_="v", title=f"{field.value:.6g} {field.unit}, n = {field.n:,}")
+    return tag("span", text, class_="v", title=f"{field.value:.6g} {field.unit}, n\u00a0=\u00a0{field.n:,}")

@@ -23,6 +23,8 @@ class Plot:
     draw: Callable[[VariantTable], Figure | Absent]
 
 
+FRONT = "Down and left is better. Nothing eligible lies below the grey steps; crosses were rejected."
+
 PLOTS: Mapping[str, Plot] = {
     "speedups": Plot(
         "Speed-up",
@@ -31,18 +33,18 @@ PLOTS: Mapping[str, Plot] = {
     ),
     "percentiles": Plot(
         "Latency by percentile",
-        "Lower is better everywhere. Marks are the table's p50 and p99. A step is a second mode; a curve that bends "
-        "up at the right is a tail of slow queries.",
+        "Lower is better everywhere. Marks are the table's p50 and p99. A step is a second mode; "
+        "a curve that bends up at the right is a tail of slow queries.",
         plots.percentiles,
     ),
     "memory": Plot(
         "Latency against memory",
-        "Down and left is better. On the grey steps nothing eligible is better on both; crosses were rejected.",
+        FRONT,
         plots.tradeoff,
     ),
     "energy": Plot(
         "Latency against energy",
-        "Down and left is better. On the grey steps nothing eligible is better on both; crosses were rejected.",
+        FRONT,
         lambda table: plots.tradeoff(table, "energy_per_sample_j"),
     ),
     "over_time": Plot(
@@ -53,8 +55,7 @@ PLOTS: Mapping[str, Plot] = {
     ),
     "telemetry": Plot(
         "Telemetry over the run",
-        "Sensor readings on the queries' clock, in the variants' colours. Channels that could not be read are not "
-        "drawn.",
+        "Sensor readings on the queries' clock, in the variants' colours. What was not read is not drawn.",
         plots.telemetry,
     ),
 }

@@ -1,7 +1,7 @@
 """One self-contained HTML page for a person who must choose and defend: the answer first, the evidence after.
 
-Everything is inside the file: the style sheet, plotly.js once, the figures' data. It opens from a memory stick
-without a network. Every text from a result is escaped.
+Everything is inside the file: the style sheet, plotly.js once, the figures' data. It opens from a memory
+stick without a network. Every text from a result is escaped.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _parts(chapter: Chapter, anchor: str, command: str) -> Markup:
 
 
 def _nothing(command: str) -> Markup:
-    text = "The store holds no results, so there is nothing to recommend. Measure first: edgescope optimize MODEL"
+    text = "There are no results, so nothing can be recommended. Measure first: edgescope optimize MODEL"
     return tag(
         "section", tag("p", text, class_="reason"), tag("pre", tag("code", command)), class_="answer none"
     )

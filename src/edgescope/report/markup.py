@@ -22,7 +22,7 @@ Child = str | int | Markup | None
 
 
 def tag(name: str, /, *children: Child | Iterable[Child], **attributes: str | int | bool | None) -> Markup:
-    """Return `<name ...>children</name>`; `class_` is class, `data_x` is data-x, None and False are left out."""
+    """Return `<name ...>children</name>`; class_ is class, data_x is data-x; None and False are left out."""
     parts = [name]
     for key, value in attributes.items():
         if value is None or value is False:

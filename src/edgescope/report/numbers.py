@@ -1,7 +1,7 @@
 """Measured values in print: one unit and one number of decimals per column, intervals beside the value.
 
-Values are SI inside and scaled here only. A column is scaled by its largest value and gets as many decimals as
-its smallest needs for three digits, so figures that stand below each other can be compared by eye.
+Values are SI inside and scaled here only. A column is scaled by its largest value and gets as many decimals
+as its smallest needs for three digits, so figures that stand below each other can be compared by eye.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Format:
         """Return `4.58 – 4.65`, or '' where there is no interval."""
         if field.lo is None or field.hi is None or not math.isfinite(field.hi):
             return ""
-        return f"{self.number(field.lo)} – {self.number(field.hi)}"
+        return f"{self.number(field.lo)}\u00a0–\u00a0{self.number(field.hi)}"
 
     def text(self, field: Field) -> str:
         """Return `4.61 ms [4.58 – 4.65]` or the reason why there is no value."""

@@ -11,9 +11,14 @@
 
   function fitted(figure, width) {
     var layout = Object.assign({}, figure.layout);
-    var direct = (layout.annotations || []).some(function (a) { return a.name === "direct"; });
-    if (direct && width < NARROW) {
-      layout.annotations = layout.annotations.filter(function (a) { return a.name !== "direct"; });
+    var labels = layout.annotations || [];
+    var others = labels.filter(function (a) { return a.name !== "direct"; });
+    var inText = layout.meta === "names in text";
+    if (width < NARROW && (inText || others.length < labels.length)) {
+      if (inText) {
+        figure.data.forEach(function (t) { if (t.mode === "markers+text") { t.mode = "markers"; } });
+      }
+      layout.annotations = others;
       layout.showlegend = true;
       layout.margin = Object.assign({}, layout.margin, { r: 12 });
       layout.height = layout.height + 90;
@@ -25,13 +30,15 @@
     var target = document.getElementById(island.dataset.plot);
     var figure = JSON.parse(island.textContent);
     var wasNarrow = target.clientWidth < NARROW;
-    Plotly.newPlot(target, figure.data, fitted(figure, target.clientWidth), config);
+    var layout = fitted(figure, target.clientWidth);
+    Plotly.newPlot(target, figure.data, layout, config);
     window.addEventListener("resize", function () {
       var isNarrow = target.clientWidth < NARROW;
       if (isNarrow !== wasNarrow) {
         wasNarrow = isNarrow;
         var fresh = JSON.parse(island.textContent);
-        Plotly.react(target, fresh.data, fitted(fresh, target.clientWidth), config);
+        var other = fitted(fresh, target.clientWidth);
+        Plotly.react(target, fresh.data, other, config);
       }
     });
   });

@@ -1,4 +1,4 @@
-"""What was measured where: the machine, what differed between results, warnings, ids, and how to do it again."""
+"""What was measured where: the machine, what differed, warnings, ids, and how to do it again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def machine(chapter: Chapter) -> Markup:
 def _scope(chapter: Chapter) -> Markup:
     info = chapter.info
     times = sorted(r.started_at for r in chapter.results if r.started_at)
-    when = f"{times[0][:16]} to {times[-1][:16]} UTC".replace("T", " ") if times else "at an unrecorded time"
+    when = f"{_minute(times[0])} to {_minute(times[-1])} UTC" if times else "at an unrecorded time"
     text = f"{len(chapter.results)} results, {when}, machine id "
     model = ""
     if info:
@@ -48,6 +48,10 @@ def _scope(chapter: Chapter) -> Markup:
         weights = "trained weights" if info.trained else "untrained weights"
         model = f" Model {info.name} ({info.source}, {weights}{size}{work}, digest {info.digest})."
     return join(text, tag("code", chapter.machine.id), ".", model)
+
+
+def _minute(moment: str) -> str:
+    return moment[:16].replace("T", " ")
 
 
 def _facts(title: str, facts: Mapping[str, Json], folded: bool = False) -> Markup:

@@ -1,0 +1,76 @@
+"""The before/after table as CSV in SI units: value, ends of the interval, n, and why it is absent."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+
+from edgescope.analysis.variants import VariantRow
+from edgescope.plots.style import ordered
+from edgescope.records import Absent, Result
+from edgescope.report.chapter import Chapter, chapters
+from edgescope.report.columns import COLUMNS, Column
+
+FACTS = (
+    "model",
+    "machine",
+    "cell",
+    "variant",
+    "status",
+    "verdict",
+    "evidence",
+    "baseline",
+    "pick",
+    "rejected",
+)
+PARTS = ("", "_lo", "_hi", "_n", "_absent")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet would run a text that begins with one of these."""
+
+
+def write(
+    results: Iterable[Result], path: Path, *, title: str = "", command: str = "", objective: str = "latency"
+) -> Path:
+    """Write one line per variant and return the path; an absent value is empty, its reason beside it.
+
+    `title` and `command` have no place in a CSV and are ignored.
+    """
+    found = chapters(results, objective)
+    head = [*FACTS, *(f"{c.key}{part}" for c in COLUMNS for part in PARTS)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(head)
+        for chapter in found:
+            writer.writerows(_line(chapter, row) for row in ordered(chapter.table))
+    return path
+
+
+def _line(chapter: Chapter, row: VariantRow) -> list[str]:
+    best = chapter.pick.row
+    facts = [
+        chapter.model,
+        chapter.machine.id,
+        row.cell,
+        row.label,
+        row.status.value,
+        row.verdict.trust.value,
+        "; ".join(row.verdict.evidence),
+        "yes" if row.cell == chapter.table.baseline else "",
+        "yes" if best is not None and best.cell == row.cell else "",
+        row.rejected,
+    ]
+    return [_text(f) for f in facts] + [cell for c in COLUMNS for cell in _cells(c, row)]
+
+
+def _text(text: str) -> str:
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+
+
+def _cells(column: Column, row: VariantRow) -> list[str]:
+    field = column.read(row)
+    if isinstance(field, Absent):
+        return ["", "", "", "", _text(field.reason)]
+    ends = ["" if end is None else repr(end) for end in (field.lo, field.hi)]
+    return [repr(field.value), *ends, str(field.n), ""]
