@@ -4,8 +4,9 @@ Every figure takes the VariantTable that the page prints, so a bar and the numbe
 variant keeps its colour and its marker in all of them. A figure with nothing to show is `Absent(reason)`.
 """
 
-from edgescope.plots.choice import speedups, tradeoff
+from edgescope.plots.bars import speedups
 from edgescope.plots.distribution import percentiles
+from edgescope.plots.scatter import tradeoff
 from edgescope.plots.style import Style, styles
 from edgescope.plots.time import over_time, telemetry
 

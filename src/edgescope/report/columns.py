@@ -56,7 +56,7 @@ class Shown:
         return f"{self.columns[i].words} ({unit})" if unit else self.columns[i].words
 
     def field(self, i: int, row: VariantRow, chapter: Chapter) -> Field:
-        """Return what to print: the baseline's speed-up over itself is 1 by definition, without an interval."""
+        """Return what to print; the baseline over itself is 1 by definition, without an interval."""
         field = self.columns[i].read(row)
         if (
             isinstance(field, Measured)

@@ -1,0 +1,98 @@
+"""How much faster than the baseline each variant is, and how sure that is.
+
+A rejected variant's bar is hatched and its name struck out: its speed is that of a wrong answer.
+"""
+
+from __future__ import annotations
+
+import html
+
+import plotly.graph_objects as go
+
+from edgescope.analysis.variants import VariantRow, VariantTable
+from edgescope.plots.style import (
+    Figure,
+    Style,
+    axis,
+    bounds,
+    interval,
+    layout,
+    name,
+    ordered,
+    styles,
+)
+from edgescope.records import Absent, Measured
+
+REASON_CHARS = 40
+
+
+def speedups(table: VariantTable) -> Figure | Absent:
+    """Return bars of speed-up over the baseline with 95 % whiskers; a line at 1x; rejected ones hatched."""
+    rows, looks = ordered(table), styles(table)
+    if not any(isinstance(r.speedup, Measured) for r in rows):
+        return Absent(
+            next((r.speedup.reason for r in rows if isinstance(r.speedup, Absent)), "no variant ran")
+        )
+    figure = go.Figure()
+    for row in rows:
+        _bar(figure, row, looks[row.cell], row.cell == table.baseline)
+    figure.add_vline(x=1, line={"color": looks[table.baseline].colour, "width": 1.5, "dash": "dash"})
+    top = max((s.hi or s.value for s in (r.speedup for r in rows) if isinstance(s, Measured)), default=1.0)
+    figure.update_layout(layout(height=106 + 44 * len(rows), bargap=0.35))
+    figure.update_layout(
+        xaxis=axis(
+            "speed-up over the baseline (×)",
+            range=[0, 1.22 * max(top, 1.0)],
+        ),
+        yaxis=axis(
+            "", categoryorder="array", categoryarray=[r.cell for r in rows][::-1], ticks="", tickfont_size=13
+        )
+        | {"tickvals": [r.cell for r in rows], "ticktext": [name(r) for r in rows], "showgrid": False},
+    )
+    return figure
+
+
+def _bar(figure: Figure, row: VariantRow, look: Style, is_baseline: bool) -> None:
+    field = row.speedup if isinstance(row.speedup, Measured) else None
+    below, above = bounds(field) if field and not is_baseline else (0.0, 0.0)
+    figure.add_bar(
+        x=[field.value if field else None],
+        y=[row.cell],
+        orientation="h",
+        name=name(row),
+        marker={
+            "color": look.colour,
+            "pattern": {"shape": "/" if row.rejected else "", "fillmode": "overlay", "size": 6},
+            "opacity": 0.45 if row.rejected else 1.0,
+        },
+        error_x={
+            "type": "data",
+            "array": [above],
+            "arrayminus": [below],
+            "thickness": 1.5,
+            "color": "#808790",
+        },
+        hovertemplate=interval(field, 1.0, "×") if field else html.escape(row.rejected),
+    )
+    said = _bar_text(row, field, is_baseline)
+    figure.add_annotation(
+        x=(field.hi if field and field.hi is not None and not is_baseline else field.value) if field else 0,
+        y=row.cell,
+        xanchor="left",
+        xshift=6,
+        showarrow=False,
+        text=said,
+    )
+
+
+def _bar_text(row: VariantRow, field: Measured | None, is_baseline: bool) -> str:
+    if is_baseline:
+        return "baseline"
+    if row.rejected:
+        return f"rejected: {html.escape(_cut(row.rejected))}"
+    return f"<b>{field.value:.3g}×</b>" if field else "not measured"
+
+
+def _cut(text: str) -> str:
+    first = text.split(":", maxsplit=1)[0]
+    return first if len(first) <= REASON_CHARS else first[: REASON_CHARS - 1] + "…"
