@@ -15,14 +15,22 @@ from fake_nvml import (
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.null import AbsentSource
 from edgescope.devices.nvidia import NvidiaDevice
-from edgescope.devices.nvml import NvmlSource
+from edgescope.devices.nvml import METRICS, PARTS, NvmlSource
 
 
 def values(nvml) -> dict:
-    source = NvmlSource(0, nvml)
-    rows = source.read()
-    assert [name for name, _, _ in rows] == [c.name for c in source.channels()]
-    return {name: value for name, _, value in rows}
+    out = {}
+    for part in PARTS:
+        source = NvmlSource(0, part, nvml)
+        rows = source.read()
+        assert [name for name, _, _ in rows] == [c.name for c in source.channels()]
+        out |= {name: value for name, _, value in rows}
+    return out
+
+
+def test_every_metric_belongs_to_one_part():
+    names = [name for part in PARTS.values() for name in part]
+    assert sorted(names) == sorted(m.name for m in METRICS)
 
 
 def test_every_metric_in_si_units():
@@ -116,7 +124,7 @@ def test_facts():
     assert (state["driver"], state["cuda_driver"]) == ("580.10", "13.0")
     assert state["gpus"][0]["power_limit_w"] == 700.0
     assert state["gpus"][0]["compute_mode"] == "default"
-    assert len(NvidiaDevice(FakeNvml(gpus=2)).sources(1)) == 2
+    assert len(NvidiaDevice(FakeNvml(gpus=2)).sources(1)) == 2 * len(PARTS)
 
 
 @pytest.mark.gpu
@@ -127,10 +135,9 @@ def test_real_gpu():
     assert stable["gpus"][0]["uuid"].startswith("GPU-")
     assert state["gpus"][0]["power_limit_w"] > 0
     assert device.sources(os.getpid())
-    source = NvmlSource(0)
-    first = {n: v for n, _, v in source.read()}
+    first = values(None)
     time.sleep(0.5)
-    second = {n: v for n, _, v in source.read()}
+    second = values(None)
     assert 5 < second["gpu0_power_w"] < 2000
     joules = second["gpu0_energy_j"] - first["gpu0_energy_j"]
     assert 0 < joules < 2000

@@ -21,12 +21,13 @@ from edgescope.records import Absent, Channel, Field, Measured, Readings
 SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
 """Widest first: the order in which a meter is picked when none is named."""
 _SUFFIXES = ("_energy_j", "_power_w", "_power_average_w")
-"""Best first: a counter misses nothing, an average smears the edges."""
-MIN_UPDATES = 20
+"""Best first: a counter misses nothing between its readings, an average smears the edges."""
+MIN_UPDATES = {"counter": 5, "gauge": 20, "average": 20}
+"""Fewer distinct updates inside the window than this: a warning; a counter's error is at its edges only."""
 MIN_COVERAGE = 0.95
 """Share of the window that the readings must span; the rest is filled at the mean power."""
 MAX_GAP = 0.2
-"""Longest silence inside the window, as a share of it."""
+"""Longest silence of a power sensor inside the window, as a share of it; a counter counts on meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,28 @@ def energy(
 
 def energies(readings: Readings, start_ns: int, stop_ns: int, samples: int) -> tuple[Energy, ...]:
     """Return one Energy a meter that gave readings, widest scope first."""
-    best: dict[str, Channel] = {}
+    found: dict[str, list[Channel]] = {}
     for suffix in _SUFFIXES:
         for channel in readings.channels:
             meter = channel.name.removesuffix(suffix)
             if meter != channel.name and len(readings.series(channel.name)[0]):
-                best.setdefault(meter, channel)
-    ranked = sorted(best.items(), key=lambda item: (_rank(item[1].scope), item[0]))
-    return tuple(_one(readings, meter, channel, (start_ns, stop_ns), samples) for meter, channel in ranked)
+                found.setdefault(meter, []).append(channel)
+    ranked = sorted(found.items(), key=lambda item: (_rank(item[1][0].scope), item[0]))
+    return tuple(_best(readings, meter, channels, (start_ns, stop_ns), samples) for meter, channels in ranked)
+
+
+def _best(
+    readings: Readings, meter: str, channels: Sequence[Channel], span: tuple[int, int], samples: int
+) -> Energy:
+    """Return the first way of measuring that saw enough updates, else the one that saw most."""
+    ways = [_one(readings, meter, channel, span, samples) for channel in channels]
+    measured = [w for w in ways if isinstance(w.energy_j, Measured)]
+    sure = [w for w in measured if not w.warnings]
+    return (sure or sorted(measured, key=_updates, reverse=True) or ways)[0]
+
+
+def _updates(way: Energy) -> int:
+    return way.energy_j.n if isinstance(way.energy_j, Measured) else 0
 
 
 def _rank(scope: str) -> int:
@@ -122,7 +137,7 @@ def _scaled(total: _Total, unit: str, by: float) -> Measured:
 
 
 def _warnings(channel: Channel, total: _Total, seconds: float) -> tuple[str, ...]:
-    if total.updates >= MIN_UPDATES or (channel.kind == "gauge" and total.updates <= 1):
+    if total.updates >= MIN_UPDATES[channel.kind] or (channel.kind == "gauge" and total.updates <= 1):
         return ()  # a steady sensor may rightly show one value throughout
     return (
         message(
@@ -141,9 +156,6 @@ def _cover(t_s: NDArray[np.float64], stop: float) -> tuple[float, float] | str:
     a, b = max(0.0, float(t_s[0])), min(stop, float(t_s[-1]))
     if b - a < MIN_COVERAGE * stop:
         return f"its readings span {max(b - a, 0):.2f} s of a window of {stop:.2f} s"
-    gaps = np.minimum(t_s[1:], stop) - np.maximum(t_s[:-1], 0.0)
-    if gaps.max() > MAX_GAP * stop and len(t_s) > 2:
-        return f"it was silent for {gaps.max():.2f} s of a window of {stop:.2f} s"
     return a, b
 
 
@@ -151,6 +163,9 @@ def _integrate(t_s: NDArray[np.float64], watts: NDArray[np.float64], stop: float
     span = _cover(t_s, stop)
     if isinstance(span, str):
         return span
+    gaps = np.minimum(t_s[1:], stop) - np.maximum(t_s[:-1], 0.0)
+    if gaps.max() > MAX_GAP * stop and len(t_s) > 2:
+        return f"it was silent for {gaps.max():.2f} s of a window of {stop:.2f} s"
     a, b = span
     inner = (t_s > a) & (t_s < b)
     t = np.concatenate(([a], t_s[inner], [b]))

@@ -7,7 +7,7 @@ memory.limit_in_bytes).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from edgescope.devices.kernel_files import Fact, absent, fact, is_absent
@@ -26,12 +26,11 @@ def memory_limit(root: Path) -> Fact:
     """Return the memory limit in bytes, or absent where none is set."""
     found = [_number(f / "memory.max") for f in _folders(root, "")]
     found += [_number(f / "memory.limit_in_bytes") for f in _folders(root, "memory")]
-    return _least(
-        [x if x is not None and x < _UNLIMITED_BYTES else None for x in found], "no memory limit is set"
-    )
+    limits = [int(x) if x is not None and x < _UNLIMITED_BYTES else None for x in found]
+    return _least(limits, "no memory limit is set")
 
 
-def _least(found: list[float | None], otherwise: str) -> Fact:
+def _least(found: Sequence[float | None], otherwise: str) -> Fact:
     limits = [x for x in found if x is not None]
     return min(limits) if limits else absent(otherwise)
 

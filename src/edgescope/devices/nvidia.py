@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 
 from edgescope.devices.base import Failed, Mode, SourceSpec, Unsupported
-from edgescope.devices.nvml import ask, facts, text
+from edgescope.devices.nvml import PARTS, ask, facts, text
 
 _ABSENT = (
     ("gpu_power_w", "W", "gpu_board", "gauge", "NVML"),
@@ -54,8 +54,11 @@ class NvidiaDevice:
         if reason:
             kwargs = {"channels": _ABSENT, "reason": reason}
             return (SourceSpec("edgescope.devices.null:AbsentSource", kwargs, every=1_000_000),)
+        every = {"power": 1, "energy": 1, "state": 5}
         return tuple(
-            SourceSpec("edgescope.devices.nvml:NvmlSource", {"index": i}) for i in range(self._count())
+            SourceSpec("edgescope.devices.nvml:NvmlSource", {"index": i, "part": part}, every[part])
+            for i in range(self._count())
+            for part in PARTS
         )
 
     def modes(self) -> Mapping[str, Mode]:

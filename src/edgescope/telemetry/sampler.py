@@ -53,6 +53,7 @@ class Sampler:
         self._died = "it was never started"
         self._last: dict[str, Any] = {}
         self._early = self._pending = b""
+        self._every: list[tuple[str, int]] = []
 
     @property
     def pid(self) -> int:
@@ -82,7 +83,8 @@ class Sampler:
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         ready = self._first_line()
         self._died = "" if ready else "it did not become ready"
-        self._channels = json.loads(ready)["channels"] if ready else []
+        message = json.loads(ready) if ready else {"channels": [], "every": []}
+        self._channels, self._every = message["channels"], message["every"]
 
     def _first_line(self) -> bytes:
         assert self._process and self._process.stdout
@@ -150,7 +152,11 @@ class Sampler:
         )
 
     def cost(self) -> dict[str, Json]:
-        """Return what watching cost and whether it lasted; cpu_share is of one core, None under two ticks."""
+        """Return what watching cost and whether it lasted; cpu_share is of one core, None under two ticks.
+
+        `slowed` names the sources that are read less often than asked, because one read costs too much, and
+        on every how many ticks.
+        """
         t_ns, cpu_s = self.readings().series(COST_CHANNEL)
         ticks = len(t_ns)
         wall_s = float(t_ns[-1] - t_ns[0]) / 1e9 if ticks > 1 else 0.0
@@ -165,6 +171,11 @@ class Sampler:
             "cpu_share": spent_s / wall_s if wall_s else None,
             "alive": not self._died,
             "end": f"died: {self._died}" if self._died else "stopped",
+            "slowed": {
+                spec.target: every
+                for spec, (_, every) in zip(self._specs, self._every, strict=False)
+                if every > max(1, spec.every)
+            },
             "lost_rows": int(self._last.get("lost_rows", 0)),
             "write_error": str(self._last.get("write_error", "")),
         }

@@ -35,6 +35,10 @@ _JITTER = 0.2
 """Share of a period by which a tick may come late on purpose."""
 _GOLDEN = 0.6180339887498949
 """Multiples of the golden ratio fill the unit interval evenly: jitter without a random generator."""
+_CPU_BUDGET = 0.002
+"""Share of one core for one source; a dearer one (NVML's energy counter: 3 ms) is read less often."""
+_WALL_BUDGET = 0.2
+"""Share of the time that one source may block the others."""
 _MAX_PENDING = 4 << 20
 """Bytes of rows kept in memory while the disk takes none."""
 _MAX_MESSAGES = 100
@@ -80,6 +84,8 @@ class Board:
         self._status: list[tuple[str, str]] = []
         self._failures: list[int] = []
         self._messages = 0
+        self.announced = False
+        """Set once the parent has the table; changes before that are in it."""
 
     def add(self, spec: ChannelSpec) -> int:
         """Return the index of a new channel."""
@@ -101,7 +107,7 @@ class Board:
         old = self._status[index]
         if new[0] != old[0]:
             self._status[index] = new
-            if old[0] and self._messages < _MAX_MESSAGES:
+            if self.announced and self._messages < _MAX_MESSAGES:
                 self._messages += 1
                 say({"status": [index, *new]})
 
@@ -117,7 +123,7 @@ class Reader:
     """One source with its channels' indices and cadence; whatever it raises becomes Failed."""
 
     def __init__(self, spec: SourceSpec, board: Board) -> None:
-        self.every = max(1, spec.every)
+        self.every, self.target = max(1, spec.every), spec.target
         self._board = board
         self._source: Source | None = None
         try:
@@ -129,6 +135,17 @@ class Reader:
             self._source = None
             lost = board.add(ChannelSpec(spec.target, "1", "sampler", "gauge", spec.target))
             board.note(lost, Failed(f"the source cannot be opened: {error!r}"))
+
+    def pace(self, period_s: float) -> bytes:
+        """Read twice, the second time timed, and stretch the cadence until the budgets are kept."""
+        rows = self.read()
+        wall, cpu = time.perf_counter(), time.process_time()
+        rows += self.read()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        needed = max(cpu / (_CPU_BUDGET * period_s), wall / (_WALL_BUDGET * period_s))
+        if self._source is not None and needed > self.every:
+            self.every = int(needed) + 1
+        return rows
 
     def read(self) -> bytes:
         """Return this source's rows, packed."""
@@ -164,8 +181,9 @@ class Watcher:
         """Watch; return why it stopped."""
         gc.freeze()  # nothing here makes cycles; a collection would only cost
         gc.disable()
-        self._tick(0)
-        say({"channels": self._board.table()})
+        self._end_tick(b"".join(reader.pace(self._period_ns / 1e9) for reader in self._readers))
+        self._board.announced = True
+        say({"channels": self._board.table(), "every": [[r.target, r.every] for r in self._readers]})
         start, tick = time.monotonic_ns(), 0
         while True:
             tick = max(
@@ -182,7 +200,9 @@ class Watcher:
             self._tick(tick)
 
     def _tick(self, tick: int) -> None:
-        rows = b"".join(reader.read() for reader in self._readers if tick % reader.every == 0)
+        self._end_tick(b"".join(reader.read() for reader in self._readers if tick % reader.every == 0))
+
+    def _end_tick(self, rows: bytes) -> None:
         cost = time.process_time()
         self._board.note(self._cost, cost)
         self._file.append(rows + ROW.pack(time.monotonic_ns(), self._cost, cost))
