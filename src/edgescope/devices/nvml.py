@@ -117,7 +117,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         *("power_average_w", "sm_clock_hz", "memory_clock_hz", "busy", "memory_used_bytes", "temperature_c"),
     ),
 }
-"""What is read together: in a virtual machine with an H200 the energy counter took 3.4 ms, the rest 0.04 ms."""
+"""What is read together: in a virtual machine with an H200 the energy counter took 3.4 ms, others 0.04 ms."""
 
 
 def ask(nvml: Any, what: str, call: Callable[[], Any]) -> Any:
