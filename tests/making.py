@@ -22,7 +22,9 @@ from edgescope.records import (
     Window,
 )
 
-MACHINE = Machine({"cpu": {"model": "test cpu", "cores": 2}}, {"load1": 0.1, "governor": {"absent": "no cpufreq"}})
+MACHINE = Machine(
+    {"cpu": {"model": "test cpu", "cores": 2}}, {"load1": 0.1, "governor": {"absent": "no cpufreq"}}
+)
 
 
 def queries(n: int = 50, latency_ns: int = 1_000_000) -> Queries:
@@ -55,7 +57,9 @@ def result(trial: Trial | None = None, *, id_: str | None = None, **keys) -> Res
         "model": ModelInfo("null", "unknown", False, "nothing", "d1", 0, 0),
         "artifact": {"path": None},
         "effective": Effective("cpu", "fp32", 1, "says so"),
-        "verification": Verification(True, "none", {"accuracy": Absent("no labels")}, 0.0, "nothing to verify"),
+        "verification": Verification(
+            True, "none", {"accuracy": Absent("no labels")}, 0.0, "nothing to verify"
+        ),
         "window": Window(10, 50, 10_000_000, 50_000_000),
         "metrics": {"latency_p50_s": Measured(1e-3, "s", 0.9e-3, 1.1e-3, 40), "power_w": Absent("no sensor")},
         "warnings": ("W-TEST-1: a warning.",),

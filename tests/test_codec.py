@@ -7,10 +7,10 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from making import result
 
 from edgescope import codec
 from edgescope.records import Absent, Measured, Status, Trial
+from making import result
 
 SCHEMA = json.loads((files("edgescope") / "schema/result.schema.json").read_text())
 

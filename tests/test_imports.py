@@ -20,9 +20,9 @@ COMPOSERS = ("bench", "gate")
 
 def modules() -> dict[str, ast.Module]:
     return {
-        ".".join(("edgescope", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): ast.parse(
-            path.read_text()
-        )
+        ".".join(("edgescope", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        ): ast.parse(path.read_text())
         for path in sorted(ROOT.rglob("*.py"))
     }
 
@@ -43,7 +43,8 @@ def imported(tree: ast.Module, *, anywhere: bool = True) -> set[str]:
             found.update(a.name for a in node.names)
         if isinstance(node, ast.ImportFrom) and node.module:
             found.update(
-                f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in MODULES else node.module for a in node.names
+                f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in MODULES else node.module
+                for a in node.names
             )
         for child in ast.iter_child_nodes(node):
             visit(child)
@@ -93,7 +94,9 @@ def test_5_the_reading_half_imports_no_family():
         if part(name) in READING:
             for target in imported(tree):
                 assert part(target) not in FAMILIES, f"{name} imports {target}"
-                assert target.split(".")[0] not in ("torch", "onnx", "onnxruntime", "openvino"), f"{name}: {target}"
+                assert target.split(".")[0] not in ("torch", "onnx", "onnxruntime", "openvino"), (
+                    f"{name}: {target}"
+                )
 
 
 def test_6_analysis_never_plots_and_plots_never_compute():
@@ -127,7 +130,9 @@ def test_try_around_imports_only_in_the_compatibility_module():
     allowed = {"edgescope.models._torchvision", "edgescope.registry"}
     for name, tree in MODULES.items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Try) and any(isinstance(n, ast.Import | ast.ImportFrom) for n in node.body):
+            if isinstance(node, ast.Try) and any(
+                isinstance(n, ast.Import | ast.ImportFrom) for n in node.body
+            ):
                 caught = {ast.unparse(h.type) for h in node.handlers if h.type}
                 assert name in allowed or not {"ImportError", "ModuleNotFoundError"} & caught, name
 
@@ -138,7 +143,19 @@ def run_in_bare_python(code: str) -> str:
     return done.stdout
 
 
-VERBS = ("", "demo", "doctor", "models", "backends", "bench", "sweep", "optimize", "compare", "list", "report")
+VERBS = (
+    "",
+    "demo",
+    "doctor",
+    "models",
+    "backends",
+    "bench",
+    "sweep",
+    "optimize",
+    "compare",
+    "list",
+    "report",
+)
 
 
 @pytest.mark.parametrize("verb", VERBS)

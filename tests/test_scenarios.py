@@ -79,7 +79,7 @@ def test_the_stop_rule_stops_early_when_the_mean_is_known_and_at_the_latest_at_m
     _, plan = drive(SingleStream, trial(min_s=0.5, max_s=60), lambda q: int(noise[q] * MS))
     assert plan.stopped_by == "rel_width"
     wild = rng.lognormal(0, 2, 100_000)
-    queries, plan = drive(SingleStream, trial(min_s=0.5, max_s=3), lambda q: int(wild[q] * MS))
+    _, plan = drive(SingleStream, trial(min_s=0.5, max_s=3), lambda q: int(wild[q] * MS))
     assert plan.stopped_by == "max_s"
 
 

@@ -9,12 +9,12 @@ import time
 
 import numpy as np
 import pytest
-from making import MACHINE, result
 
 from edgescope import codec, store
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import SCHEMA_VERSION, Machine, Status, Trial
 from edgescope.store import ASIDE, Store
+from making import MACHINE, result
 
 
 def test_a_result_comes_back_as_it_was(tmp_path):
@@ -70,7 +70,7 @@ def test_a_truncated_parquet_file_is_named(tmp_path):
     folder = Store(tmp_path).save(result())
     data = (folder / "queries.parquet").read_bytes()
     (folder / "queries.parquet").write_bytes(data[: len(data) // 2])
-    with pytest.raises(StoreError, match="queries.parquet"):
+    with pytest.raises(StoreError, match=r"queries\.parquet"):
         store.read(folder)
 
 
@@ -134,7 +134,9 @@ def test_a_full_disk_loses_nothing(tiny_disk, tmp_path, monkeypatch):
     assert caught.value.code == "E-STORE-1"
     elsewhere = next(tmp_path.glob("edgescope-kept-*"))
     assert str(elsewhere) in str(caught.value)
-    assert np.array_equal(store.read(elsewhere / MACHINE.id / "big").queries.columns["done_ns"], columns["done_ns"])
+    assert np.array_equal(
+        store.read(elsewhere / MACHINE.id / "big").queries.columns["done_ns"], columns["done_ns"]
+    )
     assert store.read(first).id == result().id  # finished results are untouched
     assert not list((kept.root / ASIDE).iterdir())
 

@@ -66,6 +66,8 @@ def test_a_missing_study_is_a_usage_error(tmp_path):
     st.integers(1, 3),
 )
 def test_ids_are_distinct_and_stable(batches, precisions, replicates):
-    trials = study.grid({"model": "null", "batch": batches, "precision": precisions, "replicates": replicates})
+    trials = study.grid(
+        {"model": "null", "batch": batches, "precision": precisions, "replicates": replicates}
+    )
     assert len(trials) == len(set(batches)) * len(set(precisions)) * replicates == len({t.id for t in trials})
     assert all(Trial.from_json(t.to_json()).id == t.id for t in trials)

@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgescope.bench import run
+    from edgescope.bench.run import run
     from edgescope.errors import EdgescopeError
     from edgescope.records import Absent, Measured, Result, Status, Trial, Trust, Verdict
     from edgescope.store import Store

@@ -1,6 +1,6 @@
 """The process a trial runs in: reads trial.json from a folder, leaves a result there, ends with its parent.
 
-    python -m edgescope.child run|prepare FOLDER PARENT_PID
+python -m edgescope.child run|prepare FOLDER PARENT_PID
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ def main(argv: list[str]) -> int:
     """Run or prepare the trial in the folder; write FOLDER/result; return 0."""
     die_with_parent(int(argv[2]))
     verb, folder = argv[0], Path(argv[1])
-    from edgescope import bench, store  # noqa: PLC0415  (after the parent's death is covered)
-    from edgescope.records import Trial  # noqa: PLC0415
+    from edgescope import bench, store
+    from edgescope.records import Trial
 
     trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
-    result = bench.run(trial) if verb == "run" else bench.prepare(trial)
-    target = folder / "result"
-    target.mkdir()
-    store.write(result, target)
+    devices = bench.present()
+    begun = bench.begin(trial, devices)
+    for name in ("begun", "result"):
+        (folder / name).mkdir()
+    store.write(begun, folder / "begun")  # what the parent records if this process does not live to tell more
+    result = bench.answer(begun, devices=devices) if verb == "run" else bench.prepare(begun)
+    store.write(result, folder / "result")
     return 0
 
 

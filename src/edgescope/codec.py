@@ -86,13 +86,17 @@ def from_json(data: Mapping[str, Json]) -> Result:
     try:
         return _read(data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError("E-STORE-4", "a result is not complete", evidence=f"{type(error).__name__}: {error}") from error
+        raise StoreError(
+            "E-STORE-4", "a result is not complete", evidence=f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _read(data: Mapping[str, Json]) -> Result:
     check, model, effective, window = (data[k] for k in ("verification", "model", "effective", "window"))
     if check:
-        check = Verification(**{**check, "fields": {k: field_from_json(v) for k, v in check["fields"].items()}})
+        check = Verification(
+            **{**check, "fields": {k: field_from_json(v) for k, v in check["fields"].items()}}
+        )
     return Result(
         id=data["id"],
         trial=Trial.from_json(data["trial"]),
@@ -120,13 +124,13 @@ def channels(data: Mapping[str, Json]) -> tuple[Channel, ...]:
 def to_plain(value: Json) -> Json:
     """Return records, enums, mappings and sequences as plain JSON values; fields in their published form."""
     if isinstance(value, Measured | Absent):
-        return field_to_json(value)
-    if isinstance(value, Trial):
-        return value.to_json()
-    if isinstance(value, Enum):
-        return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        value = field_to_json(value)
+    elif isinstance(value, Trial):
+        value = value.to_json()
+    elif isinstance(value, Enum):
+        value = value.value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):

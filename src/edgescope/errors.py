@@ -63,7 +63,7 @@ class UnavailableError(EdgescopeError):
 
 
 class UnsupportedError(EdgescopeError):
-    """This machine or engine cannot do what was asked; becomes status `unsupported`."""
+    """Machine or engine cannot do what was asked; becomes status `unsupported`."""
 
     exit_code = 3
 

@@ -23,7 +23,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from edgescope import store
-from edgescope.errors import EdgescopeError, StoreError, message
+from edgescope.errors import StoreError, message
 from edgescope.records import Machine, Result, Status, Trial, digest
 
 POLL_MS = 50
@@ -76,12 +76,12 @@ class Memory:
         return self._field("MemAvailable")
 
 
-def run(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> Result:  # noqa: B008  (frozen)
+def run(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> Result:
     """Run the trial in a fresh process and return its Result, whatever happened."""
     return _in_child("run", trial, limits, launch)
 
 
-def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:  # noqa: B008
+def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
     """Build the trial's artifact and reference outputs in a process of their own; None when that went well.
 
     Exporting and calibrating need engines and memory that the measured process must not hold.
@@ -102,25 +102,18 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
                 return store.read(folder / "result")
             except StoreError as error:
                 stopped = _Stopped(Status.CRASHED, str(error))
-        return _bare(trial, stopped, started)
+        return _cut_short(trial, stopped, started, folder)
 
 
-def _bare(trial: Trial, stopped: _Stopped, started: datetime) -> Result:
-    """Return the Result of a trial that could not write its own; the machine is asked from here."""
-    from edgescope.devices.manifest import machine  # noqa: PLC0415  (only when something went wrong)
-
+def _cut_short(trial: Trial, stopped: _Stopped, started: datetime, folder: Path) -> Result:
+    """Return the Result of a trial whose process did not live to write one."""
     try:
-        where = machine()
-    except EdgescopeError as error:
-        where = Machine({"absent": str(error)}, {})
-    return Result(
-        id=new_id(trial, started),
-        trial=trial,
-        machine=where,
-        status=stopped.status,
-        reason=stopped.reason,
-        started_at=started.isoformat(timespec="milliseconds"),
-    )
+        begun = store.read(folder / "begun")
+    except StoreError:
+        where = Machine({"absent": "the trial's process ended before it had described the machine"}, {})
+        begun = Result(id=new_id(trial, started), trial=trial, machine=where, status=Status.FAILED)
+    stamp = begun.started_at or started.isoformat(timespec="milliseconds")
+    return replace(begun, status=stopped.status, reason=stopped.reason, started_at=stamp)
 
 
 def new_id(trial: Trial, started: datetime) -> str:
@@ -207,4 +200,6 @@ def _timeout_message(seconds: float) -> str:
 def inherited(failed: Result, trial: Trial) -> Result:
     """Return the failure of one trial as that of another that needs the same artifact."""
     now = datetime.now(timezone.utc)
-    return replace(failed, id=new_id(trial, now), trial=trial, started_at=now.isoformat(timespec="milliseconds"))
+    return replace(
+        failed, id=new_id(trial, now), trial=trial, started_at=now.isoformat(timespec="milliseconds")
+    )

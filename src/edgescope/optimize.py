@@ -48,7 +48,7 @@ def optimize(
     trials: Sequence[Trial],
     cells: Cells,
     *,
-    rounds: Rounds = Rounds(),  # noqa: B008  (frozen)
+    rounds: Rounds = Rounds(),
     tell: Tell = lambda progress: None,
 ) -> Iterator[Result]:
     """Run the candidates round by round; yield each Result, also of those the store already holds."""
@@ -62,5 +62,8 @@ def optimize(
             tell(Progress(done, rounds.count * len(alive), trial, None))
             found = known.get(trial.id) or cells.run(trial)
             yield found
-            if found.status is not Status.OK:
+            if found.status is Status.UNSTABLE:  # the machine was, most likely: once more
+                found = cells.run(trial)
+                yield found
+            if found.status not in (Status.OK, Status.UNSTABLE):
                 alive = [t for t in alive if t.cell != trial.cell]

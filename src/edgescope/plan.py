@@ -60,7 +60,9 @@ class Plan:
         self.limit = row + (self.pile or t.max_queries or FOREVER)
         open_ended = self.pile is None and t.max_queries is None
         min_ns = round(t.min_s * 1e9) if open_ended else FOREVER
-        self._rule = StopRule(rel_width=t.rel_width, min_ns=min_ns, max_ns=round(t.max_s * 1e9), start_ns=now_ns)
+        self._rule = StopRule(
+            rel_width=t.rel_width, min_ns=min_ns, max_ns=round(t.max_s * 1e9), start_ns=now_ns
+        )
         self.check_ns = self._rule.next_check_ns if open_ended else now_ns + round(t.max_s * 1e9)
 
     def _begin_warmup(self, now_ns: int) -> None:

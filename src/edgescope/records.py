@@ -137,7 +137,9 @@ class Trial:
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
         problem = _problem(self)
         if problem:
-            raise UsageError("E-TRIAL-1", problem, effect="Nothing was measured", fix="edgescope bench --help")
+            raise UsageError(
+                "E-TRIAL-1", problem, effect="Nothing was measured", fix="edgescope bench --help"
+            )
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -171,7 +173,9 @@ class Trial:
         known = {f.name for f in dataclasses.fields(cls)}
         unknown = sorted(set(data) - known)
         if unknown:
-            raise UsageError("E-TRIAL-2", f"unknown keys {unknown}", evidence=f"known: {', '.join(sorted(known))}")
+            raise UsageError(
+                "E-TRIAL-2", f"unknown keys {unknown}", evidence=f"known: {', '.join(sorted(known))}"
+            )
         return cls(**data)
 
 
@@ -189,7 +193,10 @@ def _problem(t: Trial) -> str:
         (t.warmup is None or t.warmup >= 0, f"warmup must not be negative, not {t.warmup}"),
         (t.max_queries is None or t.max_queries >= 1, f"max_queries must be at least 1, not {t.max_queries}"),
         (t.gate is None or 0 <= t.gate <= 1, f"gate must lie between 0 and 1, not {t.gate}"),
-        (all(n >= 1 for s in t.shapes.values() for n in s), f"every dimension must be at least 1: {dict(t.shapes)}"),
+        (
+            all(n >= 1 for s in t.shapes.values() for n in s),
+            f"every dimension must be at least 1: {dict(t.shapes)}",
+        ),
     )
     return next((text for ok, text in rules if not ok), "")
 
@@ -291,7 +298,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class Verification:
-    """The gate's answer: are these the outputs of the fp32 reference?"""
+    """The gate's answer: whether these are the outputs of the fp32 reference."""
 
     passed: bool
     method: str

@@ -122,10 +122,14 @@ class Store:
 
     def find(self, prefix: str) -> list[Result]:
         """Return the results whose result, trial or cell id starts with `prefix`; UsageError for none."""
-        found = [r for r in self.results() if any(i.startswith(prefix) for i in (r.id, r.trial.id, r.trial.cell))]
+        found = [
+            r for r in self.results() if any(i.startswith(prefix) for i in (r.id, r.trial.id, r.trial.cell))
+        ]
         if not found:
             raise UsageError(
-                "E-STORE-5", f"no result, trial or cell id starts with {prefix!r}", fix=f"edgescope list --store {self.root}"
+                "E-STORE-5",
+                f"no result, trial or cell id starts with {prefix!r}",
+                fix=f"edgescope list --store {self.root}",
             )
         return found
 
@@ -185,13 +189,15 @@ def _json(path: Path) -> Mapping[str, Json]:
 
 
 def _parquet(columns: Mapping[str, NDArray[Any]], path: Path) -> None:
-    import duckdb  # noqa: PLC0415  (50 ms that a listing does not need)
+    import duckdb
 
     rows = {name: np.ascontiguousarray(column) for name, column in columns.items()}
     try:
         with duckdb.connect() as connection:
             connection.register("rows", rows)
-            connection.execute("COPY (SELECT * FROM rows) TO ? (FORMAT parquet, COMPRESSION zstd)", [str(path)])
+            connection.execute(
+                "COPY (SELECT * FROM rows) TO ? (FORMAT parquet, COMPRESSION zstd)", [str(path)]
+            )
     except duckdb.Error as error:
         text = str(error).splitlines()[0]
         full = "No space left" in text
@@ -199,14 +205,19 @@ def _parquet(columns: Mapping[str, NDArray[Any]], path: Path) -> None:
 
 
 def _columns(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:
-    import duckdb  # noqa: PLC0415
+    import duckdb
 
     try:
         with duckdb.connect() as connection:
-            found = connection.execute(f"SELECT {', '.join(names)} FROM read_parquet(?)", [str(path)]).fetchnumpy()
+            found = connection.execute(
+                f"SELECT {', '.join(names)} FROM read_parquet(?)", [str(path)]
+            ).fetchnumpy()
     except duckdb.Error as error:
         raise StoreError(
-            "E-STORE-4", f"{path} cannot be read", evidence=str(error).splitlines()[0], fix=f"rm -r {path.parent}"
+            "E-STORE-4",
+            f"{path} cannot be read",
+            evidence=str(error).splitlines()[0],
+            fix=f"rm -r {path.parent}",
         ) from error
     return {name: np.asarray(found[name]) for name in names}
 

@@ -1,18 +1,18 @@
 """From flags or study.toml to Trials: every key of a Trial, and a list makes an axis.
 
-    [store]
-    path = "results"
+[store]
+path = "results"
 
-    [trial]                       # scalars hold for every cell, lists are axes
-    model = ["mobilenet_v2", "resnet50"]
-    backend = ["onnxruntime", "openvino"]
-    precision = ["fp32", "int8"]
-    batch = [1, 4]
-    min_s = 2.0
-    replicates = 3                # fresh processes a cell
+[trial]                       # scalars hold for every cell, lists are axes
+model = ["mobilenet_v2", "resnet50"]
+backend = ["onnxruntime", "openvino"]
+precision = ["fp32", "int8"]
+batch = [1, 4]
+min_s = 2.0
+replicates = 3                # fresh processes a cell
 
-    [trial.options]
-    threads = [1, 2]
+[trial.options]
+threads = [1, 2]
 """
 
 from __future__ import annotations

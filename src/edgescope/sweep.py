@@ -83,7 +83,14 @@ class Cells:
 
     def run(self, trial: Trial) -> Result:
         """Prepare, run and store one trial; StoreError says where the result was kept if the store failed."""
-        key = (trial.model, trial.backend, trial.precision, trial.batch, str(trial.options), str(trial.shapes))
+        key = (
+            trial.model,
+            trial.backend,
+            trial.precision,
+            trial.batch,
+            str(trial.options),
+            str(trial.shapes),
+        )
         if key not in self.prepared:
             self.prepared[key] = self.runner.prepare(trial, self.limits)
         failed = self.prepared[key]

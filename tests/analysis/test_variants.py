@@ -150,5 +150,5 @@ def test_the_worst_verdict_speaks_for_the_cell(make):
     cells = make.cell(MS, replicates=2)
     hot = make.result([MS] * 300, trial=cells[1].trial, verdict=Verdict(Trust.THROTTLED, ("trip at 85 C",)))
     row = table([cells[0], hot]).rows[0]
-    assert row.verdict == Verdict(Trust.THROTTLED, ("trip at 85 C",))
+    assert row.verdict == Verdict(Trust.THROTTLED, ("1 of 2 processes", "trip at 85 C"))
     assert "THROTTLED: trip at 85 C" in pick(table([cells[0], hot])).reason

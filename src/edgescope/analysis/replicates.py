@@ -8,7 +8,7 @@ replicates are taken from their pooled raw samples, never from their percentiles
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,9 @@ MIN_REPLICATES = 3
 """Fewer replicates make an interval of Student's t that is too wide to say anything."""
 
 
-def by_replicate(results: Iterable[Result]) -> dict[int, Result]:
+def by_replicate(results: Iterable[Result], statuses: Collection[Status] = (Status.OK,)) -> dict[int, Result]:
     """Return the finished replicates by number; of a number that was run twice, the one started last."""
-    done = [r for r in results if r.status is Status.OK]
+    done = [r for r in results if r.status in statuses]
     return {r.trial.replicate: r for r in sorted(done, key=lambda r: r.started_at)}
 
 

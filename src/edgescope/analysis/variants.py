@@ -17,6 +17,8 @@ from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Tr
 from edgescope.stats import Interval, Judgement, judge_pairs, paired_log_ratio
 
 NOT_RUN = (Status.CANCELLED, Status.SKIPPED)
+#: Says that the machine was not steady, not that the variant is wrong; such replicates are left out.
+LEFT_OUT = (*NOT_RUN, Status.UNSTABLE)
 WORST_FIRST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
 
 
@@ -108,7 +110,8 @@ def _baseline(groups: Mapping[str, Sequence[Result]], wanted: str | None) -> str
 
 
 def _row(cell: str, group: Sequence[Result], against: Mapping[int, Result]) -> VariantRow:
-    done = by_replicate(group)
+    # a rejected variant's figures are shown too, struck out
+    done = by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT, Status.UNSTABLE))
     results, first = list(done.values()), next(iter(done.values()), group[0])
     checked = first.verification
     fields = checked.fields if checked else {}
@@ -138,7 +141,7 @@ def _rejected(group: Sequence[Result]) -> str:
     for r in group:
         if r.verification is not None and not r.verification.passed:
             return f"wrong outputs: {r.verification.detail}"
-    failed = [r for r in group if r.status is not Status.OK and r.status not in NOT_RUN]
+    failed = [r for r in group if r.status is not Status.OK and r.status not in LEFT_OUT]
     if failed:
         count = f" ({len(failed)} of {len(group)} replicates)" if len(group) > 1 else ""
         return f"{failed[0].status.value}{count}: {failed[0].reason or 'no reason given'}"
@@ -149,11 +152,15 @@ def _rejected(group: Sequence[Result]) -> str:
 
 
 def _verdict(results: Sequence[Result]) -> Verdict:
-    """Return the worst verdict of the replicates with all the evidence for it."""
+    """Return the worst verdict of the replicates, how many share it, and the evidence of the first that does."""
     trusts = [r.verdict.trust for r in results]
-    worst = next((t for t in WORST_FIRST if t in trusts), Trust.UNKNOWN)
-    evidence = dict.fromkeys(e for r in results if r.verdict.trust is worst for e in r.verdict.evidence)
-    return Verdict(worst, tuple(evidence) if results else ("nothing was measured",))
+    worst = next((t for t in WORST_FIRST if t in trusts), None)
+    if worst is None:
+        return Verdict(Trust.UNKNOWN, ("nothing was measured",))
+    evidence = results[trusts.index(worst)].verdict.evidence
+    if len(results) == 1:
+        return Verdict(worst, evidence)
+    return Verdict(worst, (f"{trusts.count(worst)} of {len(results)} processes", *evidence))
 
 
 def _peak(results: Sequence[Result]) -> Field:

@@ -70,7 +70,9 @@ def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:
     unknown = sorted(set(spec.options) - set(known))
     if unknown:
         listing = "; ".join(f"{key}: {meaning}" for key, meaning in known.items())
-        raise UsageError("E-OPT-1", f"{name} has no option {', '.join(unknown)}", evidence=f"it has {listing}")
+        raise UsageError(
+            "E-OPT-1", f"{name} has no option {', '.join(unknown)}", evidence=f"it has {listing}"
+        )
     return spec
 
 

@@ -14,7 +14,7 @@ from edgescope.records import Json
 def onnx_file(model: Model, precision: str, folder: Path) -> Path:
     """Return the ONNX file of `model` for `precision`, made once; fp32 also serves engines that lower it themselves."""
     if precision == "int8":
-        from edgescope.quantize import int8  # noqa: PLC0415  (imports the quantiser, which is slow)
+        from edgescope.quantize import int8
 
         return int8(model, folder)
     return model.onnx(folder)

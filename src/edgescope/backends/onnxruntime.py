@@ -42,7 +42,7 @@ class OrtSession:
     def effective(self) -> Effective:
         """Return the provider in use and the precision of the heavy operators in the optimised graph."""
         providers = self.session.get_providers()
-        ops = Counter(self.artifact.notes.get("executed_ops", {}))
+        ops: Counter[str] = Counter(self.artifact.notes.get("executed_ops", {}))
         integer, floating = sum(ops[o] for o in INTEGER), sum(ops[o] for o in FLOATING)
         options = self.session.get_session_options()
         threads = options.intra_op_num_threads or len(os.sched_getaffinity(0))
@@ -108,7 +108,7 @@ def _remembered(path: Path, digest: str) -> Json:
 
 def _executed(path: Path) -> Json:
     """Return {operator: count} of the graph after the runtime's own optimisation."""
-    import onnx  # noqa: PLC0415  (only when an artifact is new)
+    import onnx
 
     target = cache.folder("ort") / f"optimised-{os.getpid()}.onnx"
     options = ort.SessionOptions()

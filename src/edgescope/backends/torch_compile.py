@@ -58,7 +58,7 @@ class TorchCompile:
 
 
 def _require_compiler() -> None:
-    from torch._inductor import cpp_builder  # noqa: PLC0415  (imports the whole of inductor)
+    from torch._inductor import cpp_builder
 
     try:
         compiler: Any = cpp_builder.get_cpp_compiler()

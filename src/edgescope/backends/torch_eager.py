@@ -52,12 +52,16 @@ def require(spec: Spec) -> torch.dtype:
 class TorchSession:
     """One module on the CPU; inputs and outputs are numpy arrays on the host."""
 
-    def __init__(self, module: torch.nn.Module, names: Sequence[str], dtype: torch.dtype, layout: str) -> None:
+    def __init__(
+        self, module: torch.nn.Module, names: Sequence[str], dtype: torch.dtype, layout: str
+    ) -> None:
         self.run, self.names, self.dtype = module, tuple(names), dtype
         self.layout = torch.channels_last if layout == "channels_last" else torch.contiguous_format
         self.kinds: Counter[str] = Counter()
         self.hooks = [
-            m.register_forward_hook(self._note) for m in module.modules() if not list(m.children()) and _heavy(m)
+            m.register_forward_hook(self._note)
+            for m in module.modules()
+            if not list(m.children()) and _heavy(m)
         ]
 
     def _note(self, module: torch.nn.Module, args: Any, output: Any) -> None:
@@ -86,7 +90,9 @@ class TorchSession:
         """Return the precision that most heavy operators produced in the first call."""
         threads = torch.get_num_threads()
         if not self.kinds:
-            return Effective("cpu", NAMES[self.dtype], threads, "parameter dtype; no convolution or linear layer")
+            return Effective(
+                "cpu", NAMES[self.dtype], threads, "parameter dtype; no convolution or linear layer"
+            )
         top, count = self.kinds.most_common(1)[0]
         total = sum(self.kinds.values())
         return Effective("cpu", top, threads, f"{count} of {total} convolution and linear outputs are {top}")

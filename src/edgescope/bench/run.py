@@ -65,20 +65,44 @@ def run(
     `hz` is the sampler's rate (0: none), `devices` by registry name what is asked for facts and sensors (None: all).
     """
     here = present() if devices is None else devices
-    return _guarded(trial, here, lambda bare: _measure(bare, clock, hz, here))
+    return answer(begin(trial, here), clock=clock, hz=hz, devices=here)
 
 
-def prepare(trial: Trial) -> Result:
+def begin(trial: Trial, devices: Devices) -> Result:
+    """Return the Result of a trial that has only begun: where and when, nothing measured."""
+    started = datetime.now(timezone.utc)
+    return Result(
+        id=new_id(trial, started),
+        trial=trial,
+        machine=manifest.machine(devices),
+        status=Status.FAILED,
+        started_at=started.isoformat(timespec="milliseconds"),
+    )
+
+
+def answer(
+    begun: Result,
+    *,
+    clock: Clock = MonotonicClock(),  # noqa: B008
+    hz: float = SAMPLER_HZ,
+    devices: Devices,
+) -> Result:
+    """Return the Result that a begun one becomes when its trial is measured."""
+    return _guarded(begun, lambda bare: _measure(bare, clock, hz, devices))
+
+
+def prepare(begun: Result) -> Result:
     """Build the trial's artifact and the reference it will be compared with; status ok when both are there."""
 
     def build(bare: Result) -> Result:
+        trial = bare.trial
         model = zoo.get(trial.model, trial.shapes, trial.batch)
         backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
         backend.prepare(model, gate.spec_of(trial), cache.folder("artifacts"))
         gate.prepare(model)
         return replace(bare, status=Status.OK)
 
-    return _guarded(trial, present(), build)
+    return _guarded(begun, build)
 
 
 def present() -> Devices:
@@ -86,21 +110,15 @@ def present() -> Devices:
     return {n: registry.load(registry.DEVICES, n, "device")() for n in registry.DEVICES if n != "null"}
 
 
-def _guarded(trial: Trial, devices: Devices, work: Callable[[Result], Result]) -> Result:
-    """Return work(bare result), or the bare result with the status and reason of what was raised."""
-    started = datetime.now(timezone.utc)
-    bare = Result(
-        id=new_id(trial, started),
-        trial=trial,
-        machine=manifest.machine(devices),
-        status=Status.FAILED,
-        started_at=started.isoformat(timespec="milliseconds"),
-    )
+def _guarded(bare: Result, work: Callable[[Result], Result]) -> Result:
+    """Return work(bare), or the bare result with the status and reason of what was raised."""
     try:
         return work(bare)
     except EdgescopeError as error:
         return replace(bare, status=_status(error), reason=str(error))
-    except Exception as error:  # models and engines raise anything; the trace goes to stderr, its end to the record
+    except (
+        Exception
+    ) as error:  # models and engines raise anything; the trace goes to stderr, its end to the record
         traceback.print_exc(file=sys.stderr)
         status = Status.OOM if isinstance(error, MemoryError) else Status.FAILED
         return replace(bare, status=status, reason=_raised(error))
@@ -224,5 +242,7 @@ def _settled(result: Result, plan: Plan, failure: str) -> Result:
         status, reason = Status.FAILED, message("E-RUN-3", text, evidence=failure)
     elif isinstance(drift, Measured) and drift.lo is not None and abs(drift.value) > UNSTABLE_DRIFT:
         status = Status.UNSTABLE
-        reason = message("E-STAT-1", f"latency moved by {drift.value:+.0%} over the window", fix="--warmup 30s")
+        reason = message(
+            "E-STAT-1", f"latency moved by {drift.value:+.0%} over the window", fix="--warmup 30s"
+        )
     return replace(result, status=status, reason=reason, warnings=tuple(warnings))

@@ -1,7 +1,7 @@
 """What looks at the machine while the queries run: the sampler, the throttle counters, a spin probe.
 
-The spin probe (a fixed amount of integer work) runs before and after, outside the sampler's life; the counters are read at
-both ends; the sampler watches in between. Together they give the verdict.
+The spin probe (a fixed amount of integer work) runs before and after, outside the sampler's life; the counters
+are read at both ends; the sampler watches in between. Together they give the verdict.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 HELP = "the engines, whether each works here, and their options"
 
@@ -18,9 +19,16 @@ def run(args: argparse.Namespace) -> int:
     from edgescope import registry
     from edgescope.errors import UnavailableError
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, entry in registry.BACKENDS.items():
-        row = {"name": name, "summary": entry.summary, "available": True, "options": {}, "reason": "", "fix": ""}
+        row = {
+            "name": name,
+            "summary": entry.summary,
+            "available": True,
+            "options": {},
+            "reason": "",
+            "fix": "",
+        }
         try:
             row["options"] = dict(registry.load(registry.BACKENDS, name, "backend").OPTIONS)
         except UnavailableError as error:

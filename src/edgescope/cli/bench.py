@@ -35,7 +35,12 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.sweep import Cells, Isolated
 
     keys = trial_flags.keys(args)
-    keys |= {"model": zoo.pin(args.model), "backend": args.backend, "precision": args.precision, "batch": args.batch}
+    keys |= {
+        "model": zoo.pin(args.model),
+        "backend": args.backend,
+        "precision": args.precision,
+        "batch": args.batch,
+    }
     trials = study.grid(keys | {"replicates": args.replicates})
     cells = Cells(opened.store(args), opened.limits(args), Isolated())
     code = 0

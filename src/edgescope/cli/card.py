@@ -56,7 +56,10 @@ def _latency(result: Result) -> str:
     m = result.metrics.get
     if isinstance(m("latency_p50_s"), Absent):
         return terminal.why(m("latency_p50_s"))
-    parts = [f"p50 {terminal.show(m('latency_p50_s'))}", f"p90 {terminal.show(m('latency_p90_s'), interval=False)}"]
+    parts = [
+        f"p50 {terminal.show(m('latency_p50_s'))}",
+        f"p90 {terminal.show(m('latency_p90_s'), interval=False)}",
+    ]
     parts.append(f"p99 {terminal.why(m('latency_p99_s'))}")
     bound = terminal.measured(m("latency_p99_bound_s"))
     if bound:
@@ -93,7 +96,9 @@ def _row(result: Result) -> Sequence[str | Text]:
         result.trial.model,
         result.trial.label + (f" #{result.trial.replicate}" if result.trial.replicate else ""),
         Text(result.status.value, style="green" if good else "red"),
-        Text(result.verdict.trust.value, style=TRUST_STYLE[result.verdict.trust]) if good else Text(result.reason[:70]),
+        Text(result.verdict.trust.value, style=TRUST_STYLE[result.verdict.trust])
+        if good
+        else Text(result.reason[:70]),
         terminal.show(m("latency_p50_s"), interval=False),
         terminal.show(m("throughput_sps"), interval=False),
         terminal.show(m("peak_rss_bytes"), interval=False),
@@ -104,7 +109,11 @@ def line(result: Result) -> None:
     """Print one result of a sweep as it comes."""
     _, model, label, status, verdict, p50, throughput, memory = _row(result)
     out = terminal.console()
-    out.print(Text.assemble(f"{model:<22} {label:<32} ", status, " ", verdict, f"  p50 {p50}  {throughput}  {memory}"))
+    out.print(
+        Text.assemble(
+            f"{model:<22} {label:<32} ", status, " ", verdict, f"  p50 {p50}  {throughput}  {memory}"
+        )
+    )
 
 
 def lines(results: Sequence[Result]) -> None:

@@ -10,8 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgescope.cli import opened
+
+if TYPE_CHECKING:
+    from edgescope.records import Result
+    from edgescope.store import Store
 
 HELP = "two variants: settings differences, ratios with intervals, a judgement"
 
@@ -21,7 +26,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("baseline", help="beginning of a result, trial or cell id (edgescope list)")
     sub.add_argument("candidate", help="likewise")
     sub.add_argument("--store", default=None, metavar="DIR")
-    sub.add_argument("--other-store", default=None, metavar="DIR", help="where the candidate is, if elsewhere")
+    sub.add_argument(
+        "--other-store", default=None, metavar="DIR", help="where the candidate is, if elsewhere"
+    )
     sub.add_argument("--force", action="store_true", help="show numbers side by side even if not comparable")
     sub.add_argument("--json", action="store_true")
 
@@ -42,12 +49,20 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.cli import terminal
 
     if found.differences:
-        rows = [(d.name, str(d.baseline), str(d.candidate)) for d in found.differences]
-        terminal.table(("differs", found.baseline, found.candidate), rows, title="Settings that differ")
+        settings = [(d.name, str(d.baseline), str(d.candidate)) for d in found.differences]
+        terminal.table(("differs", found.baseline, found.candidate), settings, title="Settings that differ")
     for blocker in found.blockers:
-        terminal.note(f"NOT-COMPARABLE: {blocker}" + ("" if args.force else ". --force shows the numbers anyway"))
+        terminal.note(
+            f"NOT-COMPARABLE: {blocker}" + ("" if args.force else ". --force shows the numbers anyway")
+        )
     rows = [
-        (r.metric, terminal.why(r.baseline), terminal.why(r.candidate), terminal.ratio(r.ratio), _word(r.judgement))
+        (
+            r.metric,
+            terminal.why(r.baseline),
+            terminal.why(r.candidate),
+            terminal.ratio(r.ratio),
+            _word(r.judgement),
+        )
         for r in found.rows
     ]
     if rows:
@@ -61,11 +76,9 @@ def _word(judgement: object) -> str:
     return str(getattr(judgement, "value", "")) if judgement else ""
 
 
-def _cell(store: object, prefix: str) -> list:  # type: ignore[type-arg]
+def _cell(store: Store, prefix: str) -> list[Result]:
     from edgescope.errors import UsageError
-    from edgescope.store import Store
 
-    assert isinstance(store, Store)
     found = store.find(prefix)
     cells = {r.trial.cell for r in found}
     if len(cells) > 1:

@@ -23,7 +23,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Examine and print."""
-    from edgescope.bench.run import present
+    from edgescope.bench import present
     from edgescope.devices.doctor import examine
 
     report = examine(present())
@@ -42,7 +42,9 @@ def _show(report: Report, *, everything: bool) -> None:
     out = terminal.console()
     out.print(f"machine {report.machine.id}", style="bold")
     for family, facts in report.machine.stable.items():
-        shown = ", ".join(f"{k} {v}" for k, v in facts.items() if isinstance(v, str | int | float) and v != "")
+        shown = ", ".join(
+            f"{k} {v}" for k, v in facts.items() if isinstance(v, str | int | float) and v != ""
+        )
         out.print(f"  {family}: {shown}", markup=False)
     for name, why in report.devices.items():
         if why:
@@ -52,7 +54,10 @@ def _show(report: Report, *, everything: bool) -> None:
     hidden = len(report.metrics) - len(rows)
     if hidden:
         terminal.note(f"{hidden} metrics are unsupported here; --all lists them with the reason")
-    for title, findings in (("would disturb a measurement now", report.disturbances), ("missing here", report.missing)):
+    for title, findings in (
+        ("would disturb a measurement now", report.disturbances),
+        ("missing here", report.missing),
+    ):
         out.print(title if findings else f"{title}: nothing", style="bold" if findings else "dim")
         for finding in findings:
             out.print(f"  {finding.code}: {finding.text}", markup=False)

@@ -7,7 +7,18 @@ import sys
 from collections.abc import Sequence
 
 from edgescope import __version__
-from edgescope.cli import backends, bench, compare, demo, doctor, list_results, models, optimize, report, sweep
+from edgescope.cli import (
+    backends,
+    bench,
+    compare,
+    demo,
+    doctor,
+    list_results,
+    models,
+    optimize,
+    report,
+    sweep,
+)
 from edgescope.errors import EdgescopeError
 
 VERBS = {
@@ -52,7 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("I-STOP-1: interrupted. What was finished is stored; the same command resumes.", file=sys.stderr)
+        print(
+            "I-STOP-1: interrupted. What was finished is stored; the same command resumes.", file=sys.stderr
+        )
         return 130
     except BrokenPipeError:
         sys.stderr.close()

@@ -48,5 +48,7 @@ def run(args: argparse.Namespace) -> int:
         for name, model in infos
     ]
     terminal.table(("model", "input", "parameters", "MACs", "FLOPs", "weights", "source"), cells)
-    terminal.note("Also: NAME@weights.pth, any file.onnx, any module:callable. One MAC is two FLOPs; both are of one sample.")
+    terminal.note(
+        "Also: NAME@weights.pth, any file.onnx, any module:callable. One MAC is two FLOPs; both are of one sample."
+    )
     return 0

@@ -46,4 +46,6 @@ def tell(progress: Progress) -> None:
     t = progress.trial
     eta = "" if progress.eta_s is None else f", about {progress.eta_s:.0f} s left"
     again = f" replicate {t.replicate}" if t.replicate else ""
-    print(f"[{progress.done + 1}/{progress.total}] {t.model} {t.label}{again}{eta}", file=sys.stderr, flush=True)
+    print(
+        f"[{progress.done + 1}/{progress.total}] {t.model} {t.label}{again}{eta}", file=sys.stderr, flush=True
+    )

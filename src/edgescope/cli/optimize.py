@@ -33,7 +33,9 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
     sub.add_argument("--rounds", type=int, default=6, help="fresh processes of each candidate (6)")
     sub.add_argument("--objective", default="latency", choices=("latency", "throughput", "energy"))
-    sub.add_argument("--report", default=None, metavar="FILE", help="also write the report (.html, .md, .csv)")
+    sub.add_argument(
+        "--report", default=None, metavar="FILE", help="also write the report (.html, .md, .csv)"
+    )
     sub.add_argument("--fresh", action="store_true", help="measure again what the store already holds")
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)

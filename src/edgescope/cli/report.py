@@ -13,7 +13,9 @@ HELP = "write one HTML page (or .md, .csv) from stored results"
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("--output", "-o", default="edgescope-report.html", metavar="FILE", help=".html, .md or .csv")
+    sub.add_argument(
+        "--output", "-o", default="edgescope-report.html", metavar="FILE", help=".html, .md or .csv"
+    )
     sub.add_argument("--model", default="", help="only models whose name contains this")
     sub.add_argument("--store", default=None, metavar="DIR")
 

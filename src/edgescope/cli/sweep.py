@@ -26,9 +26,13 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--precision", default="fp32", help="comma-separated")
     sub.add_argument("--batch", default="1", help="comma-separated")
     sub.add_argument("--replicates", type=int, default=1, help="fresh processes a cell")
-    sub.add_argument("--cooldown", type=trial_flags.seconds, default=0.0, metavar="2s", help="pause between cells")
+    sub.add_argument(
+        "--cooldown", type=trial_flags.seconds, default=0.0, metavar="2s", help="pause between cells"
+    )
     sub.add_argument("--order-seed", type=int, default=0, help="seed of the shuffled order")
-    sub.add_argument("--dry-run", action="store_true", help="print the cells and which are finished; run nothing")
+    sub.add_argument(
+        "--dry-run", action="store_true", help="print the cells and which are finished; run nothing"
+    )
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)

@@ -23,7 +23,7 @@ PLAIN = {"1": "", "samples/s": "samples/s", "queries": ""}
 def console(*, stderr: bool = False) -> Console:
     """Return a console; tables are not squeezed below 100 columns when output goes to a file."""
     out = Console(stderr=stderr, highlight=False, soft_wrap=False)
-    return out if out.is_terminal else Console(stderr=stderr, highlight=False, width=140)
+    return out if out.is_terminal else Console(stderr=stderr, highlight=False, width=150)
 
 
 def scale(value: float, unit: str) -> tuple[float, str]:
@@ -62,14 +62,16 @@ def ratio(field: Field) -> str:
     if isinstance(field, Absent):
         return "n/a"
     text = f"{number(field.value)}x"
-    return text if field.lo is None or field.hi is None else f"{text} [{number(field.lo)}, {number(field.hi)}]"
+    return (
+        text if field.lo is None or field.hi is None else f"{text} [{number(field.lo)}, {number(field.hi)}]"
+    )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title: str = "") -> None:
     """Print a table on stdout."""
     grid = Table(title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for index, name in enumerate(header):
-        grid.add_column(name, overflow="fold", justify="left" if index == 0 else "left")
+        grid.add_column(name, overflow="fold", no_wrap=index == 0)
     for row in rows:
         grid.add_row(*row)
     console().print(grid)

@@ -51,7 +51,9 @@ def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -
     group = sub.add_argument_group("how long")
     text = "seconds measured, or auto: until the mean is known within --rel-width, 1 to 10 s"
     group.add_argument("--duration", type=seconds_or_auto, default=duration, metavar="5s|auto", help=text)
-    group.add_argument("--rel-width", type=float, default=0.01, help="95 %% half-width that suffices (0.01 = 1 %%)")
+    group.add_argument(
+        "--rel-width", type=float, default=0.01, help="95 %% half-width that suffices (0.01 = 1 %%)"
+    )
     text = "seconds thrown away at the start, or auto: until the latencies have settled"
     group.add_argument("--warmup", type=seconds_or_auto, default=None, metavar="1s|auto", help=text)
     group.add_argument("--max-queries", type=int, default=None, help="measure exactly this many queries")
@@ -60,8 +62,12 @@ def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -
 def add_safety(sub: argparse.ArgumentParser) -> None:
     """Add the flags that bound a trial and say where results go."""
     group = sub.add_argument_group("limits and results")
-    group.add_argument("--timeout", type=seconds, default=900.0, metavar="15min", help="longest a trial may take")
-    group.add_argument("--memory-floor", type=float, default=None, metavar="MB", help="free memory that must remain")
+    group.add_argument(
+        "--timeout", type=seconds, default=900.0, metavar="15min", help="longest a trial may take"
+    )
+    group.add_argument(
+        "--memory-floor", type=float, default=None, metavar="MB", help="free memory that must remain"
+    )
     group.add_argument("--store", default=None, metavar="DIR", help="EDGESCOPE_STORE or ./edgescope-results")
     group.add_argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr")
 
@@ -77,7 +83,9 @@ def add_load(sub: argparse.ArgumentParser) -> None:
     text = "option of the backend, e.g. layout=channels_last (see edgescope backends)"
     group.add_argument("--option", type=option, action="append", default=[], metavar="K=V", help=text)
     text = "shape of an input with open axes"
-    group.add_argument("--shapes", type=shape, action="append", default=[], metavar="name=1x3x224x224", help=text)
+    group.add_argument(
+        "--shapes", type=shape, action="append", default=[], metavar="name=1x3x224x224", help=text
+    )
     text = "lower bound asked of the accuracy gate"
     group.add_argument("--gate", type=float, default=None, metavar="0..1", help=text)
     group.add_argument("--seed", type=int, default=0)

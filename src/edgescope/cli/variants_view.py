@@ -14,12 +14,24 @@ from edgescope.codec import to_json as result_to_json
 from edgescope.codec import to_plain
 from edgescope.records import Absent, Json, Measured, Result
 
-HEADER = ("variant", "p50", "p99", "samples/s", "peak RSS", "energy/sample", "fp32 agreement", "accuracy", "speed-up", "")
+HEADER = (
+    "variant",
+    "p50",
+    "p99",
+    "samples/s",
+    "peak RSS",
+    "energy",
+    "class as fp32",
+    "accuracy",
+    "speed-up",
+    "",
+)
 
 
 def show(found: VariantTable, best: Pick) -> None:
     """Print the table, the reasons of rejected rows, and the pick."""
-    terminal.table(HEADER, [_row(row, found, best) for row in found.rows])
+    rows = sorted(found.rows, key=lambda row: (row.cell != found.baseline, bool(row.rejected), _seconds(row)))
+    terminal.table(HEADER, [_row(row, found, best) for row in rows])
     out = terminal.console()
     for row in found.rows:
         if row.rejected:
@@ -47,11 +59,12 @@ def _row(row: VariantRow, found: VariantTable, best: Pick) -> list[str | Text]:
         terminal.show(row.peak_rss_bytes, interval=False),
         terminal.show(row.energy_per_sample_j),
         _share(row.agreement),
-        _share(row.accuracy),
+        _count(row.accuracy),
         terminal.ratio(row.speedup),
     ]
     trust = Text(row.verdict.trust.value, style=TRUST_STYLE[row.verdict.trust])
-    return [Text(cell, style=style) for cell in cells] + [Text(f"{mark} ") + trust]
+    stacked = [cell.replace(" [", "\n[") for cell in cells]  # the interval goes below its value
+    return [*(Text(cell, style=style) for cell in stacked), Text(f"{mark}\n" if mark else "") + trust]
 
 
 def _share(field: Measured | Absent) -> str:
@@ -59,7 +72,15 @@ def _share(field: Measured | Absent) -> str:
         return "n/a"
     if field.lo is None or field.hi is None:
         return f"{field.value:.1%}"
-    return f"{field.value:.1%} [{field.lo:.0%}, {field.hi:.0%}] of {field.n}"
+    return f"{field.value:.1%} [{field.lo * 100:.0f}, {field.hi * 100:.0f}]"
+
+
+def _seconds(row: VariantRow) -> float:
+    return row.p50_s.value if isinstance(row.p50_s, Measured) else float("inf")
+
+
+def _count(field: Measured | Absent) -> str:
+    return "n/a" if isinstance(field, Absent) else f"{round(field.value * field.n)}/{field.n}"
 
 
 def _absent(row: VariantRow) -> str:
@@ -70,7 +91,14 @@ def to_json(found: VariantTable, best: Pick, results: Sequence[Result]) -> dict[
     """Return {baseline, rows, pick, results} as plain JSON values."""
     rows = []
     for row in found.rows:
-        plain = to_plain({f.name: getattr(row, f.name) for f in dataclasses.fields(row) if f.name != "replicates"})
+        plain = to_plain(
+            {f.name: getattr(row, f.name) for f in dataclasses.fields(row) if f.name != "replicates"}
+        )
         rows.append(plain | {"trial": row.trial.to_json()})
     pick = {"cell": best.row.cell if best.row else None, "reason": best.reason, "ties": list(best.ties)}
-    return {"baseline": found.baseline, "rows": rows, "pick": pick, "results": [result_to_json(r) for r in results]}
+    return {
+        "baseline": found.baseline,
+        "rows": rows,
+        "pick": pick,
+        "results": [result_to_json(r) for r in results],
+    }

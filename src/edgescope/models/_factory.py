@@ -129,7 +129,7 @@ def _reads() -> Iterator[set[str]]:
     _watching[0].clear()
     opened: set[str] = set()
     yield opened
-    opened.update(path for path in _watching[0] if _own(path))
+    opened.update(path for path in tuple(_watching[0]) if _own(path))  # _own may open files itself
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:

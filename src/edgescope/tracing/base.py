@@ -20,7 +20,9 @@ Spans = Mapping[str, NDArray[Any]]
 class Tracer(Protocol):
     """One profiler; nsys and ncu own the process they profile, others work from inside."""
 
-    def wrap(self, argv: Sequence[str], env: Mapping[str, str], folder: Path) -> tuple[list[str], dict[str, str]]:
+    def wrap(
+        self, argv: Sequence[str], env: Mapping[str, str], folder: Path
+    ) -> tuple[list[str], dict[str, str]]:
         """Return the command and environment that run `argv` under this profiler."""
 
     def window(self) -> AbstractContextManager[None]:

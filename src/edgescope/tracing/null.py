@@ -14,7 +14,9 @@ from edgescope.tracing.base import SPAN_COLUMNS, Spans
 class NullTracer:
     """Records nothing."""
 
-    def wrap(self, argv: Sequence[str], env: Mapping[str, str], folder: Path) -> tuple[list[str], dict[str, str]]:
+    def wrap(
+        self, argv: Sequence[str], env: Mapping[str, str], folder: Path
+    ) -> tuple[list[str], dict[str, str]]:
         """Return the command unchanged."""
         return list(argv), dict(env)
 

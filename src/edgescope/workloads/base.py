@@ -52,5 +52,7 @@ class Opened:
 class Workload(Protocol):
     """Opens a trial's model in a backend."""
 
-    def open(self, trial: Trial, model: Model, backend: Backend, folder: Path) -> AbstractContextManager[Opened]:
+    def open(
+        self, trial: Trial, model: Model, backend: Backend, folder: Path
+    ) -> AbstractContextManager[Opened]:
         """Return a context that holds the open work; `folder` is the artifact cache."""

@@ -70,7 +70,11 @@ def _facts(artifact: Artifact, load_ns: int, first_ns: int) -> dict[str, Field]:
     build: Field = Absent("nothing is built beforehand")
     if artifact.build_s is not None:
         build = Measured(artifact.build_s, "s")
-    return {"build_s": build, "load_s": Measured(load_ns / 1e9, "s"), "first_s": Measured(first_ns / 1e9, "s")}
+    return {
+        "build_s": build,
+        "load_s": Measured(load_ns / 1e9, "s"),
+        "first_s": Measured(first_ns / 1e9, "s"),
+    }
 
 
 def _described(artifact: Artifact) -> dict[str, Json]:

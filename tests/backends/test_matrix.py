@@ -1,0 +1,121 @@
+"""One row a backend and precision: each must compute what fp32 computes, and say truly what it did."""
+
+import numpy as np
+import pytest
+
+from edgescope import cache, registry
+from edgescope.backends.base import Spec
+from edgescope.errors import UnsupportedError, UsageError
+from edgescope.models import zoo
+from edgescope.models.base import Purpose
+
+MODEL = "squeezenet1_1"
+
+#: backend, precision, relative L2 allowed against torch_eager fp32 (plain, on raw logits)
+ROWS = [
+    ("torch_eager", "fp32", 1e-5),
+    ("torch_eager", "bf16", 0.05),
+    ("torch_compile", "fp32", 1e-4),
+    ("onnxruntime", "fp32", 1e-4),
+    ("onnxruntime", "int8", 0.2),
+    ("openvino", "fp32", 1e-4),
+    ("openvino", "bf16", 0.05),
+    ("openvino", "int8", 0.2),
+]
+REFUSED = [
+    ("torch_eager", "fp16"),
+    ("torch_eager", "int8"),
+    ("torch_compile", "int8"),
+    ("onnxruntime", "fp16"),
+    ("onnxruntime", "bf16"),
+    ("openvino", "tf32"),
+]
+
+
+def backend(name):
+    return registry.load(registry.BACKENDS, name, "backend")()
+
+
+def inputs(batch):
+    samples = zoo.get(MODEL).samples(Purpose.BENCH, batch)
+    return {name: np.ascontiguousarray(array[:batch]) for name, array in samples.arrays.items()}
+
+
+def answer(name, precision, batch, **options):
+    engine = backend(name)
+    spec = Spec(precision, batch, options=options)
+    try:
+        artifact = engine.prepare(zoo.get(MODEL), spec, cache.folder("artifacts"))
+    except UnsupportedError as error:
+        pytest.skip(f"this CPU lacks it: {error}")
+    session = engine.load(artifact)
+    out = np.array(session(inputs(batch))[0])
+    effective = session.effective()
+    session.close()
+    return out, effective
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return answer("torch_eager", "fp32", 2)[0]
+
+
+@pytest.mark.parametrize(("name", "precision", "tolerance"), ROWS)
+def test_outputs_are_those_of_fp32_and_the_precision_is_read_back(name, precision, tolerance, truth):
+    out, effective = answer(name, precision, 2)
+    assert out.shape == truth.shape
+    assert np.linalg.norm(out - truth) / np.linalg.norm(truth) <= tolerance
+    assert effective.device == "cpu"
+    assert effective.precision == precision
+    assert effective.evidence
+
+
+@pytest.mark.parametrize("name", ["torch_eager", "onnxruntime", "openvino"])
+def test_threads_are_set_and_read_back(name):
+    assert answer(name, "fp32", 1, threads=1)[1].threads == 1
+
+
+@pytest.mark.parametrize(("name", "precision"), REFUSED)
+def test_a_precision_the_engine_lacks_is_refused_never_emulated(name, precision):
+    with pytest.raises(UnsupportedError) as caught:
+        backend(name).prepare(zoo.get(MODEL), Spec(precision), cache.folder("artifacts"))
+    assert precision in str(caught.value)
+    assert "Try:" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(registry.BACKENDS))
+def test_an_unknown_option_names_the_known_ones(name):
+    with pytest.raises(UsageError, match="has no option thraeds"):
+        backend(name).prepare(zoo.get(MODEL), Spec(options={"thraeds": 2}), cache.folder("artifacts"))
+
+
+@pytest.mark.parametrize("value", [0, -1, "two", 1.5, True])
+def test_threads_must_be_a_positive_whole_number(value):
+    with pytest.raises(UsageError, match="threads must be"):
+        backend("onnxruntime").prepare(
+            zoo.get(MODEL), Spec(options={"threads": value}), cache.folder("artifacts")
+        )
+
+
+def test_openvinos_own_default_would_have_been_caught(monkeypatch):
+    """Where the CPU has bf16, leaving the hint out runs bf16 under an fp32 label; the read-back must tell."""
+    import openvino as ov
+
+    module = pytest.importorskip("edgescope.backends.openvino")
+    if "BF16" not in [str(c) for c in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")]:
+        pytest.skip("this CPU has no bf16")
+    monkeypatch.setattr(module, "_settings", lambda spec: {})
+    assert answer("openvino", "fp32", 1)[1].precision == "bf16"
+
+
+def test_null_sleeps_as_long_as_it_is_told():
+    import time
+
+    session = backend("null").load(
+        backend("null").prepare(
+            zoo.get("null"), Spec(options={"delay_us": 20_000}), cache.folder("artifacts")
+        )
+    )
+    start = time.monotonic()
+    session({})
+    assert time.monotonic() - start >= 0.02

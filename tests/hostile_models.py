@@ -1,0 +1,105 @@
+"""Networks that misbehave, for the trials that must survive them; used as module:callable."""
+
+import ctypes
+import os
+import time
+
+import torch
+
+
+class Ordinary(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 30 * 30, 10)
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def ordinary():
+    return Ordinary().eval(), (torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(1)),)
+
+
+class Raises(Ordinary):
+    def forward(self, x):
+        raise RuntimeError("the sky is falling")
+
+
+def raises():
+    return Raises(), ordinary()[1]
+
+
+class RaisesLater(Ordinary):
+    calls = 0
+
+    def forward(self, x):
+        RaisesLater.calls += 1
+        if RaisesLater.calls == 40:
+            raise RuntimeError("only once")
+        return super().forward(x)
+
+
+def raises_later():
+    return RaisesLater(), ordinary()[1]
+
+
+class Hangs(Ordinary):
+    def forward(self, x):
+        time.sleep(3600)
+
+
+def hangs():
+    return Hangs(), ordinary()[1]
+
+
+class Nan(Ordinary):
+    def forward(self, x):
+        return super().forward(x) * float("nan")
+
+
+def nan():
+    return Nan(), ordinary()[1]
+
+
+class Wrong(Ordinary):
+    """Right in fp32, wrong in bf16: what a broken kernel looks like from outside."""
+
+    def forward(self, x):
+        out = super().forward(x)
+        return out if x.dtype == torch.float32 else out.flip(1)
+
+
+def wrong_in_bf16():
+    return Wrong(), ordinary()[1]
+
+
+class Eats(Ordinary):
+    def forward(self, x):
+        hoard = []
+        while True:
+            hoard.append(bytearray(os.urandom(1 << 20) * 64))
+            time.sleep(0.01)
+
+
+def eats_memory():
+    return Eats(), ordinary()[1]
+
+
+class Segfaults(Ordinary):
+    def forward(self, x):
+        ctypes.string_at(0)
+
+
+def segfaults():
+    return Segfaults(), ordinary()[1]
+
+
+def not_a_model():
+    return 42
+
+
+def broken_factory():
+    raise ValueError("no weights today")

@@ -1,0 +1,156 @@
+"""Sweeps: shuffled, resumable, and nothing finished is lost or run twice, even under kill -9."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from edgescope import study, sweep
+from edgescope.isolate import Limits
+from edgescope.records import Status, Trial
+from edgescope.store import Store
+from making import result
+
+
+class Counting:
+    """A runner that answers at once and counts."""
+
+    def __init__(self, fail_prepare: bool = False) -> None:
+        self.ran: list[str] = []
+        self.prepared: list[str] = []
+        self.fail_prepare = fail_prepare
+
+    def prepare(self, trial, limits):
+        self.prepared.append(trial.id)
+        return result(trial, status=Status.UNSUPPORTED, reason="E-X: no") if self.fail_prepare else None
+
+    def run(self, trial, limits):
+        self.ran.append(trial.id)
+        return result(trial)
+
+
+GRID = study.grid(
+    {"model": "null", "backend": "null", "batch": [1, 2, 3], "precision": ["fp32", "int8"], "replicates": 2}
+)
+
+
+def cells(tmp_path, runner):
+    return sweep.Cells(Store(tmp_path), Limits(), runner)
+
+
+def test_the_set_of_trial_ids_equals_the_grid_and_a_second_run_does_nothing(tmp_path):
+    runner = Counting()
+    assert len(list(sweep.run(GRID, cells(tmp_path, runner)))) == len(GRID) == 12
+    assert {r.trial.id for r in Store(tmp_path).results()} == {t.id for t in GRID}
+    assert len(runner.prepared) == 6  # once a cell, not once a replicate
+    assert list(sweep.run(GRID, cells(tmp_path, Counting()))) == []
+
+
+def test_the_order_is_shuffled_within_replicates_and_the_same_for_a_seed():
+    orders = [[t.id for t in sweep.order(GRID, seed)] for seed in (0, 0, 1)]
+    assert orders[0] == orders[1] != orders[2]
+    assert [t.replicate for t in sweep.order(GRID, 0)] == [0] * 6 + [1] * 6
+    assert orders[0] != [t.id for t in GRID]
+
+
+def test_an_artifact_that_cannot_be_built_is_the_result_of_each_cell_that_needs_it(tmp_path):
+    runner = Counting(fail_prepare=True)
+    results = list(sweep.run(GRID, cells(tmp_path, runner)))
+    assert {r.status for r in results} == {Status.UNSUPPORTED}
+    assert {r.trial.id for r in results} == {t.id for t in GRID}
+    assert runner.ran == []
+
+
+def test_a_cancelled_cell_runs_again(tmp_path):
+    Store(tmp_path).save(result(GRID[0], status=Status.CANCELLED))
+    assert len(sweep.pending(GRID, Store(tmp_path))) == 12
+
+
+STUDY = """
+[store]
+path = "{store}"
+[trial]
+model = "null"
+backend = "null"
+batch = [1, 2, 3, 4, 5, 6]
+precision = ["fp32", "int8"]
+warmup = 0.0
+min_s = 0.05
+max_s = 0.05
+"""
+
+
+def stored(root) -> dict[str, int]:
+    """Trial id -> how often the store holds it."""
+    counts: dict[str, int] = {}
+    for path in root.glob("*/*/result.json"):
+        if path.parts[-3] != ".incoming":
+            trial = json.loads(path.read_text())["trial_id"]
+            counts[trial] = counts.get(trial, 0) + 1
+    return counts
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_moments_loses_nothing_and_reruns_nothing(tmp_path):
+    root = tmp_path / "store"
+    (tmp_path / "study.toml").write_text(STUDY.format(store=root))
+    command = [sys.executable, "-m", "edgescope.cli.main", "sweep", str(tmp_path / "study.toml")]
+    rng, kills = random.Random(7), 0
+    before: dict[str, int] = {}
+    while len(before) < 12:
+        run = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            # the first attempts are killed, the last one may finish
+            run.wait(timeout=rng.uniform(1.0, 4.0) if kills < 4 else 120)
+        except subprocess.TimeoutExpired:
+            os.kill(run.pid, signal.SIGKILL)
+            run.wait()
+            kills += 1
+        after = stored(root)
+        assert set(before) <= set(after), "a finished cell was lost"
+        before = after
+    assert kills >= 2
+    assert set(before) == {t.id for t in study.read(tmp_path / "study.toml").trials}
+    assert set(before.values()) == {1}, "a finished cell ran again"
+    assert Store(root).problems == []
+
+
+def test_ctrl_c_keeps_what_is_finished_and_exits_130(tmp_path):
+    root = tmp_path / "store"
+    (tmp_path / "study.toml").write_text(STUDY.format(store=root))
+    command = [sys.executable, "-m", "edgescope.cli.main", "sweep", str(tmp_path / "study.toml")]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not stored(root) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    run.send_signal(signal.SIGINT)
+    _, stderr = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert "resumes" in stderr
+    assert "Traceback" not in stderr
+    kept = stored(root)
+    assert kept
+    assert len(kept) < 12
+    assert list((root / ".incoming").iterdir()) == []
+
+
+def test_trials_of_different_questions_never_share_an_id():
+    base = Trial(model="null").to_json()
+    other = {
+        "model": "m",
+        "batch": 2,
+        "rate": 3.0,
+        "io": "pinned",
+        "options": {"a": 1},
+        "shapes": {"x": [1]},
+        "gate": 0.5,
+    }
+    ids = {Trial(model="null").id} | {Trial.from_json(base | {k: v}).id for k, v in other.items()}
+    assert len(ids) == len(other) + 1
