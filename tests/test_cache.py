@@ -1,0 +1,49 @@
+import json
+import os
+
+import pytest
+
+from edgescope import cache
+from edgescope.errors import StoreError
+
+
+def test_the_folder_follows_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path / "here"))
+    assert cache.folder("onnx") == tmp_path / "here" / "onnx"
+    assert cache.folder("onnx").is_dir()
+    monkeypatch.delenv("EDGESCOPE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache.root() == tmp_path / "xdg" / "edgescope"
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "deep" / "x.json"
+    with pytest.raises(KeyError), cache.writing(path) as temporary:
+        temporary.write_text("half")
+        raise KeyError
+    assert list(path.parent.iterdir()) == []
+    cache.write_json(path, {"a": 1})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert os.listdir(path.parent) == ["x.json"]
+
+
+def test_damaged_json_is_as_good_as_none(tmp_path):
+    assert cache.read_json(tmp_path / "no.json") is None
+    (tmp_path / "half.json").write_text('{"a": ')
+    assert cache.read_json(tmp_path / "half.json") is None
+
+
+def test_a_folder_that_cannot_be_made_says_what_to_do(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(StoreError, match="EDGESCOPE_CACHE="):
+        cache.folder("onnx")
+
+
+def test_content_follows_the_file(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"one")
+    first = cache.content(path)
+    path.write_bytes(b"other")
+    assert cache.content(path) != first
+    assert len(first) == 64

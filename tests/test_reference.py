@@ -1,0 +1,121 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from edgescope import reference, verify
+from edgescope.errors import WrongOutputError
+from edgescope.models import zoo
+from edgescope.models.null import NullModel
+
+FACTS = {"artifact": "abc", "backend": "onnxruntime"}
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path))
+    return tmp_path
+
+
+class Counting:
+    """A right answer, or a changed one, and how many inputs it was asked for."""
+
+    def __init__(self, shift=0.0):
+        self.asked, self.shift = 0, shift
+
+    def __call__(self, batch):
+        self.asked += len(batch["input"])
+        return [batch["input"] * 3 + self.shift * np.sign(batch["input"])]
+
+
+def test_fp32_is_computed_once(own_cache):
+    opened = []
+    model = NullModel()
+    assert not reference.known(model)
+    truth = reference.reference(model, lambda: opened.append(1) or Counting())
+    again = reference.reference(model, lambda: pytest.fail("computed twice"))
+    assert reference.known(model)
+    assert len(opened) == 1
+    assert np.array_equal(truth.gate[0], again.gate[0])
+    assert truth.labelled is None
+
+
+def test_a_damaged_reference_is_computed_again(own_cache):
+    truth = reference.reference(NullModel(), Counting)
+    (path,) = (own_cache / "references").iterdir()
+    path.write_bytes(path.read_bytes()[:50])
+    assert np.array_equal(reference.reference(NullModel(), Counting).gate[0], truth.gate[0])
+
+
+def test_an_fp32_network_that_returns_nan_is_said(own_cache):
+    with pytest.raises(WrongOutputError, match=r"fp32 network null itself.*NaN"):
+        reference.reference(NullModel(), lambda: lambda batch: [batch["input"] * np.nan])
+
+
+def test_the_whole_gate_runs_once_and_then_16_inputs(own_cache):
+    model, truth = NullModel(), reference.reference(NullModel(), Counting)
+    first, second, other = Counting(), Counting(), Counting()
+    answer = reference.verified(first, model, truth, precision="fp32", facts=FACTS)
+    assert answer.passed
+    assert first.asked == verify.UNTRAINED_INPUTS
+    again = reference.verified(second, model, truth, precision="fp32", facts=FACTS)
+    assert second.asked == reference.QUICK
+    assert "unchanged" in again.detail
+    assert (again.passed, dict(again.fields), again.method) == (
+        answer.passed,
+        dict(answer.fields),
+        answer.method,
+    )
+    reference.verified(other, model, truth, precision="fp32", facts=FACTS | {"artifact": "new"})
+    assert other.asked == verify.UNTRAINED_INPUTS
+
+
+@pytest.mark.parametrize("differs", [{"precision": "int8"}, {"batch": 4}, {"gate": 0.99}])
+def test_anything_that_matters_asks_for_the_whole_gate(own_cache, differs):
+    model, truth = NullModel(), reference.reference(NullModel(), Counting)
+    reference.verified(Counting(), model, truth, precision="fp32", facts=FACTS)
+    counting = Counting()
+    reference.verified(counting, model, truth, **({"precision": "fp32"} | differs), facts=FACTS)
+    assert counting.asked >= verify.UNTRAINED_INPUTS
+
+
+def test_a_replicate_that_answers_differently_is_judged_anew(own_cache):
+    model, truth = NullModel(), reference.reference(NullModel(), Counting)
+    reference.verified(Counting(), model, truth, precision="fp32", facts=FACTS)
+    changed = Counting(shift=2.0)
+    answer = reference.verified(changed, model, truth, precision="fp32", facts=FACTS)
+    assert changed.asked == reference.QUICK + verify.UNTRAINED_INPUTS
+    assert not answer.passed
+    broken = reference.verified(lambda b: [b["input"] * np.nan], model, truth, precision="fp32", facts=FACTS)
+    assert not broken.passed
+
+
+def test_verifying_imports_no_engine(trained, trained_truth, artifacts):
+    """What a measuring process needs, once everything is cached, holds neither torch nor onnx."""
+    path = trained.onnx(artifacts)
+    code = f"""
+import sys
+for name in ("torch", "onnx", "openvino", "PIL", "av", "timm"):
+    sys.modules[name] = None
+import onnxruntime
+from pathlib import Path
+from edgescope import reference
+from edgescope.models import zoo
+model = zoo.get("efficientnet_lite0")
+session = onnxruntime.InferenceSession(str(model.onnx(Path({str(artifacts)!r}))))
+truth = reference.reference(model, lambda: 1 / 0)
+answer = reference.verified(lambda b: session.run(None, dict(b)), model, truth, precision="fp32", facts={{}})
+assert answer.passed and "18/20" in answer.detail, answer
+"""
+    assert path.exists()
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_user_weights_are_judged_on_photographs(tmp_path, untrained):
+    """A network with weights of the user's is fed photographs; whether it knows anything is found out."""
+    import torch
+
+    torch.save(untrained.module().state_dict(), tmp_path / "w.pth")
+    model = zoo.get(f"squeezenet1_1@{tmp_path / 'w.pth'}")
+    assert len(verify.gate_samples(model)) >= 300

@@ -1,0 +1,243 @@
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from edgescope import verify
+from edgescope.models.base import Samples
+from edgescope.records import Absent, Measured
+from edgescope.verify import Reference
+
+
+def answers(model, truth, change, precision="int8"):
+    """The gate's answer for changed outputs; the labelled photographs are answered rightly."""
+    got = (change(truth.gate[0]),)
+    labelled = model.samples(verify.Purpose.LABELLED, 99) if model.info.trained else None
+    return verify.judge(
+        got,
+        truth,
+        precision=precision,
+        labelled=truth.labelled,
+        labels=labelled.labels if labelled else None,
+    )
+
+
+FAULTS = {
+    "constant output": lambda y: np.broadcast_to(y.mean(axis=0), y.shape).copy(),
+    "first output repeated": lambda y: np.broadcast_to(y[0], y.shape).copy(),
+    "permuted classes": lambda y: y[:, np.random.default_rng(0).permutation(y.shape[1])],
+    "classes off by one": lambda y: np.roll(y, 1, axis=1),
+    "another image's output": lambda y: np.roll(y, 1, axis=0),
+    "zeros": np.zeros_like,
+    "negated": lambda y: -y,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_planted_fault_in_the_trained_network_is_rejected(fault, precision, trained, trained_truth):
+    answer = answers(trained, trained_truth, FAULTS[fault], precision)
+    assert answer.method == "top1_agreement"
+    assert not answer.passed, answer.detail
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_in_an_untrained_network_is_rejected(fault, untrained, untrained_truth):
+    answer = answers(untrained, untrained_truth, FAULTS[fault], "fp32")
+    assert answer.method == "centred_l2"
+    assert not answer.passed, answer.detail
+
+
+def zeroed(path, position):
+    """The file with the weights of one convolution set to zero."""
+    model = onnx.load(str(path))
+    node = [n for n in model.graph.node if n.op_type == "Conv"][position]
+    tensor = next(t for t in model.graph.initializer if t.name == node.input[1])
+    tensor.CopyFrom(numpy_helper.from_array(np.zeros_like(numpy_helper.to_array(tensor)), tensor.name))
+    return model
+
+
+@pytest.mark.parametrize("position", [0, 21, 39], ids=["first", "mild", "mildest of all 49"])
+def test_one_zeroed_layer_of_the_trained_network_is_rejected(
+    position, trained, trained_truth, artifacts, tmp_path, open_onnx
+):
+    onnx.save(zeroed(trained.onnx(artifacts), position), tmp_path / "z.onnx")
+    answer, _ = verify.verify(
+        open_onnx(tmp_path / "z.onnx"), trained, trained_truth, precision="int8", batch=8
+    )
+    assert answer.method == "top1_agreement"
+    assert not answer.passed, answer.detail
+
+
+@pytest.mark.parametrize("position", range(0, 26, 5))
+def test_one_zeroed_layer_of_an_untrained_network_is_rejected(
+    position, untrained, untrained_truth, artifacts, tmp_path, open_onnx
+):
+    onnx.save(zeroed(untrained.onnx(artifacts), position), tmp_path / "z.onnx")
+    answer, _ = verify.verify(
+        open_onnx(tmp_path / "z.onnx"), untrained, untrained_truth, precision="int8", batch=8
+    )
+    assert not answer.passed, answer.detail
+
+
+def test_top1_would_not_have_noticed_on_an_untrained_network(
+    untrained, untrained_truth, artifacts, tmp_path, open_onnx
+):
+    """Why untrained networks are judged by centred outputs: without a whole layer the top class is the same."""
+    onnx.save(zeroed(untrained.onnx(artifacts), 5), tmp_path / "z.onnx")
+    got = verify.outputs(open_onnx(tmp_path / "z.onnx"), verify.gate_samples(untrained), 8)[0]
+    assert (got.argmax(axis=1) == untrained_truth.gate[0].argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize("batch", [1, 4, 7])
+def test_the_right_network_passes_at_any_batch(batch, untrained, untrained_truth, artifacts, open_onnx):
+    run = open_onnx(untrained.onnx(artifacts))
+    sizes = set()
+
+    def watched(given):
+        sizes.add(len(given["input"]))
+        return run(given)
+
+    answer, got = verify.verify(watched, untrained, untrained_truth, precision="fp32", batch=batch)
+    assert answer.passed, answer.detail
+    assert sizes == {batch}
+    assert len(got[0]) == 32
+    assert "no task accuracy" in answer.detail
+    assert isinstance(answer.fields["accuracy"], Absent)
+
+
+def test_the_trained_network_passes_with_its_accuracy(trained, trained_truth):
+    answer = answers(trained, trained_truth, lambda y: y, "fp32")
+    assert answer.passed
+    assert answer.threshold == 0.95
+    assert answer.fields["top1_agreement"] == Measured(1.0, "1", pytest.approx(0.9897, abs=1e-3), 1.0, 370)
+    accuracy = answer.fields["reference_accuracy"]
+    assert (round(accuracy.value * 20), accuracy.n) == (18, 20)
+    assert accuracy.lo == pytest.approx(0.699, abs=1e-3)
+    assert accuracy.hi == pytest.approx(0.972, abs=1e-3)
+    assert "18/20" in answer.detail
+
+
+def test_the_real_frames_are_neither_neighbours_nor_all_alike(trained_truth):
+    """An engine one answer late must be seen: that needs the neighbouring frames to differ."""
+    top = trained_truth.gate[0].argmax(axis=1)
+    assert (top[1:] == top[:-1]).mean() < 0.5
+
+
+def disagreeing(truth, share):
+    def change(y):
+        y = y.copy()
+        wrong = np.arange(round(len(y) * share))
+        y[wrong, y[wrong].argmin(axis=1)] = y.max() + 1
+        return y
+
+    return change(truth)
+
+
+@pytest.mark.parametrize(
+    ("precision", "gate", "share", "passes"),
+    [
+        ("fp32", None, 0.02, True),
+        ("fp32", None, 0.05, False),
+        ("int8", None, 0.15, True),
+        ("int8", None, 0.25, False),
+        ("int8", 0.9, 0.15, False),
+        ("int8", 0.5, 0.25, True),
+    ],
+)
+def test_the_lower_bound_decides(trained, trained_truth, precision, gate, share, passes):
+    got = (disagreeing(trained_truth.gate[0], share),)
+    labels = trained.samples(verify.Purpose.LABELLED, 20).labels
+    answer = verify.judge(
+        got, trained_truth, precision=precision, gate=gate, labelled=trained_truth.labelled, labels=labels
+    )
+    assert answer.passed == passes, answer.detail
+
+
+def made_reference(n, classes=10, knows=True):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, classes, 20)
+    labelled = np.eye(classes)[labels if knows else (labels + 1) % classes]
+    return Reference((rng.standard_normal((n, classes)),), (labelled,), "made up"), labels
+
+
+def test_fewer_than_300_frames_cannot_pass():
+    truth, labels = made_reference(299)
+    assert not verify.judge(
+        truth.gate, truth, precision="fp32", labelled=truth.labelled, labels=labels
+    ).passed
+    truth, labels = made_reference(300)
+    assert verify.judge(truth.gate, truth, precision="fp32", labelled=truth.labelled, labels=labels).passed
+
+
+def test_a_network_that_knows_nothing_is_not_judged_by_its_top_class():
+    """Random weights under the name of a trained network: agreement would prove nothing."""
+    truth, labels = made_reference(300, knows=False)
+    answer = verify.judge(truth.gate, truth, precision="fp32", labelled=truth.labelled, labels=labels)
+    assert answer.method == "centred_l2"
+    assert "no task accuracy" in answer.detail
+
+
+SAMPLES = Samples({"input": np.arange(10, dtype=np.float32).reshape(10, 1)}, tuple("abcdefghij"), "")
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (
+            lambda b: [np.where(b["input"] == 5, np.nan, b["input"])],
+            "NaN or infinity.*1 of 4 values, inputs 4 to 7",
+        ),
+        (lambda b: [b["input"] + np.inf], "NaN or infinity"),
+        (lambda b: [], "no output"),
+        (lambda b: [b["input"].sum()], "no row per sample.*a single number"),
+        (lambda b: [b["input"][:1]], "shape 1x1 for batch 4"),
+        (lambda b: [np.zeros((4, int(b["input"][0, 0])))], "change shape"),
+    ],
+)
+def test_unusable_outputs_fail_at_once(run, said):
+    with pytest.raises(verify.WrongOutputError, match=said):
+        verify.outputs(run, SAMPLES, 4)
+
+
+def test_nan_fails_the_gate_and_says_so(untrained, untrained_truth):
+    run = lambda batch: [np.full((len(batch["input"]), 1000), np.nan)]  # noqa: E731
+    answer, got = verify.verify(run, untrained, untrained_truth, precision="fp32")
+    assert not answer.passed
+    assert got is None
+    assert "NaN" in answer.detail
+
+
+@pytest.mark.parametrize("got", [(np.zeros((10, 3)),), (np.zeros((10, 2)), np.zeros((10, 2)))])
+def test_another_shape_or_number_of_outputs_fails(got):
+    truth = Reference((np.random.default_rng(0).random((10, 2)),), None, "made up")
+    answer = verify.judge(got, truth, precision="fp32")
+    assert not answer.passed
+    assert "shape" in answer.detail
+
+
+def test_a_padded_last_chunk_changes_nothing():
+    seen = []
+    got = verify.outputs(lambda b: [seen.append(len(b["input"])) or b["input"] * 2], SAMPLES, 4)
+    assert seen == [4, 4, 4]
+    assert np.array_equal(got[0], SAMPLES.arrays["input"] * 2)
+
+
+def test_centred_l2_on_paper():
+    wanted = np.array([[100.0, 1.0], [100.0, -1.0]])
+    assert verify.centred_l2((wanted,), (wanted,)) == 0.0
+    assert verify.centred_l2((wanted * [[1, 0.9]],), (wanted,)) == pytest.approx(0.1)
+    assert verify.centred_l2((wanted.mean(axis=0) + 0 * wanted,), (wanted,)) == pytest.approx(1.0)
+    flat = np.ones((2, 2))
+    assert verify.centred_l2((flat + 1e-9,), (flat,)) == float("inf")
+
+
+def test_rank_agreement_on_paper():
+    wanted = np.array([[1.0], [2.0], [3.0]])
+    assert verify.rank_agreement((wanted * 7 - 3,), (wanted,)) == 1.0
+    assert verify.rank_agreement((-wanted,), (wanted,)) == 0.0
+    assert verify.rank_agreement((np.array([[1.0], [3.0], [2.0]]),), (wanted,)) == pytest.approx(2 / 3)
+    rng = np.random.default_rng(0)
+    assert verify.rank_agreement((rng.random((40, 50)),), (rng.random((40, 50)),)) == pytest.approx(
+        0.5, abs=0.05
+    )
