@@ -349,4 +349,7 @@ def test_a_browser_draws_every_plot_without_an_error(written: Path, tmp_path: Pa
         check=False,
     )
     assert done.stdout.count('class="plot js-plotly-plot"') == 5
+    buttons = {title.lower() for title in re.findall(r'data-title="([^"]*)"', done.stdout)}
+    local = {"download plot as a png", "pan", "zoom", "zoom in", "zoom out", "reset axes"}
+    assert buttons <= local, "a button that sends the data elsewhere?"
     assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

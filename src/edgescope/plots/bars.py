@@ -6,6 +6,7 @@ A rejected variant's bar is hatched and its name struck out: its speed is that o
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
@@ -37,12 +38,12 @@ def speedups(table: VariantTable) -> Figure | Absent:
     for row in rows:
         _bar(figure, row, looks[row.cell], row.cell == table.baseline)
     figure.add_vline(x=1, line={"color": looks[table.baseline].colour, "width": 1.5, "dash": "dash"})
-    top = max((s.hi or s.value for s in (r.speedup for r in rows) if isinstance(s, Measured)), default=1.0)
+    top = _reach([r.speedup for r in rows if isinstance(r.speedup, Measured)])
     figure.update_layout(layout(height=106 + 44 * len(rows), bargap=0.35))
     figure.update_layout(
         xaxis=axis(
             "speed-up over the baseline (×)",
-            range=[0, 1.22 * max(top, 1.0)],
+            range=[0, 1.22 * top],
         ),
         yaxis=axis(
             "", categoryorder="array", categoryarray=[r.cell for r in rows][::-1], ticks="", tickfont_size=13
@@ -50,6 +51,16 @@ def speedups(table: VariantTable) -> Figure | Absent:
         | {"tickvals": [r.cell for r in rows], "ticktext": [name(r) for r in rows], "showgrid": False},
     )
     return figure
+
+
+def _reach(found: Sequence[Measured]) -> float:
+    """Where the axis ends: at the longest whisker, or at twice the longest bar where that is less.
+
+    Two pairs can have an interval up to fifty times the value; it must not squash the bars it belongs to.
+    """
+    longest = max([1.0, *(f.value for f in found)])
+    whiskers = [f.hi for f in found if f.hi is not None]
+    return max(longest, min(2 * longest, max(whiskers, default=longest)))
 
 
 def _bar(figure: Figure, row: VariantRow, look: Style, is_baseline: bool) -> None:
@@ -76,13 +87,25 @@ def _bar(figure: Figure, row: VariantRow, look: Style, is_baseline: bool) -> Non
     )
     said = _bar_text(row, field, is_baseline)
     figure.add_annotation(
-        x=(field.hi if field and field.hi is not None and not is_baseline else field.value) if field else 0,
+        x=_text_at(field, is_baseline),
         y=row.cell,
         xanchor="left",
         xshift=6,
+        yshift=0 if _fits(field) else 11,
         showarrow=False,
         text=said,
     )
+
+
+def _fits(field: Measured | None) -> bool:
+    """Whether the whisker is short enough for the text to stand right of it, not above it."""
+    return field is None or field.hi is None or field.hi <= 1.5 * field.value
+
+
+def _text_at(field: Measured | None, is_baseline: bool) -> float:
+    if field is None:
+        return 0.0
+    return field.hi if field.hi is not None and _fits(field) and not is_baseline else field.value
 
 
 def _bar_text(row: VariantRow, field: Measured | None, is_baseline: bool) -> str:

@@ -7,7 +7,8 @@ everywhere, a step is a second mode, a curve that bends up is a tail.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -35,6 +36,9 @@ from edgescope.plots.thin import by_rank
 from edgescope.records import Absent, Field, Measured
 
 PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)
+Drawn = Sequence[tuple[VariantRow, NDArray[np.float64]]]
+"""Rows with their sorted latencies in seconds."""
+
 HEIGHT = 460
 LABEL_GAP = 0.055
 """Least distance of two labels at the right edge, as a share of the height."""
@@ -112,21 +116,17 @@ def _mark(figure: Figure, row: VariantRow, at: tuple[float, Field], scale: Scale
     )
 
 
-def _dress(
-    figure: Figure,
-    drawn: Sequence[tuple[VariantRow, NDArray[np.float64]]],
-    scale: Scale,
-    looks: dict[str, Style] | object,
-) -> None:
-    low = min(float(x[0]) for _, x in drawn) * scale.factor
-    high = max(float(x[-1]) for _, x in drawn) * scale.factor
-    kind = axis_kind([low, high])
+def _dress(figure: Figure, drawn: Drawn, scale: Scale, looks: Mapping[str, Style]) -> None:
+    low, high = _extent(drawn, scale)
     longest = max(len(x) for _, x in drawn)
     ticks = [p for p in PERCENTILES if 1 / (1 - p / 100) <= 2.2 * longest]
-    y = axis(f"latency ({scale.unit})", type=kind)
-    if kind == "log":
+    y = axis(f"latency ({scale.unit})", type=axis_kind([low, high]))
+    if y["type"] == "log":
         marks = log_ticks(low, high)
         y |= {"tickvals": marks, "ticktext": [f"{t:g}" for t in marks]}
+        low, high = math.log10(low), math.log10(high)
+    pad = 0.03 * (high - low or 1.0)
+    y["range"] = [low - pad, high + pad]
     figure.update_layout(layout(height=HEIGHT, hovermode="closest"))
     figure.update_layout(
         xaxis=axis(
@@ -137,25 +137,26 @@ def _dress(
         ),
         yaxis=y,
     )
-    _labels(figure, drawn, kind, looks)
+    _labels(figure, drawn, scale, looks)
 
 
-def _labels(
-    figure: Figure, drawn: Sequence[tuple[VariantRow, NDArray[np.float64]]], kind: str, looks: object
-) -> None:
+def _extent(drawn: Drawn, scale: Scale) -> tuple[float, float]:
+    """Return the lowest and highest latency in print; whiskers may add half of the highest, not more."""
+    low = min(float(x[0]) for _, x in drawn) * scale.factor
+    high = max(float(x[-1]) for _, x in drawn) * scale.factor
+    whiskers = [
+        row.p99_s.hi * scale.factor for row, _ in drawn if isinstance(row.p99_s, Measured) and row.p99_s.hi
+    ]
+    return low, min(1.5 * high, max([high, *whiskers]))
+
+
+def _labels(figure: Figure, drawn: Drawn, scale: Scale, looks: Mapping[str, Style]) -> None:
     """Write each variant's name at the right edge beside its curve's end, pushed apart where ends meet."""
-    assert isinstance(looks, dict)
-    ends = {}
-    for trace in figure.data:
-        if trace.mode == "lines":
-            ends[trace.legendgroup] = float(trace.y[-1])
-    low = min(float(trace.y[0]) for trace in figure.data if trace.mode == "lines")
-    put = np.log10 if kind == "log" else np.asarray
-    bottom, top = float(put(low)), float(put(max(ends.values())))
-    span = (top - bottom) * 1.06 or 1.0
-    shares = {cell: (float(put(end)) - bottom) / span + 0.02 for cell, end in ends.items()}
-    placed = spread_out(shares, LABEL_GAP)
-    figure.update_yaxes(range=[bottom - 0.02 * span, bottom + 0.98 * span + 0.02 * span])
+    bottom, top = figure.layout.yaxis.range
+    logarithmic = figure.layout.yaxis.type == "log"
+    ends = {row.cell: float(x[-1]) * scale.factor for row, x in drawn}
+    at = {cell: (math.log10(end) if logarithmic else end) for cell, end in ends.items()}
+    placed = spread_out({cell: (y - bottom) / (top - bottom) for cell, y in at.items()}, LABEL_GAP)
     for row, _ in drawn:
         figure.add_annotation(
             name="direct",
@@ -168,7 +169,8 @@ def _labels(
             showarrow=False,
             text=f'<span style="color:{looks[row.cell].colour}">●</span> {name(row)}',
         )
-    figure.update_layout(margin={"r": 12 + 7 * max(len(row.label) for row, _ in drawn) + 16})
+    widest = max(len(row.label) for row, _ in drawn)
+    figure.update_layout(margin={"r": 28 + 7 * widest})
 
 
 def spread_out(at: dict[str, float], gap: float) -> dict[str, float]:

@@ -35,6 +35,8 @@ from edgescope.records import QUERY_OK, Absent, Channel, Queries, Result, Window
 
 PANEL, TITLE = 118, 92
 MAX_CHANNELS = 8
+FEW = 200
+"""Readings up to which each is marked: a line alone hides how few there are."""
 #: Unit of a channel -> what it is multiplied with and its unit in print; other units are not drawn.
 CHANNEL_SCALES = {
     "share": Scale(100.0, "%"),
@@ -155,7 +157,11 @@ def telemetry(table: VariantTable) -> Figure | Absent:
             for result in row.replicates.values():
                 _line(figure, i, channel, result, looks[row.cell])
         scale = CHANNEL_SCALES[channel.unit]
-        figure.update_yaxes(axis(scale.unit, nticks=4, rangemode="tozero"), row=i, col=1)
+        figure.update_yaxes(
+            axis(scale.unit, nticks=4, rangemode="tozero", exponentformat="none", separatethousands=True),
+            row=i,
+            col=1,
+        )
     _mark_warmup(figure, len(channels))
     return figure
 
@@ -187,7 +193,8 @@ def _line(figure: Figure, i: int, channel: Channel, result: Result, look: Style)
         go.Scatter(
             x=np.round((t_ns[keep] - result.window.start_ns) * 1e-9, 3),
             y=value[keep] * scale.factor,
-            mode="lines",
+            mode="lines+markers" if len(keep) < FEW else "lines",
+            marker={"size": 3},
             line={"color": look.colour, "width": 1.2},
             opacity=0.8,
             name=label,

@@ -40,24 +40,37 @@ def _row(chapter: Chapter, look: Shown, row: VariantRow) -> Markup:
     is_pick = chapter.pick.row is not None and chapter.pick.row.cell == row.cell
     kind = "rejected" if row.rejected else "picked" if is_pick else ""
     fields = [look.field(i, row, chapter) for i in range(len(look.columns))]
-    if row.rejected and all(isinstance(f, Absent) for f in fields):
-        cells = [tag("td", "no usable number", colspan=len(fields), class_="absent wide")] if fields else []
+    has_numbers = not fields or any(isinstance(f, Measured) for f in fields)
+    if row.rejected and not has_numbers:
+        cells = [tag("td", _why(row), colspan=len(fields), class_="why")] if fields else []
     else:
         cells = [_cell(f, look.formats[i], look.heading(i), row) for i, f in enumerate(fields)]
     return tag(
-        "tr", _variant(chapter, row, is_pick), cells, _verdict(row), class_=kind or None, data_cell=row.cell
+        "tr",
+        _variant(chapter, row, is_pick, has_numbers),
+        cells,
+        _verdict(row),
+        class_=kind or None,
+        data_cell=row.cell,
     )
 
 
-def _variant(chapter: Chapter, row: VariantRow, is_pick: bool) -> Markup:
+def _variant(chapter: Chapter, row: VariantRow, is_pick: bool, has_numbers: bool) -> Markup:
     colour = styles(chapter.table)[row.cell].colour
     chips = [tag("span", "pick", class_="chip pick-chip")] if is_pick else []
     if row.cell == chapter.table.baseline:
         chips.append(tag("span", "baseline", class_="chip"))
     label = tag("s", row.label) if row.rejected else tag("span", row.label)
-    reason = tag("div", f"rejected: {row.rejected}", class_="why") if row.rejected else None
+    counted, asked = len(row.replicates), len(chapter.groups[row.cell])
+    below = [tag("div", f"{counted} of {asked} runs counted", class_="why")] if 0 < counted < asked else []
+    if row.rejected and has_numbers:
+        below.append(tag("div", _why(row), class_="why"))
     swatch = tag("span", class_="swatch", style=f"background:{colour}")
-    return tag("th", swatch, label, chips, reason, scope="row")
+    return tag("th", swatch, label, chips, below, scope="row")
+
+
+def _why(row: VariantRow) -> str:
+    return f"rejected: {row.rejected}"
 
 
 def _cell(field: Field, form: Format, heading: str, row: VariantRow) -> Markup:

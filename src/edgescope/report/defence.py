@@ -38,7 +38,7 @@ def grid(head: Sequence[Child], rows: Sequence[Sequence[Child | Markup]], numeri
 
 def _plain(heading: Child) -> str:
     """Return a heading without its tags, for the label beside a value on a phone."""
-    return html.unescape(re.sub("<[^>]*>", " ", str(heading))).strip()
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", str(heading))).split())
 
 
 def term(key: str) -> Markup:
@@ -91,17 +91,18 @@ def _gate_result(check: Verification) -> Child | Markup:
 
 
 def _accuracy(check: Verification) -> Markup:
-    parts: list[Child] = []
+    parts: list[Child | Markup] = []
     for key, prefix in (("accuracy", ""), ("reference_accuracy", "reference: ")):
         field = check.fields.get(key)
         if isinstance(field, Measured):
-            parts.append(f"{prefix}{shares([field]).text(field)}, n\u00a0=\u00a0{field.n:,}")
+            text = f"{prefix}{shares([field]).text(field)},"
+            parts.append(join(tag("span", text, class_="nb"), f" n\u00a0=\u00a0{field.n:,}"))
         elif isinstance(field, Absent) and not prefix:
             parts.append(absence(field))
     return _lines(parts or ["not measured"])
 
 
-def _lines(parts: Sequence[Child]) -> Markup:
+def _lines(parts: Sequence[Child | Markup]) -> Markup:
     return join([tag("div", p) for p in parts])
 
 

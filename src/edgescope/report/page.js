@@ -5,6 +5,8 @@
   var config = {
     responsive: true,
     displaylogo: false,
+    showSendToCloud: false, // plotly 7 shows the button by default; no reader may upload a result by a slip
+    plotlyServerURL: "",
     modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
     displayModeBar: "hover",
   };

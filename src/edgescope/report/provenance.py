@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from edgescope.analysis.compare import differences
 from edgescope.analysis.replicates import across
 from edgescope.plots.style import ordered
-from edgescope.records import Json, Measured, Result, Trial
+from edgescope.records import Json, Measured, Result, Status, Trial
 from edgescope.report.chapter import Chapter, flat
 from edgescope.report.defence import grid, term
 from edgescope.report.markup import Child, Markup, join, tag
@@ -91,22 +91,29 @@ def settings(chapter: Chapter) -> Markup:
 
 
 def warnings(chapter: Chapter) -> Markup:
-    """Return every warning and every reason of a result that did not end well, each once with a count."""
-    counts: dict[tuple[str, str], int] = {}
+    """Return every warning and every reason of a result that did not end well.
+
+    One variant's warnings of one code share a line: the first one's words, and how many results said so.
+    """
+    alike: dict[tuple[str, str], list[str]] = {}
     for r in chapter.results:
-        said = (
-            [*r.warnings, f"{r.status.value}: {r.reason or 'no reason given'}"]
-            if r.status.value != "ok"
-            else r.warnings
+        for text in _said(r):
+            alike.setdefault((r.trial.label, text.split(":")[0]), []).append(text)
+    items = []
+    for (label, _), texts in alike.items():
+        words = "alike" if len(set(texts)) == 1 else "with figures of their own"
+        more = f" ({len(texts) - 1} more {words})" if len(texts) > 1 else None
+        items.append(
+            tag("li", tag("b", label), " ", texts[0], tag("span", more, class_="dim") if more else None)
         )
-        for text in said:
-            counts[r.trial.label, text] = counts.get((r.trial.label, text), 0) + 1
-    items = [
-        tag("li", tag("b", label), " ", text, tag("span", f" ({n} results)", class_="dim") if n > 1 else None)
-        for (label, text), n in counts.items()
-    ]
     body = tag("ul", items, class_="warnings") if items else tag("p", "None.")
     return tag("section", tag("h3", "Warnings"), body)
+
+
+def _said(result: Result) -> Iterator[str]:
+    yield from result.warnings
+    if result.status is not Status.OK:
+        yield f"{result.status.value}: {result.reason or 'no reason given'}"
 
 
 def sampler(chapter: Chapter) -> Markup:
@@ -128,7 +135,7 @@ def sampler(chapter: Chapter) -> Markup:
 
 def identities(chapter: Chapter, command: str) -> Markup:
     """Return the command that made this page, one per cell that measures it again, and all ids."""
-    again = [bench_command(row.trial, len(row.replicates) or 1) for row in ordered(chapter.table)]
+    again = [bench_command(row.trial, len(chapter.groups[row.cell])) for row in ordered(chapter.table)]
     rows: list[list[Child | Markup]] = [
         [
             tag("code", r.id),
