@@ -21,6 +21,7 @@ from edgescope.records import Absent, Machine, Measured, Result, Status, Trust, 
 from edgescope.report import write
 from edgescope.report.chapter import chapters
 from edgescope.report.columns import shown
+from edgescope.report.figures import island
 from edgescope.report.glossary import TERMS
 
 VOID = {"meta", "br", "hr", "col", "link", "img", "input"}
@@ -190,6 +191,11 @@ def test_islands_are_json_that_cannot_close_their_element(written: Path, shown_p
         assert "<" not in text
 
 
+def test_an_island_is_safe_whatever_wrote_its_json() -> None:
+    text = island(json.dumps({"name": HOSTILE}))
+    assert "<" not in text and json.loads(text) == {"name": HOSTILE}
+
+
 def test_the_page_loads_nothing_from_anywhere(written: Path, shown_page: Page) -> None:
     for tag, attrs in shown_page.tags:
         assert tag not in {"link", "iframe", "object", "embed", "base", "img"}
@@ -262,6 +268,32 @@ def test_results_without_raw_rows_give_a_page_that_says_so(tmp_path: Path) -> No
     bare = [replace(r, queries=None, readings=None) for r in study(KINDS[:2], 2)]
     found = page(bare, tmp_path)
     assert "raw latencies are not loaded" in found.words and "No recommendation" in found.words
+
+
+def test_a_run_whose_every_query_failed_gives_a_page(tmp_path: Path) -> None:
+    results = study(KINDS[:2], 2)
+    for r in results[:2]:
+        assert r.queries is not None
+        r.queries.columns["status"][:] = 1
+    found = page([replace(r, metrics={}) for r in results], tmp_path)
+    assert "Before and after" in found.words
+
+
+@pytest.mark.parametrize("scenario", ["offline", "fixed_rate"])
+def test_another_scenario_gives_a_page(tmp_path: Path, scenario: str) -> None:
+    results = [replace(r, trial=replace(r.trial, scenario=scenario), metrics={}) for r in study(KINDS[:2], 3)]
+    found = page(results, tmp_path)
+    figures = {str(a["id"]) for tag, a in found.tags if tag == "figure"}
+    assert ("c1-over_time-figure" in figures) == (scenario != "offline")
+    assert f"--scenario {scenario}" in found.words
+
+
+def test_a_variant_that_answers_in_no_time_gives_a_page(tmp_path: Path) -> None:
+    results = study([Kind("null", "fp32", 20, 5)], 2)
+    for r in results:
+        assert r.queries is not None
+        r.queries.columns["done_ns"][:] = r.queries.columns["issued_ns"]
+    assert "null fp32 b1" in page(results, tmp_path).words
 
 
 def test_no_results_give_a_page_that_says_what_to_do(tmp_path: Path) -> None:

@@ -161,6 +161,8 @@ def test_warm_up_lies_before_zero_and_no_extreme_is_lost(found: VariantTable) ->
         result = row.replicates[number]
         assert result.window is not None and result.queries is not None
         assert np.count_nonzero(track.t_s <= 0) == result.window.first  # the last warm-up query ends at 0
+        done = result.queries.columns["done_ns"]
+        assert track.t_s[-1] == pytest.approx((done[-1] - result.window.start_ns) * 1e-9, abs=1e-9)
         trace = next(t for t in figure.data if t.name == f"torch_eager fp32 b1 replicate {number}")
         assert max(trace.y) == pytest.approx(result.queries.latency_ns().max() * 1e-6)
         assert min(trace.y) == pytest.approx(result.queries.latency_ns().min() * 1e-6)

@@ -73,12 +73,14 @@ def over_time(table: VariantTable) -> Figure | Absent:
 
 
 def tracks(row: VariantRow) -> dict[int, Track]:
-    """Return replicate -> every successful query, warm-up included, in the order of completion."""
-    out = {}
-    for number, result in row.replicates.items():
-        if result.queries is not None and result.window is not None and len(result.queries):
-            out[number] = _track(result.queries, result.window)
-    return out
+    """Return replicate -> every successful query, warm-up included, in the order of completion; none if offline."""
+    if row.trial.scenario == "offline":
+        return {}
+    loaded = ((number, r.queries, r.window) for number, r in row.replicates.items())
+    found = {
+        number: _track(q, window) for number, q, window in loaded if q is not None and window is not None
+    }
+    return {number: track for number, track in found.items() if len(track.t_s)}
 
 
 def _track(queries: Queries, window: Window) -> Track:
