@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from edgescope.errors import StoreError, message
 from edgescope.records import Machine, Result, Status, Trial, digest
 
 POLL_MS = 50
+#: Carries the command the user typed to the trial's process, whose own says nothing.
+COMMAND = "EDGESCOPE_COMMAND"
 #: Default memory floor: 8 % of the machine, at least 400 MB; a unified-memory board needs this to stay up.
 FLOOR_SHARE, FLOOR_BYTES = 0.08, 400_000_000
 
@@ -96,7 +99,8 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
         folder = Path(name)
         (folder / "trial.json").write_text(json.dumps(trial.to_json()))
         argv = [*launch.prefix, sys.executable, "-m", "edgescope.child", verb, str(folder), str(os.getpid())]
-        stopped = _watch(argv, {**os.environ, **launch.env}, folder, limits)
+        env = {COMMAND: shlex.join(sys.orig_argv), **os.environ, **launch.env}
+        stopped = _watch(argv, env, folder, limits)
         if stopped is None:
             try:
                 return store.read(folder / "result")

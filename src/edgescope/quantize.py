@@ -23,7 +23,7 @@ VERSION = 1  # raise when the way of quantising changes
 IMAGES = 64
 """Calibration inputs asked for; a model may have fewer."""
 KEEP_FLOAT = 2
-"""Convolutions at the start that stay in fp32; chosen on calibration inputs, see docs/design.md."""
+"""Convolutions at the start that stay in fp32; how it was chosen: docs/design.md."""
 METHOD = "static QDQ, weights int8 per channel, activations uint8, MinMax, bias corrected"
 
 

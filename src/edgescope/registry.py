@@ -75,13 +75,19 @@ MODELS: Mapping[str, Entry] = {
 }
 
 
-def load(family: Mapping[str, Entry], name: str, word: str) -> Any:
-    """Import and return the member called `name`; `word` is the family's name for messages."""
+def entry(family: Mapping[str, Entry], name: str, word: str) -> Entry:
+    """Return the entry called `name`; UsageError that lists the known names where there is none."""
     if name not in family:
         raise UsageError(
             "E-NAME-1", f"no {word} is called {name!r}", evidence=f"known: {', '.join(sorted(family))}"
         )
-    return need(family[name].target, f"{word} {name}", family[name].fix)
+    return family[name]
+
+
+def load(family: Mapping[str, Entry], name: str, word: str) -> Any:
+    """Import and return the member called `name`; `word` is the family's name for messages."""
+    found = entry(family, name, word)
+    return need(found.target, f"{word} {name}", found.fix)
 
 
 def need(target: str, what: str, fix: str) -> Any:

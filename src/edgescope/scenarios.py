@@ -161,7 +161,7 @@ class FixedRate:
 
     def __init__(self, trial: Trial, plan: Plan) -> None:
         if trial.rate is None:
-            raise UsageError("E-SCEN-1", "fixed_rate needs a rate", fix="--scenario fixed_rate --rate 30")
+            raise UsageError("E-SCEN-1", "fixed_rate needs a rate in queries/s", fix="--rate 30")
         self.trial, self.plan, self.rate = trial, plan, trial.rate
 
     def drive(self, work: Work, clock: Clock) -> Queries:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgescope import registry
 from edgescope.errors import UsageError
 from edgescope.records import Json, Trial
 
@@ -59,8 +60,23 @@ def grid(keys: Mapping[str, Json]) -> tuple[Trial, ...]:
         for extra in itertools.product(*inner):
             for replicate in range(replicates):
                 trials.append(Trial.from_json({**dict(cell), "options": dict(extra), "replicate": replicate}))
-    distinct = {trial.id: trial for trial in trials}
+    distinct = {checked(trial).id: trial for trial in trials}
     return tuple(distinct.values())
+
+
+def checked(trial: Trial) -> Trial:
+    """Return the trial when its names exist and its scenario has what it needs; otherwise raise a UsageError."""
+    for family, name, word in (
+        (registry.BACKENDS, trial.backend, "backend"),
+        (registry.WORKLOADS, trial.workload, "workload"),
+        (registry.SCENARIOS, trial.scenario, "scenario"),
+    ):
+        registry.entry(family, name, word)
+    if trial.scenario == "fixed_rate" and trial.rate is None:
+        raise UsageError(
+            "E-STUDY-6", "fixed_rate needs a rate in queries/s", fix="--scenario fixed_rate --rate 30"
+        )
+    return trial
 
 
 def _axis(name: str, value: Json) -> Sequence[tuple[str, Any]]:

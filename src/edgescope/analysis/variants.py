@@ -215,9 +215,10 @@ def _figures(best: VariantRow, found: VariantTable, goal: Objective) -> str:
 
 
 def _tie(other: VariantRow, ratio: Interval | None, judgement: Judgement) -> str:
-    word = "SAME as" if judgement is Judgement.SAME else "AMBIGUOUS against"
     figures = f"ratio {show(ratio.measured('1'))} over {ratio.n} pairs" if ratio else "no pairs"
-    return f"{word} {other.label} ({figures}): either will do."
+    if judgement is Judgement.SAME:
+        return f"SAME as {other.label} ({figures}): either will do."
+    return f"Not decided against {other.label} ({figures}): more rounds would tell."
 
 
 def _none(found: VariantTable, goal: Objective) -> str:

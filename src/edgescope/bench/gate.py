@@ -27,12 +27,14 @@ def prepare(model: Model) -> Reference | None:
     if model.reference == "null":
         return None
 
+    batch = int(getattr(model, "closed_batch", None) or BATCH)
+
     def open_run() -> Run:
         backend = registry.load(registry.BACKENDS, model.reference, "backend")()
-        session: Run = backend.load(backend.prepare(model, Spec(batch=BATCH), cache.folder("artifacts")))
+        session: Run = backend.load(backend.prepare(model, Spec(batch=batch), cache.folder("artifacts")))
         return session
 
-    return reference.reference(model, open_run, batch=BATCH)
+    return reference.reference(model, open_run, batch=batch)
 
 
 def check(trial: Trial, model: Model, opened: Opened, machine: Machine) -> Verification:

@@ -221,6 +221,11 @@ def _peak_rss() -> Field:
     return Measured(float(kilobytes) * 1024, "bytes")
 
 
+def _certain(change: Measured) -> bool:
+    """Whether the interval of a change excludes none."""
+    return change.lo is not None and change.hi is not None and (change.lo > 0 or change.hi < 0)
+
+
 def _settled(result: Result, plan: Plan, failure: str) -> Result:
     """Return the result with its final status and the warnings that its own numbers give rise to."""
     warnings = list(result.warnings)
@@ -240,7 +245,7 @@ def _settled(result: Result, plan: Plan, failure: str) -> Result:
     elif isinstance(errors, Measured) and errors.value:
         text = f"{errors.value:.0f} of {errors.n} queries failed"
         status, reason = Status.FAILED, message("E-RUN-3", text, evidence=failure)
-    elif isinstance(drift, Measured) and drift.lo is not None and abs(drift.value) > UNSTABLE_DRIFT:
+    elif isinstance(drift, Measured) and _certain(drift) and abs(drift.value) > UNSTABLE_DRIFT:
         status = Status.UNSTABLE
         reason = message(
             "E-STAT-1", f"latency moved by {drift.value:+.0%} over the window", fix="--warmup 30s"

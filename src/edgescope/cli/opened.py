@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from edgescope.store import Store
     from edgescope.sweep import Progress
 
+#: Beginnings of a reason's code that name a kind of end more precisely than the status does.
+REASONS = {"E-OPT-": 2, "E-SHAPE-": 2, "E-MODE-": 4, "E-RAN-": 6}
+
 
 def store(args: argparse.Namespace) -> Store:
     """Return the store that the flags or the environment name."""
@@ -33,12 +36,9 @@ def exit_code(result: Result) -> int:
     """Return the exit code that tells a script what kind of end this was."""
     from edgescope.records import Status
 
-    if result.reason.startswith("E-RAN-"):
-        return 6
-    if result.reason.startswith("E-MODE-"):
-        return 4
+    kind = next((code for prefix, code in REASONS.items() if result.reason.startswith(prefix)), None)
     codes = {Status.OK: 0, Status.UNSUPPORTED: 3, Status.OOM: 5}
-    return codes.get(result.status, 1)
+    return codes.get(result.status, 1) if kind is None else kind
 
 
 def tell(progress: Progress) -> None:

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         from edgescope.report import write
 
-        path = write(results, Path(args.report))
+        path = write(results, Path(args.report), objective=args.objective)
         if not args.json:
             print(f"report: {path}")
     return 0 if best.row is not None else 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -53,6 +54,8 @@ _PREFIXES = (
 _EXACT = ("LD_PRELOAD", "LD_LIBRARY_PATH", "GLIBC_TUNABLES")
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
 _GIT_S = 2.0
+COMMAND = "EDGESCOPE_COMMAND"
+"""Set by the parent of a trial's process: the command line that the user typed."""
 
 
 def machine(devices: Mapping[str, Device], folder: Path | None = None) -> Machine:
@@ -81,7 +84,7 @@ def software() -> dict[str, Any]:
     return {
         "packages": {name: _version(name) for name in PACKAGES},
         "environment": environment(os.environ),
-        "command": masked(sys.orig_argv),
+        "command": masked(shlex.split(os.environ.get(COMMAND, "")) or sys.orig_argv),
         "python": f"{sys.implementation.name} {sys.version.split()[0]}",
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

@@ -41,7 +41,7 @@ class Inference:
             raise UnsupportedError(
                 "E-IO-1", f"io {trial.io} needs a device with memory of its own", fix="--io host"
             )
-        batches = _batches(model, trial)
+        batches = batches_of(model, trial)
         artifact = backend.prepare(model, spec_of(trial), folder)
         start = time.monotonic_ns()
         session = backend.load(artifact)
@@ -83,7 +83,7 @@ def _described(artifact: Artifact) -> dict[str, Json]:
     return {"path": path, "bytes": size, "digest": artifact.digest, **artifact.notes}
 
 
-def _batches(model: Model, trial: Trial) -> list[Batch]:
+def batches_of(model: Model, trial: Trial) -> list[Batch]:
     """Return POOL batches cut from the model's bench inputs, each array contiguous and of the trial's size."""
     samples = model.samples(Purpose.BENCH, POOL)
     if samples is None:

@@ -1,0 +1,82 @@
+"""Does the harness slow an engine down? ONNX Runtime MobileNetV2, batch 1, against a bare Python loop.
+
+The same session and the same inputs, in one process, in interleaved pairs of random order: the arm `edgescope`
+drives them through the scenario with the sampler running beside it, the arm `bare` is `while True: session.run(...)`.
+Target: the 95 % interval of the paired throughput ratio (edgescope / bare) lies above 0.985.
+
+    python benchmarks/bare_loop.py [--pairs 40] [--seconds 1.5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from typing import Any
+
+from edgescope import cache, registry
+from edgescope.bench import present
+from edgescope.bench.watch import Watch
+from edgescope.clock import MonotonicClock
+from edgescope.models import zoo
+from edgescope.plan import Plan
+from edgescope.records import Trial
+from edgescope.scenarios import SingleStream
+from edgescope.stats import paired_log_ratio
+from edgescope.workloads.base import Opened
+from edgescope.workloads.inference import Inference, batches_of
+
+from facts import publish
+
+
+def bare(session: Any, batches: list[Any], seconds: float) -> float:
+    """Queries per second of the plainest loop there is."""
+    size, count = len(batches), 0
+    start = time.monotonic()
+    stop = start + seconds
+    while time.monotonic() < stop:
+        session.run(None, batches[count % size])
+        count += 1
+    return count / (time.monotonic() - start)
+
+
+def driven(trial: Trial, opened: Opened) -> float:
+    """Queries per second of the measured window of a scenario, sampler running."""
+    plan, watch = Plan(trial), Watch(present(), 10.0)
+    with watch.watching():
+        SingleStream(trial, plan).drive(opened.work, MonotonicClock())
+    window = plan.window
+    return (window.stop - window.first) / ((window.stop_ns - window.start_ns) / 1e9)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=1.5)
+    args = parser.parse_args()
+    trial = Trial(
+        model="mobilenet_v2", backend="onnxruntime", warmup=0.2, min_s=args.seconds, max_s=args.seconds
+    )
+    model, rng = zoo.get(trial.model), random.Random(0)
+    backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
+    ours, theirs = [], []
+    with Inference().open(trial, model, backend, cache.folder("artifacts")) as opened:
+        session, batches = opened.answer.__self__.session, batches_of(model, trial)
+        for _ in range(args.pairs):
+            for arm in rng.sample(("ours", "theirs"), 2):
+                if arm == "ours":
+                    ours.append(driven(trial, opened))
+                else:
+                    bare(session, batches, 0.2)  # the same warm-up
+                    theirs.append(bare(session, batches, args.seconds))
+    ratio = paired_log_ratio(ours, theirs)
+    figures = {
+        "throughput_ratio": {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "level": 0.95, "pairs": ratio.n},
+        "edgescope_qps": ours,
+        "bare_qps": theirs,
+    }
+    publish("bare_loop", figures, met=ratio.lo > 0.985)
+
+
+if __name__ == "__main__":
+    main()

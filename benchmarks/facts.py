@@ -1,0 +1,34 @@
+"""Machine facts and writing, shared by the benchmark scripts: every published figure names where it was measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from edgescope.bench import present
+from edgescope.codec import to_plain
+from edgescope.devices.manifest import machine
+
+PUBLISHED = Path(__file__).parent.parent / "published"
+
+
+def publish(name: str, figures: dict[str, Any], *, met: bool) -> None:
+    """Write published/NAME.json with the figures, whether the target was met, machine facts and the command."""
+    here = machine(present())
+    state = {k: here.state[k] for k in ("packages", "git", "python") if k in here.state}
+    page = {
+        "figures": figures,
+        "met": met,
+        "command": " ".join(["python", *sys.argv]),
+        "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "machine_id": here.id,
+        "machine": to_plain(here.stable) | {"software": to_plain(state)},
+    }
+    PUBLISHED.mkdir(exist_ok=True)
+    path = PUBLISHED / f"{name}.json"
+    path.write_text(json.dumps(page, indent=1) + "\n")
+    print(json.dumps({"met": met} | figures, indent=1))
+    print(f"written to {path.relative_to(PUBLISHED.parent)}", file=sys.stderr)

@@ -1,0 +1,85 @@
+"""Do we measure what OpenVINO's own benchmark_app measures? Same file, same threads, fresh processes, interleaved.
+
+The arm `edgescope` is one isolated trial of the openvino backend; the arm `benchmark_app` is
+`benchmark_app -api sync -hint none -nstreams 1 -nireq 1 -nthreads T -infer_precision f32`. Target: the 95 % interval
+of the paired ratio of median latencies (edgescope / benchmark_app) lies inside 1 +- 0.02.
+
+    python benchmarks/openvino_parity.py [--model mobilenet_v2] [--pairs 20] [--seconds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from edgescope import cache, isolate
+from edgescope.models import zoo
+from edgescope.records import Measured, Trial
+from edgescope.stats import paired_log_ratio
+
+from facts import publish
+
+
+def theirs(path: Path, threads: int, seconds: int) -> tuple[float, float]:
+    """(median latency in s, throughput) by benchmark_app."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            *(str(Path(sys.executable).parent / "benchmark_app"), "-m", str(path), "-d", "CPU", "-api", "sync"),
+            *("-hint", "none", "-nstreams", "1", "-nireq", "1", "-nthreads", str(threads), "-ip", "f32"),
+            *("-infer_precision", "f32", "-t", str(seconds), "-data_shape", "[1,3,224,224]", "-shape"),
+            *("[1,3,224,224]", "-report_type", "no_counters", "-json_stats", "-report_folder", folder),
+        ]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        report = json.loads(next(Path(folder).glob("*report.json")).read_text())
+    results = report["execution_results"]
+    return float(results["latency (ms)"]) / 1e3, float(results["throughput"])
+
+
+def ours(trial: Trial) -> tuple[float, float]:
+    """(median latency in s, throughput) by an isolated trial."""
+    result = isolate.run(trial)
+    p50, rate = (result.metrics.get(name) for name in ("latency_p50_s", "throughput_sps"))
+    if not isinstance(p50, Measured) or not isinstance(rate, Measured):
+        raise SystemExit(f"{result.status.value}: {result.reason}")
+    return p50.value, rate.value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="mobilenet_v2")
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--seconds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    trial = Trial(
+        model=args.model,
+        backend="openvino",
+        options={"threads": args.threads},
+        min_s=args.seconds,
+        max_s=args.seconds,
+    )
+    isolate.prepare(trial)
+    path = zoo.get(args.model).onnx(cache.folder("artifacts"))
+    rng, pairs = random.Random(0), []
+    for number in range(args.pairs):
+        got = {}
+        for arm in rng.sample(("ours", "theirs"), 2):
+            got[arm] = ours(trial) if arm == "ours" else theirs(path, args.threads, args.seconds)
+        pairs.append(got)
+        print(number, {k: f"{v[0] * 1e3:.3f} ms" for k, v in got.items()}, file=sys.stderr, flush=True)
+    figures: dict[str, object] = {"model": args.model, "threads": args.threads, "pairs": pairs}
+    met = True
+    for index, name in enumerate(("median_latency", "throughput")):
+        ratio = paired_log_ratio([p["ours"][index] for p in pairs], [p["theirs"][index] for p in pairs])
+        figures[f"{name}_ratio"] = {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "level": 0.95}
+        met = met and ratio.lo >= 0.98 and ratio.hi <= 1.02
+    publish("openvino_parity", figures, met=met)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""The command line: exit codes, one JSON object of the published schema, and errors that say what to do."""
+
+import json
+import subprocess
+import sys
+import time
+from importlib.resources import files
+
+import jsonschema
+import pytest
+from making import result
+
+from edgescope.cli.main import VERBS, main, parser
+from edgescope.cli.trial_flags import option, seconds, shape
+from edgescope.records import Trial
+from edgescope.store import Store
+
+SCHEMA = json.loads((files("edgescope") / "schema/result.schema.json").read_text())
+QUICK = ["--duration", "200ms", "--warmup", "50ms"]
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_bench_json_is_one_object_of_the_schema(capsys, tmp_path):
+    code = main(["bench", "null", "--backend", "null", "--option", "delay_us=500", *QUICK, "--json"])
+    out = capsys.readouterr().out
+    assert code == 0
+    data = json.loads(out)
+    jsonschema.Draft202012Validator(SCHEMA).validate(data)
+    assert data["status"] == "ok"
+    assert data["metrics"]["latency_p50_s"]["value"] > 0.0005
+    kept = Store(tmp_path / "store")
+    assert [r.id for r in kept.results()] == [data["id"]]
+    assert len(kept.full(next(iter(kept.results()))).queries) > 100
+
+
+def test_a_failed_trial_also_prints_an_object_of_the_schema(capsys):
+    assert main(["bench", "squeezenet1_1", "--precision", "fp16", *QUICK, "--json"]) == 3
+    data = json.loads(capsys.readouterr().out)
+    jsonschema.validate(data, SCHEMA)
+    assert data["status"] == "unsupported"
+    assert data["metrics"] == {}
+
+
+def test_fixed_rate_and_offline_run(capsys):
+    load = ["--scenario", "fixed_rate", "--rate", "200", "--in-flight", "2"]
+    assert main(["bench", "null", "--backend", "null", *load, *QUICK, "--json"]) == 0
+    fixed = json.loads(capsys.readouterr().out)
+    assert fixed["metrics"]["throughput_sps"]["value"] == pytest.approx(200, rel=0.15)
+    assert main(["bench", "null", "--backend", "null", "--scenario", "offline", *QUICK, "--json"]) == 0
+    offline = json.loads(capsys.readouterr().out)
+    assert "offline" in offline["metrics"]["latency_p50_s"]["absent"]
+    assert offline["metrics"]["throughput_sps"]["value"] > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["null", "--backend", "nul"], 2, "no backend is called 'nul'"),
+        (["resnet5", "--backend", "null"], 2, "resnet50"),
+        (["null", "--backend", "null", "--batch", "0"], 2, "batch must be at least 1"),
+        (["null", "--backend", "null", "--precision", "fp33"], 2, "precision must be one of"),
+        (["null", "--backend", "null", "--scenario", "fixed_rate"], 2, "--rate"),
+        (["null", "--backend", "null", "--option", "delai=3"], 2, "has no option delai"),
+        (["missing.onnx", "--backend", "onnxruntime"], 1, "missing.onnx"),
+        (["null", "--backend", "null", "--io", "device"], 3, "--io host"),
+    ],
+)
+def test_bad_requests_say_what_to_do(arguments, code, says, capsys):
+    assert main(["bench", *arguments, *QUICK]) == code
+    captured = capsys.readouterr()
+    said = " ".join((captured.out + captured.err).split())
+    assert says in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("empty.onnx", b""), ("photo.onnx", b"\x89PNG\r\n\x1a\n" + b"x" * 500), ("text.onnx", b"hello" * 100)],
+)
+def test_a_file_that_is_not_onnx_is_named(name, content, tmp_path, capsys):
+    (tmp_path / name).write_bytes(content)
+    assert main(["bench", name, "--backend", "onnxruntime", *QUICK]) == 1
+    captured = capsys.readouterr()
+    said = captured.out + captured.err
+    assert name in said
+    assert "Traceback" not in said
+
+
+def test_a_store_that_cannot_be_written_stops_before_measuring(tmp_path, capsys):
+    (tmp_path / "store").write_text("a file where the folder should be")
+    assert main(["bench", "null", "--backend", "null", *QUICK]) == 1
+    assert "E-STORE-1" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_bench_exits_130_without_a_trace(tmp_path):
+    command = [sys.executable, "-m", "edgescope.cli.main", "bench", "null", "--backend", "null"]
+    run = subprocess.Popen(
+        [*command, "--option", "delay_us=1000", "--duration", "60s"], stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(2.5)
+    run.send_signal(2)
+    _, stderr = run.communicate(timeout=20)
+    assert run.returncode == 130
+    assert "Traceback" not in stderr
+
+
+def test_sweep_by_flags_then_again_then_listed(capsys):
+    command = ["sweep", "--model", "null", "--backend", "null", "--batch", "1,2", *QUICK]
+    assert main([*command, "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("to do") == 2
+    assert main(command) in (0, 1)  # 1: a busy machine made a cell unstable
+    capsys.readouterr()
+    assert main([*command, "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("finished") == 2
+    assert main(["list", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+def test_compare_prints_the_settings_first_and_a_judgement(tmp_path, capsys):
+    store = Store(tmp_path / "store")
+    trials = {p: Trial(model="null", backend="null", precision=p) for p in ("fp32", "int8")}
+    for replicate in range(3):
+        for trial in trials.values():
+            store.save(result(Trial.from_json(trial.to_json() | {"replicate": replicate})))
+    assert main(["compare", trials["fp32"].cell, trials["int8"].cell]) == 0
+    out = capsys.readouterr().out
+    assert out.index("trial.precision") < out.index("latency_p50_s")
+    assert "is SAME against" in out
+    assert main(["compare", trials["fp32"].cell, trials["int8"].cell, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["judgement"] == "SAME"
+    assert main(["compare", "zzzz", trials["int8"].cell]) == 2
+
+
+def test_reports_of_every_kind(tmp_path, capsys):
+    assert main(["report"]) == 2
+    Store(tmp_path / "store").save(result())
+    for suffix in ("html", "md", "csv"):
+        assert main(["report", "-o", f"r.{suffix}"]) == 0
+        assert (tmp_path / f"r.{suffix}").stat().st_size > 100
+    assert main(["report", "-o", "r.docx"]) == 2
+
+
+def test_doctor_models_and_backends(capsys):
+    for verb in ("doctor", "models", "backends"):
+        assert main([verb]) == 0
+        assert capsys.readouterr().out
+        assert main([verb, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
+
+
+def test_models_keep_macs_and_flops_apart(capsys):
+    main(["models", "--json"])
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["resnet50"]["flops"] == 2 * rows["resnet50"]["macs"]
+    assert rows["resnet50"]["params"] == 25_557_032
+    assert not rows["resnet50"]["trained"]
+    assert rows["efficientnet_lite0"]["trained"]
+    assert len(rows) >= 9
+
+
+def test_every_verb_has_a_help_text_and_a_docstring():
+    for name, module in VERBS.items():
+        assert module.HELP, name
+        assert module.__doc__, name
+    parser().parse_args(["doctor"])
+
+
+@pytest.mark.parametrize(("text", "value"), [("5", 5), ("5s", 5), ("500ms", 0.5), ("2min", 120), ("1.5m", 90)])
+def test_times(text, value):
+    assert seconds(text) == value
+
+
+def test_shapes_and_options():
+    assert shape("input=1x3x224x224") == ("input", (1, 3, 224, 224))
+    assert [option(t) for t in ("a=1", "b=0.5", "c=true", "d=x=y")] == [("a", 1), ("b", 0.5), ("c", True), ("d", "x=y")]
