@@ -1,7 +1,7 @@
 """How often does this tool see a difference where there is none, on this machine? 40 real A/A pairs.
 
-Both arms are the same trial (ONNX Runtime, MobileNetV2, batch 1) in fresh processes, in pairs of random order. Reported:
-the judgement over all pairs, over each ten of them, and the noise floor (half-width of the ratio's interval).
+Both arms are the same trial (ONNX Runtime, MobileNetV2, batch 1) in fresh processes, in pairs of random order.
+Reported: the judgement over all pairs, over each ten of them, and the noise floor (half-width of the ratio's interval).
 
     python benchmarks/aa_pairs.py [--pairs 40]
 """
@@ -13,11 +13,11 @@ import random
 import sys
 from dataclasses import replace
 
+from facts import publish
+
 from edgescope import isolate
 from edgescope.records import Measured, Trial
 from edgescope.stats import judge_pairs
-
-from facts import publish
 
 
 def p50(trial: Trial) -> float:

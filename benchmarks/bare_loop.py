@@ -14,6 +14,8 @@ import random
 import time
 from typing import Any
 
+from facts import publish
+
 from edgescope import cache, registry
 from edgescope.bench import present
 from edgescope.bench.watch import Watch
@@ -25,8 +27,6 @@ from edgescope.scenarios import SingleStream
 from edgescope.stats import paired_log_ratio
 from edgescope.workloads.base import Opened
 from edgescope.workloads.inference import Inference, batches_of
-
-from facts import publish
 
 
 def bare(session: Any, batches: list[Any], seconds: float) -> float:
@@ -71,7 +71,13 @@ def main() -> None:
                     theirs.append(bare(session, batches, args.seconds))
     ratio = paired_log_ratio(ours, theirs)
     figures = {
-        "throughput_ratio": {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "level": 0.95, "pairs": ratio.n},
+        "throughput_ratio": {
+            "value": ratio.value,
+            "lo": ratio.lo,
+            "hi": ratio.hi,
+            "level": 0.95,
+            "pairs": ratio.n,
+        },
         "edgescope_qps": ours,
         "bare_qps": theirs,
     }

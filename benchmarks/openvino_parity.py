@@ -17,19 +17,27 @@ import sys
 import tempfile
 from pathlib import Path
 
+from facts import publish
+
 from edgescope import cache, isolate
 from edgescope.models import zoo
 from edgescope.records import Measured, Trial
 from edgescope.stats import paired_log_ratio
-
-from facts import publish
 
 
 def theirs(path: Path, threads: int, seconds: int) -> tuple[float, float]:
     """(median latency in s, throughput) by benchmark_app."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            *(str(Path(sys.executable).parent / "benchmark_app"), "-m", str(path), "-d", "CPU", "-api", "sync"),
+            *(
+                str(Path(sys.executable).parent / "benchmark_app"),
+                "-m",
+                str(path),
+                "-d",
+                "CPU",
+                "-api",
+                "sync",
+            ),
             *("-hint", "none", "-nstreams", "1", "-nireq", "1", "-nthreads", str(threads), "-ip", "f32"),
             *("-infer_precision", "f32", "-t", str(seconds), "-data_shape", "[1,3,224,224]", "-shape"),
             *("[1,3,224,224]", "-report_type", "no_counters", "-json_stats", "-report_folder", folder),

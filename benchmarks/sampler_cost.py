@@ -40,7 +40,7 @@ class Workload:
 
     def __init__(self, target_s: float = 0.005) -> None:
         n = 128
-        for _ in range(3):
+        for _ in range(6):
             self.a = np.random.default_rng(0).integers(-9, 9, (n, n), dtype=np.int32)
             self.out = np.empty_like(self.a)
             n = max(64, round(n * (target_s / statistics.median(self.latencies(0.3))) ** (1 / 3)))

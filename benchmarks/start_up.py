@@ -16,11 +16,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from facts import publish
+
 from edgescope.bench import begin, present
 from edgescope.records import Measured, Status, Trial
 from edgescope.store import Store
-
-from facts import publish
 
 ROUNDS = 15
 

@@ -47,6 +47,11 @@ def test_a_repeated_value_is_one_cell():
         ("[trial]\nmodel='null'\nbatch=[]", "axis batch is empty"),
         ("[trial]\nmodel='null'\nbatch=[0]", "batch must be at least 1"),
         ("[trial]\nmodel='null'\nreplicates=0", "replicates"),
+        ("[trial]\nmodel='null'\nbatch='four'", "batch must be a int, not 'four'"),
+        ("[trial]\nmodel='null'\nmin_s='long'", "min_s must be a int or float"),
+        ("[trial]\nmodel=3", "model must be a str"),
+        ("[trial]\nmodel='null'\nbackend='nil'", "no backend is called 'nil'"),
+        ("[trial]\nmodel='null'\nscenario='fixed_rate'", "needs a rate"),
     ],
 )
 def test_a_bad_study_says_what_is_wrong(tmp_path, text, says):
@@ -58,6 +63,13 @@ def test_a_bad_study_says_what_is_wrong(tmp_path, text, says):
 def test_a_missing_study_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
         study.read(tmp_path / "none.toml")
+
+
+def test_a_whole_number_and_its_float_are_one_question():
+    assert (
+        Trial(model="null", min_s=1, max_s=2, rate=30).id
+        == Trial(model="null", min_s=1.0, max_s=2.0, rate=30.0).id
+    )
 
 
 @given(

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from edgescope import store
 from edgescope.errors import StoreError, message
+from edgescope.memory import Memory
 from edgescope.records import Machine, Result, Status, Trial, digest
 
 POLL_MS = 50
@@ -54,29 +55,6 @@ class Launch:
 class _Stopped:
     status: Status
     reason: str
-
-
-class Memory:
-    """Free memory of this machine, read from one open file (and the cgroup's limit where one is set)."""
-
-    def __init__(self, root: Path = Path("/")) -> None:
-        self.meminfo = os.open(root / "proc/meminfo", os.O_RDONLY)
-        self.total = self._field("MemTotal")
-
-    def __enter__(self) -> Memory:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        os.close(self.meminfo)
-
-    def _field(self, name: str) -> int:
-        text = os.pread(self.meminfo, 4096, 0).decode()
-        start = text.index(f"{name}:") + len(name) + 1
-        return int(text[start : text.index("kB", start)]) * 1024
-
-    def available(self) -> int:
-        """Return bytes that can still be had without swapping."""
-        return self._field("MemAvailable")
 
 
 def run(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> Result:

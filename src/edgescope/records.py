@@ -131,11 +131,16 @@ class Trial:
     """Number of the fresh process that repeats this cell."""
 
     def __post_init__(self) -> None:
-        """Validate; freeze the mappings."""
-        shapes = {name: tuple(int(n) for n in shape) for name, shape in self.shapes.items()}
-        object.__setattr__(self, "shapes", MappingProxyType(shapes))
-        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
-        problem = _problem(self)
+        """Validate; freeze the mappings; 1 and 1.0 seconds are one question."""
+        problem = _mistyped(self)
+        if not problem:
+            shapes = {name: tuple(int(n) for n in shape) for name, shape in self.shapes.items()}
+            object.__setattr__(self, "shapes", MappingProxyType(shapes))
+            object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+            for name in _NUMBERS:
+                value = getattr(self, name)
+                object.__setattr__(self, name, None if value is None else float(value))
+            problem = _problem(self)
         if problem:
             raise UsageError(
                 "E-TRIAL-1", problem, effect="Nothing was measured", fix="edgescope bench --help"
@@ -177,6 +182,26 @@ class Trial:
                 "E-TRIAL-2", f"unknown keys {unknown}", evidence=f"known: {', '.join(sorted(known))}"
             )
         return cls(**data)
+
+
+_WORDS = ("model", "backend", "precision", "workload", "scenario", "mode", "io")
+_COUNTS = ("batch", "in_flight", "processes", "seed", "replicate", "max_queries")
+_NUMBERS = ("rate", "warmup", "min_s", "max_s", "rel_width", "gate")
+
+
+def _mistyped(t: Trial) -> str:
+    """Say which field of a Trial, as read from a file, has the wrong type, or ''."""
+    kinds: dict[str, tuple[type, ...]] = dict.fromkeys(_WORDS, (str,))
+    kinds |= dict.fromkeys(_COUNTS, (int,)) | dict.fromkeys(_NUMBERS, (int, float))
+    kinds |= {"shapes": (Mapping,), "options": (Mapping,)}
+    optional = {"rate", "warmup", "gate", "max_queries"}
+    for name, allowed in kinds.items():
+        value = getattr(t, name)
+        if value is None and name in optional:
+            continue
+        if not isinstance(value, allowed) or isinstance(value, bool):
+            return f"{name} must be a {' or '.join(k.__name__ for k in allowed)}, not {value!r}"
+    return ""
 
 
 def _problem(t: Trial) -> str:

@@ -8,12 +8,12 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
-from making import result
 
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.cli.trial_flags import option, seconds, shape
 from edgescope.records import Trial
 from edgescope.store import Store
+from making import result
 
 SCHEMA = json.loads((files("edgescope") / "schema/result.schema.json").read_text())
 QUICK = ["--duration", "200ms", "--warmup", "50ms"]
@@ -170,11 +170,18 @@ def test_every_verb_has_a_help_text_and_a_docstring():
     parser().parse_args(["doctor"])
 
 
-@pytest.mark.parametrize(("text", "value"), [("5", 5), ("5s", 5), ("500ms", 0.5), ("2min", 120), ("1.5m", 90)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("5", 5), ("5s", 5), ("500ms", 0.5), ("2min", 120), ("1.5m", 90)]
+)
 def test_times(text, value):
     assert seconds(text) == value
 
 
 def test_shapes_and_options():
     assert shape("input=1x3x224x224") == ("input", (1, 3, 224, 224))
-    assert [option(t) for t in ("a=1", "b=0.5", "c=true", "d=x=y")] == [("a", 1), ("b", 0.5), ("c", True), ("d", "x=y")]
+    assert [option(t) for t in ("a=1", "b=0.5", "c=true", "d=x=y")] == [
+        ("a", 1),
+        ("b", 0.5),
+        ("c", True),
+        ("d", "x=y"),
+    ]

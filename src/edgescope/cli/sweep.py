@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edgescope.cli import opened, trial_flags
+
+#: Flags that a study may set in its section [sweep].
+SWEEP_KEYS = ("cooldown", "order_seed", "timeout", "memory_floor")
 
 HELP = "measure a grid of models, engines, precisions and batches; resumable"
 
@@ -70,8 +74,11 @@ def _plan(args: argparse.Namespace) -> tuple[tuple[Any, ...], Path | None]:
     if args.study:
         plan = study.read(Path(args.study))
         for key, value in (plan.sweep or {}).items():
+            if key not in SWEEP_KEYS:
+                text = f"{args.study}: [sweep] has no key {key}"
+                raise UsageError("E-SWEEP-3", text, evidence=f"known: {', '.join(SWEEP_KEYS)}")
             setattr(args, key, value)
-        return plan.trials, plan.store
+        return tuple(replace(t, model=zoo.pin(t.model)) for t in plan.trials), plan.store
     if not args.model:
         raise UsageError("E-SWEEP-1", "a sweep needs a study.toml or --model", fix="edgescope sweep --help")
     keys = trial_flags.keys(args)

@@ -18,14 +18,16 @@ _UNLIMITED_BYTES = 1 << 60
 
 def cpu_limit(root: Path) -> Fact:
     """Return the CPUs that the quota allows (1.5 is one and a half), or absent where none is set."""
-    found = [_quota_v2(f) for f in _folders(root, "")] + [_quota_v1(f) for f in _folders(root, "cpu")]
+    found = [_quota_v2(f) for f in control_groups(root, "")] + [
+        _quota_v1(f) for f in control_groups(root, "cpu")
+    ]
     return _least(found, "no CPU quota is set")
 
 
 def memory_limit(root: Path) -> Fact:
     """Return the memory limit in bytes, or absent where none is set."""
-    found = [_number(f / "memory.max") for f in _folders(root, "")]
-    found += [_number(f / "memory.limit_in_bytes") for f in _folders(root, "memory")]
+    found = [_number(f / "memory.max") for f in control_groups(root, "")]
+    found += [_number(f / "memory.limit_in_bytes") for f in control_groups(root, "memory")]
     limits = [int(x) if x is not None and x < _UNLIMITED_BYTES else None for x in found]
     return _least(limits, "no memory limit is set")
 
@@ -57,7 +59,7 @@ def _value(path: Path, convert: Callable[[str], float]) -> float | None:
     return None if is_absent(value) else float(value)
 
 
-def _folders(root: Path, controller: str) -> Iterator[Path]:
+def control_groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield this process's folder in the hierarchy of `controller` ('' is v2) and all above it."""
     lines = fact(root / "proc/self/cgroup", str.splitlines)
     if is_absent(lines):
