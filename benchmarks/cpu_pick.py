@@ -23,12 +23,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", default="8")
     args = parser.parse_args()
-    cli = str(Path(sys.executable).parent / "edgescope")
+    cli = str(Path(sys.executable).parent.absolute() / "edgescope")
     with tempfile.TemporaryDirectory() as store:
-        table = PUBLISHED / "cpu_pick.md"
         command = [cli, "optimize", "efficientnet_lite0", "--rounds", args.rounds, "--store", store]
         done = subprocess.run(
-            [*command, "--report", str(table), "--json"], stdout=subprocess.PIPE, text=True, check=True
+            [*command, "--report", "published/cpu_pick.md", "--json"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            cwd=PUBLISHED.parent,
         )
     found = json.loads(done.stdout)
     rows = [{k: v for k, v in row.items() if k != "trial"} for row in found["rows"]]

@@ -2,7 +2,7 @@
 
 Target: <= 2.5 us and <= 80 bytes a query, clock readings and recorded columns included. `us_per_query` is the
 measured window; `whole_run_us_per_query` is all of run(): machine facts, sampler, probes, statistics. Each run is
-a fresh process; memory is the growth of VmHWM against a run of 1,000 queries, which pays for the same imports and facts.
+a fresh process; memory is the growth of VmHWM against a run of 1,000 queries, which pays for the same imports.
 
     python benchmarks/harness_cost.py
 """

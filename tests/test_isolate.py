@@ -19,7 +19,7 @@ HERE = str(Path(__file__).parent)
 
 @pytest.fixture(autouse=True)
 def hostile_models_importable(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", HERE)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (HERE, os.environ.get("PYTHONPATH")))))
 
 
 def trial(factory: str, **keys) -> Trial:

@@ -163,3 +163,12 @@ def test_no_samples_means_no_energy_per_sample():
     got = joules(make(("gpu0_power_w", "gpu_board", T, 5 + T)), 1, 9, samples=0)
     assert isinstance(got.energy_per_sample_j, Absent)
     assert isinstance(got.energy_j, Measured)
+
+
+def test_a_gpu_boards_meter_says_nothing_of_a_cpus_work():
+    board = ("gpu0_power_w", "gpu_board", T, np.full(len(T), 80.0))
+    assert isinstance(joules(make(board), 1, 9).energy_j, Measured)
+    blind = joules(make(board), 1, 9, device="cpu")
+    assert isinstance(blind.energy_j, Absent)
+    package = ("cpu_package_power_w", "cpu_package", T, np.full(len(T), 5.0))
+    assert joules(make(board, package), 1, 9, device="cpu").scope == "cpu_package"

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(autouse=True)
 def _fakes_reach_the_watcher(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH")))))
 
 
 def fake(kind: str, every: int = 1, **kwargs) -> SourceSpec:

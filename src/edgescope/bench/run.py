@@ -158,7 +158,8 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
         peak = _peak_rss()
         verification = gate.check(trial, model, opened, bare.machine)
     done = int((queries.rows(plan.window).columns["status"] == QUERY_OK).sum()) * trial.batch
-    spent = energy.energy(watch.readings, plan.window.start_ns, plan.window.stop_ns, done)
+    bounds = plan.window.start_ns, plan.window.stop_ns
+    spent = energy.energy(watch.readings, *bounds, done, device=effective.device)
     metrics: dict[str, Field] = {
         **opened.facts,
         **summary.metrics(queries, plan.window, trial.scenario),

@@ -27,7 +27,7 @@ class Watch:
     """Watches one run; afterwards holds the readings, their cost and the verdict."""
 
     def __init__(self, devices: Devices, hz: float) -> None:
-        self.devices = [device for device in devices.values() if not device.present()]
+        self.devices = list(devices.values())  # an absent one says why its metrics are
         self.hz = hz
         self.readings: Readings = NullSampler().readings()
         self.cost: Mapping[str, Json] = NullSampler().cost()
@@ -43,7 +43,8 @@ class Watch:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgescope-readings-")))
             telemetry = self._telemetry(folder)
             stack.callback(self._keep, telemetry)  # before the folder goes, after the sampler has stopped
-            contexts = [context for device in self.devices if (context := _throttle_watch(device))]
+            here = [device for device in self.devices if not device.present()]
+            contexts = [context for device in here if (context := _throttle_watch(device))]
             watches = [stack.enter_context(context) for context in contexts]
             stack.enter_context(telemetry)
             yield

@@ -1,0 +1,124 @@
+"""run(trial) whole: in fake time on the null members, and on a real engine with its parts made to fail."""
+
+import pytest
+
+from edgescope import bench
+from edgescope.bench.run import _require, _settled
+from edgescope.devices.null import NullDevice
+from edgescope.errors import RanElsewhereError
+from edgescope.plan import Plan
+from edgescope.records import Absent, Effective, Measured, Status, Trial, Trust
+from edgescope.workloads.inference import Inference
+
+QUICK = {"warmup": 0.05, "min_s": 0.2, "max_s": 0.2}
+
+
+def null(**keys) -> Trial:
+    return Trial(**({"model": "null", "backend": "null", "options": {"delay_us": 300}} | QUICK | keys))
+
+
+def test_a_run_has_every_part():
+    result = bench.run(null())
+    assert result.status in (Status.OK, Status.UNSTABLE)
+    assert result.verification.passed
+    assert result.metrics["latency_p50_s"].value >= 0.0003
+    assert result.metrics["load_s"].unit == "s"
+    assert isinstance(result.metrics["build_s"], Absent)
+    assert result.metrics["sampler_cpu_share"].value < 0.2
+    assert len(result.readings.t_ns) > 3
+    assert result.machine.stable
+    assert result.window.stop == len(result.queries)
+    power = result.metrics["power_w"]
+    assert isinstance(power, Measured) or power.reason
+
+
+def test_without_devices_and_sampler_nothing_is_claimed():
+    result = bench.run(null(), hz=0, devices={"null": NullDevice()})
+    assert result.status in (Status.OK, Status.UNSTABLE)
+    assert result.verdict.trust in (Trust.UNKNOWN, Trust.DISTURBED)
+    assert isinstance(result.metrics["power_w"], Absent)
+    assert isinstance(result.metrics["sampler_cpu_share"], Absent)
+
+
+class FakeClock:
+    """Every look at the time takes a microsecond."""
+
+    def __init__(self) -> None:
+        self.t = 0
+
+    def now(self) -> int:
+        self.t += 1_000
+        return self.t
+
+    def sleep_until(self, t_ns: int) -> None:
+        self.t = max(self.t, t_ns)
+
+
+def test_a_whole_benchmark_in_fake_time():
+    trial = null(options={}, min_s=1, max_s=1, warmup=0.5)
+    result = bench.run(trial, clock=FakeClock(), hz=0, devices={"null": NullDevice()})
+    assert result.window.stop_ns - result.window.start_ns == pytest.approx(1e9, rel=1e-3)
+    assert set(result.queries.latency_ns()) == {1_000}
+    assert result.metrics["throughput_sps"].value == pytest.approx(500_000, rel=0.01)
+
+
+def test_the_null_workload_measures_the_harness_alone():
+    result = bench.run(null(workload="null", options={}))
+    assert result.metrics["latency_p50_s"].value < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("effective", "code"),
+    [
+        (Effective("cpu", "bf16", 2, "graph: 5 of 5 convolutions bf16"), "E-RAN-2"),
+        (Effective("gpu.0", "fp32"), "E-RAN-1"),
+    ],
+)
+def test_running_elsewhere_than_asked_is_an_error_with_its_own_exit_code(effective, code):
+    with pytest.raises(RanElsewhereError, match=code) as caught:
+        _require(null(), effective)
+    assert caught.value.exit_code == 6
+
+
+def test_a_backend_that_lies_about_precision_fails_the_trial(monkeypatch):
+    from edgescope.backends.null import NullSession
+    from edgescope.cli.opened import exit_code
+
+    monkeypatch.setattr(NullSession, "effective", lambda self: Effective("cpu", "bf16", 1, "it says so"))
+    result = bench.run(null())
+    assert result.status is Status.FAILED
+    assert "E-RAN-2" in result.reason
+    assert result.metrics == {}
+    assert exit_code(result) == 6
+
+
+def test_a_session_is_closed_when_the_run_fails(monkeypatch):
+    from edgescope.backends.null import NullSession
+
+    closed = []
+    monkeypatch.setattr(NullSession, "close", lambda self: closed.append(1))
+    monkeypatch.setattr(NullSession, "effective", lambda self: 1 / 0)
+    assert "ZeroDivisionError" in bench.run(null()).reason
+    assert closed == [1]
+
+
+def test_drift_makes_a_run_unstable_only_when_it_is_large_and_certain():
+    from making import result
+
+    for lo, hi, value, status in (
+        (0.2, 0.6, 0.4, Status.UNSTABLE),
+        (-0.1, 0.9, 0.4, Status.OK),
+        (0.01, 0.03, 0.02, Status.OK),
+    ):
+        drifting = result(metrics={"drift": Measured(value, "1", lo, hi, 100)})
+        assert _settled(drifting, Plan(null()), "").status is status
+
+
+def test_batches_wrap_round_the_pool_and_are_contiguous():
+    from edgescope.models import zoo
+    from edgescope.workloads.inference import POOL, batches_of
+
+    batches = batches_of(zoo.get("null"), null(batch=3))
+    assert len(batches) == POOL
+    assert all(a.shape[0] == 3 and a.flags["C_CONTIGUOUS"] for b in batches for a in b.values())
+    assert Inference  # the workload that uses them

@@ -1,0 +1,104 @@
+"""The documents are tests: every command parses, every verb and metric is documented, every example runs."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from making import result
+
+from edgescope.analysis import summary
+from edgescope.cli.main import VERBS, main, parser
+from edgescope.store import Store
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"```(bash|console|python)\n(.*?)```", re.DOTALL)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Every `edgescope ...` line of a page's code blocks, as arguments."""
+    found = []
+    for kind, body in BLOCK.findall(page.read_text()):
+        lines = body.splitlines()
+        if kind == "console":
+            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        if kind != "python":
+            found += [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("edgescope ")]
+    return found
+
+
+README = commands(ROOT / "README.md")
+
+
+def test_the_readme_has_commands():
+    assert len(README) >= 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_command_parses(page):
+    for arguments in commands(page):
+        parser().parse_args(arguments)
+
+
+def test_every_verb_is_in_the_readme():
+    assert {arguments[0] for arguments in README} == set(VERBS)
+
+
+@pytest.mark.parametrize(
+    "arguments", [a for a in README if a[0] in ("doctor", "models", "backends", "bench", "sweep", "list")], ids=" ".join
+)
+def test_the_readmes_quick_commands_run(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code = main(arguments)
+    assert code in (0, 1), capsys.readouterr()  # 1: a busy machine made a trial unstable
+    said = capsys.readouterr()
+    assert "E-" not in said.out.replace("E-STAT-1", "")
+    assert "Traceback" not in said.err
+
+
+def test_the_readmes_python_runs(tmp_path):
+    for kind, body in BLOCK.findall((ROOT / "README.md").read_text()):
+        if kind == "python":
+            done = subprocess.run(
+                [sys.executable, "-c", body], cwd=tmp_path, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            assert "Measured(value=" in done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_to_files_resolve(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_metric_is_defined():
+    text = (ROOT / "docs/metrics.md").read_text()
+    made = result()
+    names = set(summary.metrics(made.queries, made.window)) | {"build_s", "load_s", "first_s"}
+    names |= {"peak_rss_bytes", "power_w", "energy_j", "energy_per_sample_j", "sampler_cpu_share", "sampler_hz"}
+    for name in names:
+        short = re.sub(r"_p\d\d_", "_pXX_", name)
+        assert name in text or short in text, name
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("[0-9]*.py")), ids=lambda p: p.stem)
+def test_every_example_runs(example, tmp_path):
+    Store(tmp_path / "edgescope-results").save(result())
+    done = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "failed" not in done.stdout, done.stdout
+    assert len(done.stdout.splitlines()) >= 1
+
+
+def test_every_published_figure_names_its_command_and_machine():
+    import json
+
+    for path in (ROOT / "published").glob("*.json"):
+        page = json.loads(path.read_text())
+        assert page["command"], path.name
+        assert (ROOT / page["command"].split()[1]).exists(), path.name
+        assert page.get("machine") or page.get("machine_id"), path.name
