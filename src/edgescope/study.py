@@ -76,6 +76,13 @@ def checked(trial: Trial) -> Trial:
         raise UsageError(
             "E-STUDY-6", "fixed_rate needs a rate in queries/s", fix="--scenario fixed_rate --rate 30"
         )
+    for name, shape in trial.shapes.items():
+        if not shape or shape[0] != trial.batch:
+            raise UsageError(
+                "E-STUDY-7",
+                f"the first axis of --shapes {name}={'x'.join(map(str, shape))} is not the batch {trial.batch}",
+                fix=f"--batch {shape[0] if shape else 1}, or {trial.batch} as the first axis",
+            )
     return trial
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edgescope.errors import UsageError
 from edgescope.models.base import Batch, Model
-from edgescope.records import Effective, Json, Scalar
+from edgescope.records import Effective, Json, Scalar, Trial
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class Artifact:
     build_s: float | None = None
     """Seconds it took to make the file, when it was made; None where nothing is built."""
     notes: Mapping[str, Json] = field(default_factory=dict)
+
+
+def spec_of(trial: Trial) -> Spec:
+    """Return what a trial asks of its backend."""
+    return Spec(trial.precision, trial.batch, trial.shapes, trial.io, trial.options)
 
 
 class Session(Protocol):

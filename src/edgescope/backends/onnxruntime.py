@@ -17,9 +17,9 @@ from typing import Any, ClassVar, cast
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from edgescope import cache
+from edgescope import cache, export
 from edgescope.backends.base import Artifact, Spec, checked, threads_of
-from edgescope.backends.onnx_file import file_digest, onnx_file, refuse, sidecar
+from edgescope.backends.onnx_file import onnx_file, refuse
 from edgescope.errors import ModelError
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Json
@@ -67,7 +67,7 @@ class OnnxRuntime:
         if spec.precision not in ("fp32", "int8"):
             raise refuse("onnxruntime", spec.precision, "its CPU kernels cast 16-bit floats to fp32")
         path = onnx_file(model, spec.precision, folder)
-        made, digest = sidecar(path), file_digest(path)
+        made, digest = export.about(path), cache.content(path)
         ops = _remembered(path, digest)
         notes = {"executed_ops": ops, "made": made}
         return Artifact(model, spec, path, digest, made.get("build_s"), notes)

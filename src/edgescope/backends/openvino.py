@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import openvino as ov
 from numpy.typing import NDArray
 
+from edgescope import cache, export
 from edgescope.backends.base import Artifact, Spec, checked, threads_of
-from edgescope.backends.onnx_file import file_digest, onnx_file, refuse, sidecar
+from edgescope.backends.onnx_file import onnx_file, refuse
 from edgescope.errors import ModelError
 from edgescope.models.base import Batch, Model, TensorSpec
 from edgescope.records import Effective
@@ -91,8 +92,8 @@ class OpenVino:
         if need not in able:
             raise refuse("openvino", spec.precision, f"the CPU plugin offers {', '.join(able)}")
         path = onnx_file(model, spec.precision, folder)
-        made = sidecar(path)
-        return Artifact(model, spec, path, file_digest(path), made.get("build_s"), {"made": made})
+        made = export.about(path)
+        return Artifact(model, spec, path, cache.content(path), made.get("build_s"), {"made": made})
 
     def load(self, artifact: Artifact) -> OpenVinoSession:
         """Return a session compiled for the fixed batch and the asked precision."""
@@ -125,6 +126,6 @@ def _settings(spec: Spec) -> dict[str, Any]:
 def _shapes(graph: Any, inputs: Sequence[TensorSpec], spec: Spec) -> dict[str, list[int]]:
     by_name = {i.name: i for i in inputs}
     return {
-        port.any_name: list(spec.shapes.get(port.any_name) or (spec.batch, *by_name[port.any_name].shape))
+        port.any_name: [spec.batch, *by_name[port.any_name].shape]
         for port in graph.inputs
     }

@@ -17,11 +17,6 @@ BATCH = 8
 NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothing is computed")
 
 
-def spec_of(trial: Trial) -> Spec:
-    """Return what the backend is asked for."""
-    return Spec(trial.precision, trial.batch, trial.shapes, trial.io, trial.options)
-
-
 def prepare(model: Model) -> Reference | None:
     """Return the fp32 outputs of `model`, computed by its reference backend the first time; None for null."""
     if model.reference == "null":

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from edgescope import cache, registry
 from edgescope.analysis import energy, summary
+from edgescope.backends.base import spec_of
 from edgescope.bench import gate
 from edgescope.bench.watch import Devices, Watch
 from edgescope.clock import Clock, MonotonicClock
@@ -98,7 +99,7 @@ def prepare(begun: Result) -> Result:
         trial = bare.trial
         model = zoo.get(trial.model, trial.shapes, trial.batch)
         backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
-        backend.prepare(model, gate.spec_of(trial), cache.folder("artifacts"))
+        backend.prepare(model, spec_of(trial), cache.folder("artifacts"))
         gate.prepare(model)
         return replace(bare, status=Status.OK)
 

@@ -31,7 +31,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def add(sub: argparse.ArgumentParser) -> None:
     """Add the flags that optimize and demo share."""
     sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
-    sub.add_argument("--rounds", type=int, default=6, help="fresh processes of each candidate (6)")
+    sub.add_argument("--rounds", type=int, default=5, help="fresh processes of each candidate (5)")
     sub.add_argument("--objective", default="latency", choices=("latency", "throughput", "energy"))
     sub.add_argument(
         "--report", default=None, metavar="FILE", help="also write the report (.html, .md, .csv)"
@@ -74,7 +74,7 @@ def _measure(args: argparse.Namespace) -> list[Result]:
 
     keys = trial_flags.keys(args)
     if args.duration is None:
-        keys |= {"min_s": 1.5, "max_s": 4.0}
+        keys |= {"min_s": 1.0, "max_s": 2.5}
     if args.fresh:
         import time
 

@@ -10,10 +10,14 @@ from rich.text import Text
 
 from edgescope.records import Absent, Field, Measured
 
+BYTES = ((1e-9, "GB"), (1e-6, "MB"), (1e-3, "kB"), (1.0, "B"))
 #: unit -> (factor, shown unit) from the largest down; the first whose scaled value reaches 1 is used.
 SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "s": ((1.0, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")),
-    "bytes": ((1e-9, "GB"), (1e-6, "MB"), (1e-3, "kB"), (1.0, "B")),
+    "bytes": BYTES,
+    "byte": BYTES,
+    "Hz": ((1e-9, "GHz"), (1e-6, "MHz"), (1e-3, "kHz"), (1.0, "Hz")),
+    "share": ((100.0, "%"),),
     "J": ((1.0, "J"), (1e3, "mJ"), (1e6, "uJ")),
     "W": ((1.0, "W"), (1e3, "mW")),
 }

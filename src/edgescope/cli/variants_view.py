@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.text import Text
 
@@ -14,29 +14,31 @@ from edgescope.codec import to_json as result_to_json
 from edgescope.codec import to_plain
 from edgescope.records import Absent, Json, Measured, Result
 
-HEADER = (
-    "variant",
-    "p50",
-    "p99",
-    "samples/s",
-    "peak RSS",
-    "energy",
-    "class as fp32",
-    "accuracy",
-    "speed-up",
-    "",
+COLUMNS: tuple[tuple[str, Callable[[VariantRow], str]], ...] = (
+    ("variant", lambda row: row.label),
+    ("p50", lambda row: terminal.show(row.p50_s)),
+    ("p99", lambda row: terminal.show(row.p99_s)),
+    ("samples/s", lambda row: terminal.show(row.throughput_sps, interval=False).removesuffix(" samples/s")),
+    ("peak RSS", lambda row: terminal.show(row.peak_rss_bytes, interval=False)),
+    ("power", lambda row: terminal.show(row.power_w)),
+    ("energy/sample", lambda row: terminal.show(row.energy_per_sample_j)),
+    ("class as fp32", lambda row: _share(row.agreement)),
+    ("accuracy", lambda row: _count(row.accuracy)),
+    ("speed-up", lambda row: terminal.ratio(row.speedup)),
 )
 
 
 def show(found: VariantTable, best: Pick) -> None:
-    """Print the table, the reasons of rejected rows, and the pick."""
+    """Print the table, the reasons of rejected rows and of columns that nothing fills, and the pick."""
     rows = sorted(found.rows, key=lambda row: (row.cell != found.baseline, bool(row.rejected), _seconds(row)))
-    terminal.table(HEADER, [_row(row, found, best) for row in rows])
+    columns = [c for c in COLUMNS if any(c[1](row) != "n/a" for row in rows)]
+    header = (*(name for name, _ in columns), "")
+    terminal.table(header, [_row(row, [read(row) for _, read in columns], found, best) for row in rows])
     out = terminal.console()
     for row in found.rows:
         if row.rejected:
             out.print(Text(f"rejected  {row.label}: {row.rejected}", style="red"))
-    for text in sorted({_absent(row) for row in found.rows if not row.rejected} - {""}):
+    for text in dict.fromkeys(_absent(row) for row in found.rows if not row.rejected):
         terminal.note(text)
     if best.row is None:
         out.print(Text(f"no pick: {best.reason}", style="bold red"))
@@ -44,24 +46,12 @@ def show(found: VariantTable, best: Pick) -> None:
         out.print(Text("pick  ", style="bold green") + Text(best.reason, style="bold"))
 
 
-def _row(row: VariantRow, found: VariantTable, best: Pick) -> list[str | Text]:
-    style = "strike dim" if row.rejected else ""
+def _row(row: VariantRow, cells: list[str], found: VariantTable, best: Pick) -> list[str | Text]:
+    style, mark = ("strike dim", "rejected") if row.rejected else ("", "")
+    if row.cell == found.baseline:
+        mark = "baseline"
     if best.row is not None and row.cell == best.row.cell:
-        style = "bold green"
-    mark = "rejected" if row.rejected else "baseline" if row.cell == found.baseline else ""
-    if best.row is not None and row.cell == best.row.cell:
-        mark = "pick"
-    cells = [
-        row.label,
-        terminal.show(row.p50_s),
-        terminal.show(row.p99_s),
-        terminal.show(row.throughput_sps, interval=False).replace(" samples/s", ""),
-        terminal.show(row.peak_rss_bytes, interval=False),
-        terminal.show(row.energy_per_sample_j),
-        _share(row.agreement),
-        _count(row.accuracy),
-        terminal.ratio(row.speedup),
-    ]
+        style, mark = "bold green", "pick"
     trust = Text(row.verdict.trust.value, style=TRUST_STYLE[row.verdict.trust])
     stacked = [cell.replace(" [", "\n[") for cell in cells]  # the interval goes below its value
     return [*(Text(cell, style=style) for cell in stacked), Text(f"{mark}\n" if mark else "") + trust]
@@ -84,7 +74,10 @@ def _count(field: Measured | Absent) -> str:
 
 
 def _absent(row: VariantRow) -> str:
-    return f"energy: {row.energy_per_sample_j.reason}" if isinstance(row.energy_per_sample_j, Absent) else ""
+    """Return why there is no power or energy, '' where there is."""
+    if isinstance(row.energy_per_sample_j, Absent):
+        return f"power, energy: {row.energy_per_sample_j.reason}"
+    return ""
 
 
 def to_json(found: VariantTable, best: Pick, results: Sequence[Result]) -> dict[str, Json]:

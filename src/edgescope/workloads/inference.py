@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from edgescope.backends.base import Artifact, Backend, Spec
+from edgescope.backends.base import Artifact, Backend, spec_of
 from edgescope.errors import UnavailableError, UnsupportedError
 from edgescope.models.base import Batch, Model, Purpose, Samples
 from edgescope.records import Absent, Field, Json, Measured, Trial
@@ -24,11 +24,6 @@ from edgescope.workloads.blocking import Failures, Pool, blocking
 
 #: Distinct inputs cycled through, so that no engine answers from a cache and data-dependent work varies.
 POOL = 8
-
-
-def spec_of(trial: Trial) -> Spec:
-    """Return what the backend is asked for."""
-    return Spec(trial.precision, trial.batch, trial.shapes, trial.io, trial.options)
 
 
 class Inference:
