@@ -2,7 +2,9 @@
 
 The arm `edgescope` is one isolated trial of the openvino backend; the arm `benchmark_app` is
 `benchmark_app -api sync -hint none -nstreams 1 -nireq 1 -nthreads T -infer_precision f32`. Target: the 95 % interval
-of the paired ratio of median latencies (edgescope / benchmark_app) lies inside 1 +- 0.02.
+of the paired throughput ratio (edgescope / benchmark_app) lies inside 1 +- 0.02. Throughput is wall time on both
+sides. Median latencies are published too and not judged: benchmark_app's is the request's own clock inside the engine,
+ours runs from handing the inputs over to having the outputs.
 
     python benchmarks/openvino_parity.py [--model mobilenet_v2] [--pairs 20] [--seconds 5]
 """
@@ -79,14 +81,12 @@ def main() -> None:
         for arm in rng.sample(("ours", "theirs"), 2):
             got[arm] = ours(trial) if arm == "ours" else theirs(path, args.threads, args.seconds)
         pairs.append(got)
-        print(number, {k: f"{v[0] * 1e3:.3f} ms" for k, v in got.items()}, file=sys.stderr, flush=True)
+        print(number, {k: f"{v[1]:.1f}/s" for k, v in got.items()}, file=sys.stderr, flush=True)
     figures: dict[str, object] = {"model": args.model, "threads": args.threads, "pairs": pairs}
-    met = True
     for index, name in enumerate(("median_latency", "throughput")):
         ratio = paired_log_ratio([p["ours"][index] for p in pairs], [p["theirs"][index] for p in pairs])
         figures[f"{name}_ratio"] = {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "level": 0.95}
-        met = met and ratio.lo >= 0.98 and ratio.hi <= 1.02
-    publish("openvino_parity", figures, met=met)
+    publish("openvino_parity", figures, met=ratio.lo >= 0.98 and ratio.hi <= 1.02)
 
 
 if __name__ == "__main__":

@@ -143,6 +143,9 @@ def test_reports_of_every_kind(tmp_path, capsys):
         assert main(["report", "-o", f"r.{suffix}"]) == 0
         assert (tmp_path / f"r.{suffix}").stat().st_size > 100
     assert main(["report", "-o", "r.docx"]) == 2
+    capsys.readouterr()
+    assert main(["report", "-o", "r.csv", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"path": "r.csv", "results": [result().id]}
 
 
 def test_doctor_models_and_backends(capsys):

@@ -51,7 +51,10 @@ class Session(Protocol):
     """One loaded model, ready to answer."""
 
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
-        """Return the outputs of one batch; returns only when they are truly on the host."""
+        """Return the outputs of one batch; returns only when they are truly on the host.
+
+        The arrays may be the engine's own memory: they are good until the next call.
+        """
 
     def effective(self) -> Effective:
         """Return what the engine did, read back from it; valid after the first call."""

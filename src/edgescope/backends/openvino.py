@@ -31,17 +31,23 @@ class OpenVinoSession:
 
     def __init__(self, compiled: Any, names: Sequence[str]) -> None:
         self.compiled, self.names = compiled, tuple(names)
-        self.ports = list(compiled.outputs)
+        self.outputs = range(len(compiled.outputs))
         self.idle = [compiled.create_infer_request()]
 
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
-        """Return the outputs; a request is borrowed for the call, so threads do not share one."""
+        """Return the outputs; a request is borrowed for the call, so threads do not share one.
+
+        start_async and wait, as infer() spends some 90 us on building a dictionary of the outputs.
+        """
         try:
             request = self.idle.pop()
         except IndexError:
             request = self.compiled.create_infer_request()
-        found = request.infer([batch[name] for name in self.names], share_inputs=True, share_outputs=True)
-        outputs = [found[port] for port in self.ports]
+        for index, name in enumerate(self.names):
+            request.set_input_tensor(index, ov.Tensor(batch[name], shared_memory=True))
+        request.start_async()
+        request.wait()
+        outputs = [request.get_output_tensor(index).data for index in self.outputs]
         self.idle.append(request)
         return outputs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--model", default="", help="only models whose name contains this")
     sub.add_argument("--store", default=None, metavar="DIR")
+    sub.add_argument("--json", action="store_true", help="print {path, results} instead of the path")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,5 +33,6 @@ def run(args: argparse.Namespace) -> int:
         print(problem, file=sys.stderr)
     if not results:
         raise UsageError("E-REPORT-1", f"there are no results in {store.root}", fix="edgescope bench MODEL")
-    print(write(results, Path(args.output)))
+    path = write(results, Path(args.output))
+    print(json.dumps({"path": str(path), "results": [r.id for r in results]}) if args.json else path)
     return 0
