@@ -12,7 +12,6 @@ only after 20, 40, 80 ... pairs, so that stopping at a lucky moment stays rare.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -23,16 +22,15 @@ import time
 from pathlib import Path
 
 import numpy as np
+from facts import publish
 
 from edgescope.devices.cpu import CpuDevice
-from edgescope.devices.manifest import machine
 from edgescope.devices.nvidia import NvidiaDevice
 from edgescope.records import Json
 from edgescope.stats import paired_log_ratio
 from edgescope.telemetry.sampler import Sampler
 
 HZ, SHARE_LIMIT, RATIO_LIMIT, FIRST_LOOK = 10.0, 0.005, 0.01, 20
-OUT = Path(__file__).parent.parent / "published" / "sampler_cost.json"
 
 
 class Workload:
@@ -114,7 +112,6 @@ def main() -> int:
     parser.add_argument("--share-s", type=float, default=40, help="seconds of each cost measurement")
     parser.add_argument("--block-s", type=float, default=0.5)
     parser.add_argument("--limit-s", type=float, default=780, help="longest the paired part may take")
-    parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.core})
@@ -126,23 +123,16 @@ def main() -> int:
             "beside_load": share(args.share_s, workload, folder),
         }
         pairs = ratio(workload, args.block_s, args.limit_s, folder)
-    where = machine({"cpu": CpuDevice(), "nvidia": NvidiaDevice()}, OUT.parent.parent)
     within = all(c["alive"] and c["cpu_share"] <= SHARE_LIMIT for c in costs.values())
     passed = within and pairs["verdict"] == "inside"
-    result = {
-        "command": "python benchmarks/sampler_cost.py",
-        "figures": {
-            "hz": HZ,
-            "cost": costs,
-            **pairs,
-            "workload": f"int32 matrix product of order {len(workload.a)}; it and the sampler on one core",
-            "limits": {"cpu_share": SHARE_LIMIT, "p50_ratio": [1 - RATIO_LIMIT, 1 + RATIO_LIMIT]},
-            "passed": passed,
-        },
-        "machine": {"id": where.id, "stable": dict(where.stable), "state": dict(where.state)},
+    figures = {
+        "hz": HZ,
+        "cost": costs,
+        **pairs,
+        "workload": f"int32 matrix product of order {len(workload.a)}; it and the sampler on one core",
+        "limits": {"cpu_share": SHARE_LIMIT, "p50_ratio": [1 - RATIO_LIMIT, 1 + RATIO_LIMIT]},
     }
-    args.out.parent.mkdir(exist_ok=True)
-    args.out.write_text(json.dumps(result, indent=2, sort_keys=True) + "\n")
+    publish("sampler_cost", figures, met=passed)
     for place, cost in costs.items():
         print(f"{place}: {cost['cpu_share']:.2%} of one core, {cost['missed_ticks']} ticks missed")
     r = pairs["p50_ratio"]

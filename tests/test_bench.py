@@ -122,3 +122,16 @@ def test_batches_wrap_round_the_pool_and_are_contiguous():
     assert len(batches) == POOL
     assert all(a.shape[0] == 3 and a.flags["C_CONTIGUOUS"] for b in batches for a in b.values())
     assert Inference  # the workload that uses them
+
+
+@pytest.mark.parametrize("keys", [{"processes": 4}, {"mode": "15W"}])
+def test_what_a_trial_asks_and_nothing_answers_yet_is_unsupported(keys):
+    result = bench.run(null(**keys))
+    assert result.status is Status.UNSUPPORTED
+    assert "E-TRIAL-3" in result.reason
+
+
+def test_threads_other_than_asked_are_an_error():
+    with pytest.raises(RanElsewhereError, match="E-RAN-3"):
+        _require(null(options={"threads": 1}), Effective("cpu", "fp32", 2))
+    _require(null(options={"threads": 1}), Effective("cpu", "fp32", None))

@@ -1,5 +1,6 @@
 """The documents are tests: every command parses, every verb and metric is documented, every example runs."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -7,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from making import result
 
 from edgescope.analysis import summary
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.store import Store
+from making import result
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -48,7 +49,9 @@ def test_every_verb_is_in_the_readme():
 
 
 @pytest.mark.parametrize(
-    "arguments", [a for a in README if a[0] in ("doctor", "models", "backends", "bench", "sweep", "list")], ids=" ".join
+    "arguments",
+    [a for a in README if a[0] in ("doctor", "models", "backends", "bench", "sweep", "list")],
+    ids=" ".join,
 )
 def test_the_readmes_quick_commands_run(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -79,7 +82,14 @@ def test_every_metric_is_defined():
     text = (ROOT / "docs/metrics.md").read_text()
     made = result()
     names = set(summary.metrics(made.queries, made.window)) | {"build_s", "load_s", "first_s"}
-    names |= {"peak_rss_bytes", "power_w", "energy_j", "energy_per_sample_j", "sampler_cpu_share", "sampler_hz"}
+    names |= {
+        "peak_rss_bytes",
+        "power_w",
+        "energy_j",
+        "energy_per_sample_j",
+        "sampler_cpu_share",
+        "sampler_hz",
+    }
     for name in names:
         short = re.sub(r"_p\d\d_", "_pXX_", name)
         assert name in text or short in text, name
@@ -88,17 +98,27 @@ def test_every_metric_is_defined():
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("[0-9]*.py")), ids=lambda p: p.stem)
 def test_every_example_runs(example, tmp_path):
     Store(tmp_path / "edgescope-results").save(result())
-    done = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "failed" not in done.stdout, done.stdout
     assert len(done.stdout.splitlines()) >= 1
 
 
-def test_every_published_figure_names_its_command_and_machine():
-    import json
+@pytest.mark.parametrize("path", sorted((ROOT / "published").glob("*")), ids=lambda p: p.name)
+def test_published_files_name_no_place_on_anyones_disk(path):
+    assert not re.search(r"/(work|tmp|home|root|Users)/", path.read_text()), path.name
 
-    for path in (ROOT / "published").glob("*.json"):
-        page = json.loads(path.read_text())
-        assert page["command"], path.name
-        assert (ROOT / page["command"].split()[1]).exists(), path.name
-        assert page.get("machine") or page.get("machine_id"), path.name
+
+@pytest.mark.parametrize("path", sorted((ROOT / "published").glob("*.json")), ids=lambda p: p.name)
+def test_every_published_figure_names_its_command_machine_and_time_and_meets_its_target(path):
+    page = json.loads(path.read_text())
+    assert set(page) == {"figures", "met", "command", "measured_at", "machine_id", "machine"}
+    assert (ROOT / page["command"].split()[1]).exists()
+    assert page["met"] is True
+
+
+def test_no_placeholder_is_left_in_the_readme():
+    text = re.sub(r"EDGESCOPE_\w+|CELL_[AB]", "", (ROOT / "README.md").read_text())
+    assert not re.search(r"\b[A-Z]+_[A-Z_]+\b", text)

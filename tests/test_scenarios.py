@@ -149,3 +149,15 @@ def test_a_query_that_raises_is_recorded_and_the_others_go_on():
     assert queries.columns["status"][3] == QUERY_ERROR
     assert len(queries.latency_ns()) == 9
     assert failures.first == "ValueError: no"
+
+
+def test_fixed_rate_judges_its_precision_by_the_latency_it_reports():
+    # 100 arrivals/s, 20 ms each: service times are constant, the queue and so the latency grow without end.
+    _, plan = drive(FixedRate, trial(scenario="fixed_rate", rate=100.0, min_s=1, max_s=6), lambda q: 20 * MS)
+    assert plan.stopped_by == "max_s"
+
+
+def test_fixed_rate_offers_nothing_that_is_due_after_the_longest_time():
+    queries, plan = drive(FixedRate, trial(scenario="fixed_rate", rate=0.4, max_s=6, min_s=6), lambda q: MS)
+    assert len(queries) == 3  # due at 0, 2.5 and 5 s; the next would be at 7.5 s
+    assert plan.window.stop_ns - plan.window.start_ns <= 6_000 * MS

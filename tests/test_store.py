@@ -1,8 +1,10 @@
 """The store: nothing half-written, nothing lost, nothing guessed."""
 
+import errno
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -100,7 +102,7 @@ store.Store(Path({str(tmp_path)!r})).save(result())
 
 def test_clean_leaves_a_living_process_alone(tmp_path):
     kept = Store(tmp_path)
-    mine = tmp_path / ASIDE / f"{os.getpid()}-abc"
+    mine = tmp_path / ASIDE / f"{socket.gethostname()}-{os.getpid()}-abc"
     mine.mkdir(parents=True)
     kept.clean()
     assert mine.is_dir()
@@ -154,6 +156,73 @@ def test_a_read_only_store_is_noticed_before_measuring(tiny_disk):
         Store(tiny_disk / "store").check()
 
 
+def break_disk(monkeypatch, root, number):
+    """Let writes below `root` fail when half of a result is there, as they do on a full or failing disk."""
+    real = store.write
+
+    def write(kept, folder):
+        real(kept, folder)
+        if root in folder.parents:
+            text = (folder / "result.json").read_text()
+            (folder / "result.json").write_text(text[: len(text) // 2])
+            raise OSError(number, os.strerror(number), str(folder / "result.json"))
+
+    monkeypatch.setattr(store, "write", write)
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [(errno.ENOSPC, "is full"), (errno.EDQUOT, "is full"), (errno.EROFS, "cannot be written")],
+)
+def test_a_disk_that_fails_in_the_middle_loses_nothing(number, says, tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    kept = Store(tmp_path / "store")
+    first = kept.save(result())
+    break_disk(monkeypatch, kept.root, number)
+    with pytest.raises(StoreError, match=rf"{says}.*It is kept in") as caught:
+        kept.save(result(id_="second"))
+    assert caught.value.code == "E-STORE-1"
+    assert os.strerror(number) in caught.value.evidence
+    (elsewhere,) = (tmp_path / "tmp").glob("edgescope-kept-*")
+    assert f"cp -r {elsewhere}/. {kept.root}/" in caught.value.fix
+    saved = store.read(elsewhere / MACHINE.id / "second")
+    assert codec.to_json(saved) == codec.to_json(result(id_="second"))
+    assert np.array_equal(saved.readings.value, result().readings.value)
+    assert store.read(first).id == result().id  # finished results are untouched
+    assert [r.id for r in kept.results()] == [result().id]
+    assert kept.problems == []
+    assert list((kept.root / ASIDE).iterdir()) == []  # nothing half-written remains
+
+
+def test_when_no_disk_takes_it_the_error_says_so(tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    break_disk(monkeypatch, tmp_path, errno.ENOSPC)
+    with pytest.raises(StoreError, match=r"is full.*could not be kept elsewhere either.*--store DIR"):
+        Store(tmp_path / "store").save(result())
+
+
+def test_a_disk_that_is_full_is_noticed_before_measuring(tmp_path, monkeypatch):
+    def refuse(fd):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StoreError, match=r"is full.*No space left.*untouched.*free some space"):
+        Store(tmp_path).check()
+    assert list((tmp_path / ASIDE).iterdir()) == []
+
+
+@pytest.mark.parametrize("refuses", ["pathlib.Path.mkdir", "tempfile.NamedTemporaryFile"])
+def test_a_store_mounted_read_only_is_noticed_before_measuring(refuses, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(refuses, refuse)
+    with pytest.raises(StoreError, match=r"cannot be written.*Read-only.*--store DIR"):
+        Store(tmp_path / "store").check()
+
+
 def test_a_store_path_that_is_a_file_is_an_error(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreError, match="cannot be written"):
@@ -172,7 +241,31 @@ def test_finished_holds_final_statuses_only(tmp_path):
     kept = Store(tmp_path)
     for batch, status in enumerate((Status.OK, Status.CANCELLED, Status.OOM), start=1):
         kept.save(result(Trial(model="null", backend="null", batch=batch), status=status))
-    assert sorted(r.trial.batch for r in kept.finished().values()) == [1, 3]
+    assert sorted(r.trial.batch for r in kept.finished(MACHINE).values()) == [1, 3]
+    assert sorted(r.trial.batch for r in kept.finished(MACHINE, {Status.OOM}).values()) == [1]
+
+
+def test_another_machines_or_other_softwares_result_is_no_answer_here(tmp_path):
+    kept = Store(tmp_path)
+    kept.save(result())
+    assert len(kept.finished(MACHINE)) == 1
+    assert kept.finished(Machine({"cpu": "other"}, {})) == {}
+    assert kept.finished(Machine(MACHINE.stable, {"packages": {"onnxruntime": "99"}})) == {}
+
+
+def test_one_damaged_result_does_not_hide_the_others(tmp_path):
+    kept = Store(tmp_path)
+    kept.save(result())
+    foreign = kept.save(result(id_="foreign"))
+    data = json.loads((foreign / "result.json").read_text())
+    data["trial"]["precision"] = "fp3"
+    (foreign / "result.json").write_text(json.dumps(data))
+    lost = kept.save(result(id_="lost"))
+    (lost / "queries.parquet").unlink()
+    listed = list(kept.results())
+    assert sorted(r.id for r in listed) == sorted([result().id, "lost"])
+    assert [r.id for r in kept.fulls(listed)] == [result().id]
+    assert len(kept.problems) == 2
 
 
 def test_a_missing_store_is_empty(tmp_path):

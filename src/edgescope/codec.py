@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from enum import Enum
 
-from edgescope.errors import StoreError
+from edgescope.errors import StoreError, UsageError
 from edgescope.records import (
     SCHEMA_VERSION,
     Absent,
@@ -85,7 +85,7 @@ def from_json(data: Mapping[str, Json]) -> Result:
         )
     try:
         return _read(data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise StoreError(
             "E-STORE-4", "a result is not complete", evidence=f"{type(error).__name__}: {error}"
         ) from error

@@ -35,9 +35,12 @@ class Rounds:
     seed: int = 0
 
 
-def candidates(base: Trial, *, torch: bool) -> list[Trial]:
-    """Return the trials to compare, baseline first; without a torch module (an ONNX file) those that read ONNX."""
-    table = [c for c in CPU_CANDIDATES if torch or not c[0].startswith("torch")]
+def candidates(base: Trial) -> list[Trial]:
+    """Return the trials to compare, baseline first; of an ONNX file, those of engines that read one."""
+    reads_onnx = (
+        base.model.partition("#")[0].lower().endswith(".onnx")
+    )  # the name tells; no user code runs here
+    table = [c for c in CPU_CANDIDATES if not (reads_onnx and c[0].startswith("torch"))]
     return [
         replace(base, backend=backend, precision=precision, options={**options, **base.options})
         for backend, precision, options in table
@@ -53,7 +56,7 @@ def optimize(
 ) -> Iterator[Result]:
     """Run the candidates round by round; yield each Result, also of those the store already holds."""
     alive, rng = list(trials), random.Random(rounds.seed)
-    known = cells.store.finished()
+    known = cells.finished()
     for number in range(rounds.count):
         cell_trials = [replace(t, replicate=number) for t in alive]
         rng.shuffle(cell_trials)

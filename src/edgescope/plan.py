@@ -72,6 +72,11 @@ class Plan:
         if seconds == 0:
             self.limit = self._first
 
+    @property
+    def deadline_ns(self) -> int:
+        """The moment after which nothing more is offered in the measured phase."""
+        return self._start_ns + round(self.trial.max_s * 1e9)
+
     def goes_on(self, now_ns: int, rows: int, latencies: Latencies) -> bool:
         """Return whether the phase continues; sets the time of the next look."""
         if not self._measured:

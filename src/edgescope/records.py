@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -201,6 +202,11 @@ def _mistyped(t: Trial) -> str:
             continue
         if not isinstance(value, allowed) or isinstance(value, bool):
             return f"{name} must be a {' or '.join(k.__name__ for k in allowed)}, not {value!r}"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{name} must be finite, not {value}"
+    for name, shape in t.shapes.items():
+        if isinstance(shape, str) or not all(isinstance(n, int) for n in shape):
+            return f"the shape of {name} must be a list of whole numbers, not {shape!r}"
     return ""
 
 

@@ -173,8 +173,15 @@ class FixedRate:
         t0 = clock.now()
         plan.begin(first, t0)
         query_id, going = first, True
+
+        def latencies(row: int) -> NDArray[np.int64]:
+            finished = np.array(log.finished[first:], dtype=np.int64)
+            return np.asarray((finished - np.array(due, dtype=np.int64))[finished >= 0])
+
         while going:
             t = t0 + round((query_id - first) * 1e9 / self.rate)
+            if t > plan.deadline_ns and query_id > first:
+                break
             clock.sleep_until(t)
             log.free.get()
             due.append(t)
@@ -184,7 +191,7 @@ class FixedRate:
             work.issue(query_id, self.trial.batch, log.done)
             query_id += 1
             if clock.now() >= plan.check_ns or query_id >= plan.limit:
-                going = plan.goes_on(clock.now(), query_id, log.latencies)
+                going = plan.goes_on(clock.now(), query_id, latencies)
         log.drain(work)
         log.schedule = (first, np.array(due, dtype=np.int64))
         plan.end(query_id, clock.now())

@@ -10,12 +10,15 @@ Merging two machines' results is copying folders. DuckDB reads a tree of them in
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import shutil
+import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +28,13 @@ from numpy.typing import NDArray
 
 from edgescope import codec
 from edgescope.errors import EdgescopeError, StoreError, UsageError
-from edgescope.records import QUERY_DTYPES, Json, Queries, Readings, Result, Status
+from edgescope.records import QUERY_DTYPES, Json, Machine, Queries, Readings, Result, Status
 
 ASIDE = ".incoming"
 #: Room that must be there before measuring starts: a few minutes of queries take less.
 PROBE_BYTES = 1_000_000
+#: A half-written result this old belongs to nobody; writing one takes seconds.
+STALE_S = 3600.0
 #: A trial with one of these is answered; the others are tried again by a resumed sweep.
 FINAL = frozenset(
     {Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.WRONG_OUTPUT}
@@ -76,12 +81,13 @@ class Store:
 
     def _save(self, result: Result) -> Path:
         target = self.root / result.machine.id / result.id
-        folder = Path(tempfile.mkdtemp(dir=self._aside(), prefix=f"{os.getpid()}-"))
+        folder = Path(tempfile.mkdtemp(dir=self._aside(), prefix=f"{socket.gethostname()}-{os.getpid()}-"))
         try:
             write(result, folder)
             target.parent.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o755)
             folder.rename(target)
+            _sync(target.parent)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -93,11 +99,13 @@ class Store:
         return aside
 
     def clean(self) -> None:
-        """Remove what processes that are gone left half-written."""
-        for leftover in (self.root / ASIDE).glob("*-*"):
-            pid = leftover.name.split("-")[0]
-            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-                shutil.rmtree(leftover, ignore_errors=True)
+        """Remove what was left half-written: older than an hour, or by a process of this host that is gone."""
+        for leftover in (self.root / ASIDE).glob("*-*-*"):
+            host, pid, _ = leftover.name.rsplit("-", 2)
+            gone = host == socket.gethostname() and not Path(f"/proc/{pid}").exists()
+            with contextlib.suppress(OSError):
+                if gone or time.time() - leftover.stat().st_mtime > STALE_S:
+                    shutil.rmtree(leftover)
 
     def results(self) -> Iterator[Result]:
         """Yield every readable result without its raw rows, oldest first; `problems` holds the others."""
@@ -116,9 +124,31 @@ class Store:
                 )
         yield from sorted(found, key=lambda r: (r.started_at, r.id))
 
-    def finished(self) -> dict[str, Result]:
-        """Return trial id -> latest result, of the trials that need no other run."""
-        return {r.trial.id: r for r in self.results() if r.status in FINAL}
+    def finished(self, where: Machine, retry: Collection[Status] = ()) -> dict[str, Result]:
+        """Return trial id -> latest result of the trials that need no other run on this machine.
+
+        A result of another machine, or of other package versions, answers another question; `retry` names statuses
+        that are worth another try.
+        """
+        software = where.state.get("packages")
+        return {
+            r.trial.id: r
+            for r in self.results()
+            if r.status in FINAL
+            and r.status not in retry
+            and r.machine.id == where.id
+            and r.machine.state.get("packages") == software
+        }
+
+    def fulls(self, results: Iterable[Result]) -> list[Result]:
+        """Return the results with their raw rows; one whose rows cannot be read is left out and named in `problems`."""
+        found = []
+        for result in results:
+            try:
+                found.append(self.full(result))
+            except StoreError as error:
+                self.problems.append(error)
+        return found
 
     def find(self, prefix: str) -> list[Result]:
         """Return the results whose result, trial or cell id starts with `prefix`; UsageError for none."""
@@ -151,16 +181,24 @@ class Store:
 
 
 def write(result: Result, folder: Path) -> None:
-    """Write one result's files into `folder`, synced to disk."""
+    """Write one result's files into `folder`, each synced to disk: a power cut leaves no empty one behind."""
     if result.queries is not None:
         _parquet(result.queries.columns, folder / "queries.parquet")
     if result.readings is not None:
         r = result.readings
         _parquet({"t_ns": r.t_ns, "channel": r.channel, "value": r.value}, folder / "readings.parquet")
-    with (folder / "result.json").open("w") as handle:
-        json.dump(codec.to_json(result), handle, indent=1)
-        handle.flush()
-        os.fsync(handle.fileno())
+    (folder / "result.json").write_text(json.dumps(codec.to_json(result), indent=1))
+    for path in (*folder.iterdir(), folder):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    """Have the kernel write a file or folder to disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def read(folder: Path) -> Result:
@@ -168,6 +206,12 @@ def read(folder: Path) -> Result:
     data = _json(folder / "result.json")
     result = codec.from_json(data)
     queries = readings = None
+    if result.window is not None and not (folder / "queries.parquet").is_file():
+        raise StoreError(
+            "E-STORE-4",
+            f"{folder} has lost its queries.parquet",
+            effect="Its numbers have no raw rows behind them",
+        )
     if (folder / "queries.parquet").is_file():
         queries = Queries(_columns(folder / "queries.parquet", list(QUERY_DTYPES)))
     if (folder / "readings.parquet").is_file():

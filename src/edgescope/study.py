@@ -48,6 +48,10 @@ class Study:
 
 def grid(keys: Mapping[str, Json]) -> tuple[Trial, ...]:
     """Return one Trial for every combination of the listed values; `replicates` numbers fresh processes."""
+    if not isinstance(keys, Mapping) or not isinstance(keys.get("options", {}), Mapping):
+        raise UsageError(
+            "E-STUDY-8", "[trial] and [trial.options] must be tables of keys", evidence=str(keys)[:80]
+        )
     keys = dict(keys)
     replicates = keys.pop("replicates", 1)
     if not isinstance(replicates, int) or replicates < 1:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from edgescope import isolate
 from edgescope.isolate import Limits
-from edgescope.records import Result, Trial
+from edgescope.records import Machine, Result, Status, Trial
 from edgescope.store import Store
 
 
@@ -55,9 +55,11 @@ class Progress:
 Tell = Callable[[Progress], None]
 
 
-def pending(trials: Sequence[Trial], store: Store) -> list[Trial]:
-    """Return the trials the store has no final result of."""
-    finished = store.finished()
+def pending(
+    trials: Sequence[Trial], store: Store, where: Machine, retry: Collection[Status] = ()
+) -> list[Trial]:
+    """Return the trials that the store has no final result of from this machine and software."""
+    finished = store.finished(where, retry)
     return [t for t in trials if t.id not in finished]
 
 
@@ -75,11 +77,19 @@ def order(trials: Sequence[Trial], seed: int) -> list[Trial]:
 class Cells:
     """Runs cells one at a time and stores each; an artifact is prepared the first time a cell needs it."""
 
-    def __init__(self, store: Store, limits: Limits, runner: Runner) -> None:
+    def __init__(
+        self, store: Store, limits: Limits, runner: Runner, where: Machine, retry: Collection[Status] = ()
+    ) -> None:
         store.check()
         store.clean()
         self.store, self.limits, self.runner = store, limits, runner
+        self.where, self.retry = where, frozenset(retry)
+        """This machine, and the statuses of stored results that are worth another try."""
         self.prepared: dict[tuple[object, ...], Result | None] = {}
+
+    def finished(self) -> dict[str, Result]:
+        """Return trial id -> stored result of what need not run again here."""
+        return self.store.finished(self.where, self.retry)
 
     def run(self, trial: Trial) -> Result:
         """Prepare, run and store one trial; StoreError says where the result was kept if the store failed."""
@@ -108,7 +118,7 @@ def run(
     tell: Tell = lambda progress: None,
 ) -> Iterator[Result]:
     """Run every trial that is not finished yet; yield each Result once it is stored."""
-    todo = order(pending(trials, cells.store), seed)
+    todo = order(pending(trials, cells.store, cells.where, cells.retry), seed)
     started = time.monotonic()
     for done, trial in enumerate(todo):
         eta = (time.monotonic() - started) / done * (len(todo) - done) if done else None

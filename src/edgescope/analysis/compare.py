@@ -143,6 +143,9 @@ def _p99(old: Mapping[int, Result], new: Mapping[int, Result]) -> Row:
 def _blockers(a: Sequence[Result], b: Sequence[Result]) -> tuple[str, ...]:
     """Why these numbers do not measure the same thing."""
     found = []
+    for side, group in (("baseline", a), ("candidate", b)):
+        if len({r.machine.id for r in group}) > 1:
+            found.append(f"the {side} was measured on several machines")
     for word, old, new in (
         ("io", {r.trial.io for r in a}, {r.trial.io for r in b}),
         ("machine", {r.machine.id for r in a}, {r.machine.id for r in b}),

@@ -90,6 +90,13 @@ class Pick:
 def table(results: Iterable[Result], baseline: str | None = None) -> VariantTable:
     """Return one row per cell; `baseline`: a cell or label, by default torch_eager fp32, else the first."""
     groups = by_cell(results)
+    machines = {r.machine.id for group in groups.values() for r in group}
+    if len(machines) > 1:
+        raise UsageError(
+            "E-VAR-4",
+            "variants of several machines cannot share a table",
+            evidence=", ".join(sorted(machines)),
+        )
     if not groups:
         raise UsageError("E-VAR-1", "there are no results to tabulate", fix="edgescope optimize MODEL")
     base = _baseline(groups, baseline)
@@ -136,8 +143,12 @@ def _row(cell: str, group: Sequence[Result], against: Mapping[int, Result]) -> V
     )
 
 
-def _rejected(group: Sequence[Result]) -> str:
-    """Say why a cell may not be used: any replicate that failed or gave wrong outputs speaks for all."""
+def _rejected(every: Sequence[Result]) -> str:
+    """Say why a cell may not be used: any replicate that failed or gave wrong outputs speaks for all.
+
+    Of a replicate that was run again, the newer run speaks.
+    """
+    group = list({r.trial.replicate: r for r in sorted(every, key=lambda r: r.started_at)}.values())
     for r in group:
         if r.verification is not None and not r.verification.passed:
             return f"wrong outputs: {r.verification.detail}"

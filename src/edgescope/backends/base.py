@@ -84,6 +84,30 @@ def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:
     return spec
 
 
+#: Share of the heavy operators that must run in a reduced precision for the whole to carry its name.
+REDUCED_SHARE = 0.75
+
+
+def precision_of(kinds: Mapping[str, int]) -> str:
+    """Return the precision that heavy operators ran in, from operator counts by precision.
+
+    fp32 means every one of them. A reduced precision may leave some operators in fp32 (a first layer, say), as long
+    as three in four are reduced; anything else is `mixed (...)`, which is never what was asked for.
+    """
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    top = max((k for k in kinds if k != "fp32"), key=lambda k: kinds[k])
+    others = [k for k in kinds if k not in (top, "fp32")]
+    if not others and kinds[top] >= REDUCED_SHARE * sum(kinds.values()):
+        return top
+    return f"mixed ({counted(kinds)})"
+
+
+def counted(kinds: Mapping[str, int]) -> str:
+    """Return `48 int8, 2 fp32`."""
+    return ", ".join(f"{n} {k}" for k, n in sorted(kinds.items(), key=lambda item: -item[1]))
+
+
 def threads_of(spec: Spec) -> int | None:
     """Return the thread count asked for, None for the engine's default."""
     value = spec.options.get("threads")

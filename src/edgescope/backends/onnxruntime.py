@@ -18,7 +18,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgescope import cache, export
-from edgescope.backends.base import Artifact, Spec, checked, threads_of
+from edgescope.backends.base import Artifact, Spec, checked, counted, precision_of, threads_of
 from edgescope.backends.onnx_file import onnx_file, refuse
 from edgescope.errors import ModelError
 from edgescope.models.base import Batch, Model
@@ -43,12 +43,14 @@ class OrtSession:
         """Return the provider in use and the precision of the heavy operators in the optimised graph."""
         providers = self.session.get_providers()
         ops: Counter[str] = Counter(self.artifact.notes.get("executed_ops", {}))
-        integer, floating = sum(ops[o] for o in INTEGER), sum(ops[o] for o in FLOATING)
-        options = self.session.get_session_options()
-        threads = options.intra_op_num_threads or len(os.sched_getaffinity(0))
-        evidence = f"{providers[0]}; heavy operators: {integer} integer, {floating} float"
+        kinds = {"int8": sum(ops[o] for o in INTEGER), "fp32": sum(ops[o] for o in FLOATING)}
+        kinds = {kind: n for kind, n in kinds.items() if n} or {"fp32": 0}
+        threads = (
+            self.session.get_session_options().intra_op_num_threads or None
+        )  # 0: its own choice, not told
         device = "cpu" if providers[0] == "CPUExecutionProvider" else str(providers[0])
-        return Effective(device, "int8" if integer > floating else "fp32", threads, evidence)
+        evidence = f"{providers[0]}; optimised graph: {counted(kinds)} heavy operators"
+        return Effective(device, precision_of(kinds), threads, evidence)
 
     def close(self) -> None:
         """Drop the session; the runtime frees its arena."""

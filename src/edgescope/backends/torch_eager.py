@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from edgescope.backends.base import Artifact, Spec, checked, threads_of
+from edgescope.backends.base import Artifact, Spec, checked, counted, precision_of, threads_of
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective
@@ -93,9 +93,8 @@ class TorchSession:
             return Effective(
                 "cpu", NAMES[self.dtype], threads, "parameter dtype; no convolution or linear layer"
             )
-        top, count = self.kinds.most_common(1)[0]
-        total = sum(self.kinds.values())
-        return Effective("cpu", top, threads, f"{count} of {total} convolution and linear outputs are {top}")
+        evidence = f"outputs of convolutions and linear layers: {counted(self.kinds)}"
+        return Effective("cpu", precision_of(self.kinds), threads, evidence)
 
     def close(self) -> None:
         """Drop the module."""

@@ -40,6 +40,7 @@ from edgescope.records import (
     Absent,
     Effective,
     Field,
+    Machine,
     Measured,
     Queries,
     Result,
@@ -111,6 +112,11 @@ def present() -> Devices:
     return {n: registry.load(registry.DEVICES, n, "device")() for n in registry.DEVICES if n != "null"}
 
 
+def here() -> Machine:
+    """Return this machine, as every result of it would describe it."""
+    return manifest.machine(present())
+
+
 def _guarded(bare: Result, work: Callable[[Result], Result]) -> Result:
     """Return work(bare), or the bare result with the status and reason of what was raised."""
     try:
@@ -147,6 +153,7 @@ def _raised(error: BaseException) -> str:
 
 def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
     trial, plan, watch = bare.trial, Plan(bare.trial), Watch(devices, hz)
+    _refuse_unbuilt(trial)
     scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, plan)
     model = zoo.get(trial.model, trial.shapes, trial.batch)
     backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
@@ -187,6 +194,15 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
     return _settled(result, plan, opened.failure())
 
 
+def _refuse_unbuilt(trial: Trial) -> None:
+    """Raise UnsupportedError for what a Trial can ask and nothing answers yet: it must not pass as the default."""
+    for name, value, only in (("processes", trial.processes, 1), ("mode", trial.mode, "as_is")):
+        if value != only:
+            raise UnsupportedError(
+                "E-TRIAL-3", f"{name} {value} is not supported yet", fix=f"leave {name} at {only}"
+            )
+
+
 def _drive(scenario: Scenario, opened: Opened, clock: Clock) -> Queries:
     """Drive the scenario with the garbage collector out of the way."""
     gc.collect()
@@ -198,18 +214,21 @@ def _drive(scenario: Scenario, opened: Opened, clock: Clock) -> Queries:
 
 
 def _require(trial: Trial, effective: Effective) -> None:
-    """Raise RanElsewhereError unless the engine did what was asked."""
-    for what, asked, did in (
-        ("device", "cpu", effective.device),
-        ("precision", trial.precision, effective.precision),
+    """Raise RanElsewhereError unless the engine did what was asked, as far as it tells."""
+    threads = trial.options.get("threads")
+    told = effective.threads if threads is not None and effective.threads is not None else threads
+    for code, what, asked, did in (
+        ("E-RAN-1", "device", "cpu", effective.device),
+        ("E-RAN-2", "precision", trial.precision, effective.precision),
+        ("E-RAN-3", "number of threads", threads, told),
     ):
         if asked != did:
             raise RanElsewhereError(
-                f"E-RAN-{1 if what == 'device' else 2}",
-                f"{trial.backend} was asked for {asked} and ran in {did}",
+                code,
+                f"{trial.backend} was asked for {what} {asked} and ran with {did}",
                 evidence=effective.evidence,
                 effect=f"A number under the label {asked} would describe another {what}",
-                fix=f"edgescope bench {trial.model} --backend {trial.backend} --{what} {did}",
+                fix="ask for what this engine does here (edgescope backends), or use another --backend",
             )
 
 

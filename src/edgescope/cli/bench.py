@@ -32,7 +32,6 @@ def run(args: argparse.Namespace) -> int:
     """Run the trial in fresh processes, store each result, print a card or JSON."""
     from edgescope import codec, study
     from edgescope.models import zoo
-    from edgescope.sweep import Cells, Isolated
 
     keys = trial_flags.keys(args)
     keys |= {
@@ -42,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         "batch": args.batch,
     }
     trials = study.grid(keys | {"replicates": args.replicates})
-    cells = Cells(opened.store(args), opened.limits(args), Isolated())
+    cells = opened.cells(args, opened.store(args))
     code = 0
     for trial in trials:
         print(f"measuring {trial.model} {trial.label} ...", file=sys.stderr, flush=True)

@@ -45,7 +45,9 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
         lines.append(("outputs", Text(f"{mark}: {result.verification.detail}", style=style)))
     if result.effective is not None:
         e = result.effective
-        lines.append(("ran as", Text(f"{e.precision} on {e.device}, {e.threads} threads; {e.evidence}")))
+        lines.append(
+            ("ran as", Text(f"{e.precision} on {e.device}, {e.threads or 'default'} threads; {e.evidence}"))
+        )
     lines.append(("sampler", Text(_sampler(result))))
     if result.reason:
         lines.append(("reason", Text(result.reason)))

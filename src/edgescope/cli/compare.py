@@ -84,5 +84,11 @@ def _cell(store: Store, prefix: str) -> list[Result]:
     if len(cells) > 1:
         names = ", ".join(sorted({f"{r.trial.cell} ({r.trial.model} {r.trial.label})" for r in found}))
         raise UsageError("E-CMP-2", f"{prefix!r} is the beginning of several cells", evidence=names)
-    cell = cells.pop()
-    return [store.full(r) for r in store.results() if r.trial.cell == cell]
+    machines = {r.machine.id for r in found}
+    if len(machines) > 1:
+        ids = ", ".join(f"{r.id} on {r.machine.id}" for r in found[:6])
+        raise UsageError(
+            "E-CMP-3", f"{prefix!r} was measured on several machines", evidence=ids, fix="give a result id"
+        )
+    cell, machine = cells.pop(), machines.pop()
+    return store.fulls([r for r in store.results() if r.trial.cell == cell and r.machine.id == machine])

@@ -62,14 +62,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EdgescopeError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        print(
+            f"E-IO-2: {error}. Free some space or fix the path; what was finished is stored.", file=sys.stderr
+        )
+        return 1
     except KeyboardInterrupt:
         print(
             "I-STOP-1: interrupted. What was finished is stored; the same command resumes.", file=sys.stderr
         )
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
 
 
 if __name__ == "__main__":

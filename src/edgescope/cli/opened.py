@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from edgescope.isolate import Limits
-    from edgescope.records import Result
+    from edgescope.records import Result, Status
     from edgescope.store import Store
-    from edgescope.sweep import Progress
+    from edgescope.sweep import Cells, Progress
 
 #: Beginnings of a reason's code that name a kind of end more precisely than the status does.
-REASONS = {"E-OPT-": 2, "E-SHAPE-": 2, "E-MODE-": 4, "E-RAN-": 6}
+USAGE = (
+    "E-OPT-",
+    "E-SHAPE-",
+    "E-BATCH-",
+    "E-NAME-1",
+    "E-LEAK-",
+    "E-SCEN-",
+    "E-GATE-7",
+    "E-TRIAL-1",
+    "E-TRIAL-2",
+)
+REASONS = {**dict.fromkeys(USAGE, 2), "E-RAN-": 6}
 
 
 def store(args: argparse.Namespace) -> Store:
@@ -22,6 +33,26 @@ def store(args: argparse.Namespace) -> Store:
     from edgescope.store import Store, default_root
 
     return Store(Path(args.store) if args.store else default_root())
+
+
+def cells(args: argparse.Namespace, where: Store) -> Cells:
+    """Return what runs cells on this machine into the store `where`, each in a process of its own."""
+    from edgescope.bench import here
+    from edgescope.sweep import Cells, Isolated
+
+    return Cells(where, limits(args), Isolated(), here(), retried(args))
+
+
+def retried(args: argparse.Namespace) -> set[Status]:
+    """Return the statuses named by --retry."""
+    from edgescope.errors import UsageError
+    from edgescope.records import Status
+
+    try:
+        return {Status(word) for word in filter(None, (args.retry or "").split(","))}
+    except ValueError as error:
+        known = ", ".join(s.value for s in Status)
+        raise UsageError("E-RETRY-1", f"--retry: {error}", evidence=f"known: {known}") from error
 
 
 def limits(args: argparse.Namespace) -> Limits:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,10 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the rounds, print the table and the pick; exit 1 when nothing may be recommended."""
+    if args.report:
+        from edgescope.report import writable
+
+        writable(Path(args.report))  # before minutes are spent
     results = _measure(args)
     from edgescope.analysis import variants
 
@@ -70,7 +75,6 @@ def _measure(args: argparse.Namespace) -> list[Result]:
     from edgescope import optimize
     from edgescope.models import zoo
     from edgescope.records import Trial
-    from edgescope.sweep import Cells, Isolated
 
     keys = trial_flags.keys(args)
     if args.duration is None:
@@ -78,11 +82,15 @@ def _measure(args: argparse.Namespace) -> list[Result]:
     if args.fresh:
         import time
 
-        keys["seed"] = keys["seed"] or int(time.time())
+        keys["seed"] = time.time_ns() // 1_000_000  # another question, so nothing stored answers it
     base = Trial(model=zoo.pin(args.model), batch=args.batch, **keys)
-    has_module = zoo.get(base.model, base.shapes).reference == "torch_eager"
-    trials = optimize.candidates(base, torch=has_module)
     store = opened.store(args)
-    cells = Cells(store, opened.limits(args), Isolated())
+    cells = opened.cells(args, store)
+    known = cells.finished()
+    results = []
     rounds = optimize.Rounds(args.rounds, base.seed)
-    return [store.full(r) for r in optimize.optimize(trials, cells, rounds=rounds, tell=opened.tell)]
+    for result in optimize.optimize(optimize.candidates(base), cells, rounds=rounds, tell=opened.tell):
+        results.append(result)
+        if result.trial.id in known and known[result.trial.id].id == result.id:
+            print(f"  from the store, measured {result.started_at}; --fresh measures again", file=sys.stderr)
+    return store.fulls(results)

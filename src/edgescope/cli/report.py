@@ -28,11 +28,11 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.report import write
 
     store = opened.store(args)
-    results = [store.full(r) for r in store.results() if args.model in r.trial.model]
+    results = store.fulls([r for r in store.results() if args.model in r.trial.model])
     for problem in store.problems:
         print(problem, file=sys.stderr)
     if not results:
-        raise UsageError("E-REPORT-1", f"there are no results in {store.root}", fix="edgescope bench MODEL")
+        raise UsageError("E-REPORT-2", f"there are no results in {store.root}", fix="edgescope bench MODEL")
     path = write(results, Path(args.output))
     print(json.dumps({"path": str(path), "results": [r.id for r in results]}) if args.json else path)
     return 0

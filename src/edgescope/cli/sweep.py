@@ -17,14 +17,16 @@ from typing import Any
 from edgescope.cli import opened, trial_flags
 
 #: Flags that a study may set in its section [sweep].
-SWEEP_KEYS = ("cooldown", "order_seed", "timeout", "memory_floor")
+SWEEP_DEFAULTS = {"cooldown": 0.0, "order_seed": 0, "timeout": 900.0, "memory_floor": None}
 
 HELP = "measure a grid of models, engines, precisions and batches; resumable"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("study", nargs="?", default=None, help="study.toml; or use the flags below")
+    sub.add_argument(
+        "study", nargs="?", default=None, help="study.toml: all of the grid; or use the flags below"
+    )
     sub.add_argument("--model", default=None, help="comma-separated")
     sub.add_argument("--backend", default="torch_eager", help="comma-separated")
     sub.add_argument("--precision", default="fp32", help="comma-separated")
@@ -45,6 +47,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run what the store lacks; print one line a cell, or JSON lines."""
     from edgescope import codec, sweep
+    from edgescope.bench import here
     from edgescope.records import Status
 
     trials, where = _plan(args)
@@ -52,10 +55,13 @@ def run(args: argparse.Namespace) -> int:
         args.store = str(where)
     store = opened.store(args)
     if args.dry_run:
-        return _dry(trials, {t.id for t in sweep.pending(trials, store)}, as_json=args.json)
-    cells = sweep.Cells(store, opened.limits(args), sweep.Isolated())
+        missing = sweep.pending(trials, store, here(), opened.retried(args))
+        return _dry(trials, {t.id for t in missing}, as_json=args.json)
+    cells = opened.cells(args, store)
     worst = 0
-    for result in sweep.run(trials, cells, seed=args.order_seed, cooldown_s=args.cooldown, tell=opened.tell):
+    for result in sweep.run(
+        trials, cells, seed=int(args.order_seed), cooldown_s=args.cooldown, tell=opened.tell
+    ):
         if args.json:
             print(json.dumps(codec.to_json(result)), flush=True)
         else:
@@ -72,12 +78,15 @@ def _plan(args: argparse.Namespace) -> tuple[tuple[Any, ...], Path | None]:
     from edgescope.models import zoo
 
     if args.study:
+        if args.model:
+            raise UsageError("E-SWEEP-5", "give a study.toml or --model, not both")
         plan = study.read(Path(args.study))
         for key, value in (plan.sweep or {}).items():
-            if key not in SWEEP_KEYS:
+            if key not in SWEEP_DEFAULTS:
                 text = f"{args.study}: [sweep] has no key {key}"
-                raise UsageError("E-SWEEP-3", text, evidence=f"known: {', '.join(SWEEP_KEYS)}")
-            setattr(args, key, value)
+                raise UsageError("E-SWEEP-3", text, evidence=f"known: {', '.join(SWEEP_DEFAULTS)}")
+            if getattr(args, key) == SWEEP_DEFAULTS[key]:  # what is typed wins over what is written
+                setattr(args, key, _setting(key, value))
         return tuple(replace(t, model=zoo.pin(t.model)) for t in plan.trials), plan.store
     if not args.model:
         raise UsageError("E-SWEEP-1", "a sweep needs a study.toml or --model", fix="edgescope sweep --help")
@@ -89,6 +98,16 @@ def _plan(args: argparse.Namespace) -> tuple[tuple[Any, ...], Path | None]:
     except ValueError as error:
         raise UsageError("E-SWEEP-2", f"--batch takes whole numbers, not {args.batch!r}") from error
     return study.grid(keys | {"replicates": args.replicates}), None
+
+
+def _setting(key: str, value: Any) -> Any:
+    """Read a value of [sweep] as its flag would be read: 15min and 900 alike."""
+    try:
+        return trial_flags.seconds(str(value)) if key in ("cooldown", "timeout") else float(value)
+    except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
+        from edgescope.errors import UsageError
+
+        raise UsageError("E-SWEEP-4", f"[sweep] {key} = {value!r}: {error}") from error
 
 
 def _dry(trials: tuple[Any, ...], missing: set[str], *, as_json: bool) -> int:

@@ -69,6 +69,8 @@ def add_safety(sub: argparse.ArgumentParser) -> None:
         "--memory-floor", type=float, default=None, metavar="MB", help="free memory that must remain"
     )
     group.add_argument("--store", default=None, metavar="DIR", help="EDGESCOPE_STORE or ./edgescope-results")
+    text = "run stored cells with these statuses again, e.g. oom,timeout,failed"
+    group.add_argument("--retry", default="", metavar="STATUS,..", help=text)
     group.add_argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr")
 
 

@@ -32,12 +32,28 @@ def write(
     `results` with their raw rows (Store.full) give plots and pooled percentiles. `command` is what made this
     file, printed in it.
     """
+    module = importlib.import_module(writable(path))
+    written: Path = module.write(results, path, title=title, command=command, objective=objective)
+    return written
+
+
+def writable(path: Path) -> str:
+    """Return the module that writes `path`'s format; UsageError for an unknown one or a path that cannot be written."""
     target = FORMATS.get(path.suffix.lower())
     if target is None:
         known = ", ".join(FORMATS)
         raise UsageError(
-            "E-REPORT-1", f"no report format is called {path.suffix!r}", evidence=f"known: {known}"
+            "E-REPORT-1",
+            f"no report format is called {path.suffix!r}",
+            evidence=f"known: {known}",
+            fix="-o report.html",
         )
-    module = importlib.import_module(target)
-    written: Path = module.write(results, path, title=title, command=command, objective=objective)
-    return written
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a"):
+            pass
+    except OSError as error:
+        raise UsageError(
+            "E-REPORT-3", f"the report {path} cannot be written", evidence=str(error), fix="another path"
+        ) from error
+    return target
