@@ -4,6 +4,7 @@ import pytest
 from onnx import numpy_helper
 
 from edgescope import verify
+from edgescope.errors import UsageError
 from edgescope.models.base import Samples
 from edgescope.records import Absent, Measured
 from edgescope.verify import Reference
@@ -142,7 +143,6 @@ def disagreeing(truth, share):
         ("int8", None, 0.15, True),
         ("int8", None, 0.25, False),
         ("int8", 0.9, 0.15, False),
-        ("int8", 0.5, 0.25, True),
     ],
 )
 def test_the_lower_bound_decides(trained, trained_truth, precision, gate, share, passes):
@@ -151,6 +151,40 @@ def test_the_lower_bound_decides(trained, trained_truth, precision, gate, share,
     answer = verify.judge(
         got, trained_truth, precision=precision, gate=gate, labelled=trained_truth.labelled, labels=labels
     )
+    assert answer.passed == passes, answer.detail
+
+
+@pytest.mark.parametrize(
+    ("precision", "gate"), [("int8", 0.0), ("int8", 0.5), ("int8", 0.749), ("fp32", 0.94), ("bf16", 0.75)]
+)
+def test_a_gate_below_the_floor_is_refused(precision, gate, trained, trained_truth):
+    """Or --gate 0 would let a constant output pass."""
+    floor = verify.TOP1_FLOOR[precision]
+    said = f"E-GATE-7: --gate {gate:g} asks for less than the floor {floor} of {precision}.*leave --gate out"
+    asks = (
+        lambda: verify.asked(precision, gate),
+        lambda: verify.verify(None, trained, trained_truth, precision=precision, gate=gate),
+        lambda: verify.judge(trained_truth.gate, trained_truth, precision=precision, gate=gate),
+    )
+    for ask in asks:
+        with pytest.raises(UsageError, match=said):
+            ask()
+
+
+def test_a_gate_at_or_above_the_floor_is_what_is_asked():
+    assert verify.asked("int8", None) == 0.75
+    assert verify.asked("int8", 0.75) == 0.75
+    assert verify.asked("fp32", 0.99) == 0.99
+
+
+@pytest.mark.parametrize(
+    ("gate", "needed", "passes"), [(None, "90%", True), (0.8, "90%", True), (0.99, "99%", False)]
+)
+def test_the_gate_of_an_untrained_network_is_raised_and_never_lowered(gate, needed, passes):
+    truth = Reference((np.random.default_rng(0).random((40, 50)),), None, "made up")
+    near = (truth.gate[0] + 0.02 * np.random.default_rng(1).standard_normal((40, 50)),)
+    answer = verify.judge(near, truth, precision="int8", gate=gate)
+    assert f"at least {needed}" in answer.detail
     assert answer.passed == passes, answer.detail
 
 
@@ -196,7 +230,7 @@ SAMPLES = Samples({"input": np.arange(10, dtype=np.float32).reshape(10, 1)}, tup
     ],
 )
 def test_unusable_outputs_fail_at_once(run, said):
-    with pytest.raises(verify.WrongOutputError, match=said):
+    with pytest.raises(verify.WrongOutputError, match=f"{said}.*Try: "):
         verify.outputs(run, SAMPLES, 4)
 
 

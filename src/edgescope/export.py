@@ -22,7 +22,7 @@ from edgescope.registry import need
 if TYPE_CHECKING:
     import torch
 
-VERSION = 1  # raise when the way of exporting changes
+VERSION = 2  # raise when the way of exporting changes
 OPSET = 18  # torch's exporter is written in opset 18; a later one is converted from it
 TOLERANCE = 1e-3
 """Largest difference from PyTorch, relative to the largest output; ten thousand roundings of fp32."""
@@ -48,12 +48,26 @@ def onnx_file(
     path = cache.made(folder) / f"{safe(info.name)}-fp32-{key}.onnx"
     if not whole(path):
         origin = {"model": info.name, "model_digest": info.digest, "made_with": made_with}
-        export = need(
-            "edgescope._exporter:export", "the ONNX exporter", "pip install 'edgescope[torch,onnx]'"
-        )
-        found = export(module(), inputs, path, ranges)
+        with cache.writing(path) as temporary:
+            found = _made(module, inputs, temporary, ranges)
         cache.write_json(sidecar(path), found | origin)
     return path
+
+
+def _made(
+    module: Callable[[], torch.nn.Module],
+    inputs: Sequence[TensorSpec],
+    path: Path,
+    ranges: Mapping[str, Range] | None,
+) -> dict[str, Json]:
+    """Export to `path`, its batch axis called "N"; return how it went."""
+    fix = "pip install 'edgescope[torch,onnx]'"
+    export = need("edgescope._exporter:export", "the ONNX exporter", fix)
+    rename = need("edgescope.models._batch_axis:rename", "the ONNX exporter", fix)
+    found: dict[str, Json] = export(module(), inputs, path, ranges)
+    if old := rename(path):
+        found |= {"bytes": path.stat().st_size, "sha256": cache.content(path), "batch_axis_was": old}
+    return found
 
 
 def sidecar(path: Path) -> Path:

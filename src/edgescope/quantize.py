@@ -40,10 +40,12 @@ def int8(model: Model, folder: Path) -> Path:
             "E-INT8-1",
             f"{model.info.name} has no calibration inputs",
             effect="Its int8 ranges would be guesses",
+            fix="another precision, or let the model's samples() return inputs for Purpose.CALIBRATION",
         )
     disjoint(calibration, verify.gate_samples(model))
     made_with = versions(("onnx", "onnxruntime"))
-    key = digest([VERSION, METHOD, KEEP_FLOAT, cache.content(source), calibration.digests, made_with])
+    made_from = cache.content(source), model.info.digest  # a file's external weights are in the latter alone
+    key = digest([VERSION, METHOD, KEEP_FLOAT, made_from, calibration.digests, made_with])
     path = cache.made(folder) / f"{safe(model.info.name)}-int8-{key}.onnx"
     if not whole(path):
         quantize = need(

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.errors import WrongOutputError
+from edgescope.errors import UsageError, WrongOutputError
 from edgescope.models.base import Batch, Model, Purpose, Samples
 from edgescope.records import Absent, Field, Measured, Verification
 from edgescope.stats.pairs import wilson
@@ -50,11 +50,32 @@ class Reference:
     origin: str
 
 
+def asked(precision: str, gate: float | None) -> float:
+    """Return the lower bound that `gate` asks of top1_agreement: the precision's floor where it is None.
+
+    UsageError where it lies below that floor: the gate can be made stricter, never laxer.
+    """
+    floor = TOP1_FLOOR[precision]
+    if gate is not None and not gate >= floor:
+        raise UsageError(
+            "E-GATE-7",
+            f"--gate {gate:g} asks for less than the floor {floor:g} of {precision}",
+            effect="A variant that gives other answers would pass",
+            fix=f"leave --gate out, or ask for more than {floor:g}",
+        )
+    return floor if gate is None else gate
+
+
 def gate_samples(model: Model) -> Samples:
     """Return the inputs variants of `model` are judged on: real frames if trained, else 32 synthetic ones."""
     samples = model.samples(Purpose.GATE, TRAINED_FRAMES if model.info.trained else UNTRAINED_INPUTS)
     if samples is None or not len(samples):
-        raise WrongOutputError("E-GATE-1", f"{model.info.name} has no inputs to be judged on")
+        raise WrongOutputError(
+            "E-GATE-1",
+            f"{model.info.name} has no inputs to be judged on",
+            effect="Its outputs cannot be told from wrong ones",
+            fix="let the model's samples() return inputs for Purpose.GATE",
+        )
     return samples
 
 
@@ -76,7 +97,9 @@ def outputs(run: Run, samples: Samples, batch: int) -> Outputs:
 
 def _check(got: Sequence[NDArray[Any]], batch: int, start: int) -> None:
     if not got:
-        raise WrongOutputError("E-GATE-2", "the model returned no output")
+        raise WrongOutputError(
+            "E-GATE-2", "the model returned no output", fix="let forward(), or the graph, return its tensors"
+        )
     for index, array in enumerate(got):
         if array.ndim == 0 or len(array) != batch:
             shape = "x".join(map(str, array.shape)) or "a single number"
@@ -84,6 +107,7 @@ def _check(got: Sequence[NDArray[Any]], batch: int, start: int) -> None:
                 "E-GATE-3",
                 f"output {index} has no row per sample",
                 evidence=f"shape {shape} for batch {batch}",
+                fix="let every output keep the batch as its first axis, or measure with --batch 1",
             )
         bad = array.size - int(np.count_nonzero(np.isfinite(array)))
         if bad:
@@ -91,6 +115,7 @@ def _check(got: Sequence[NDArray[Any]], batch: int, start: int) -> None:
                 "E-GATE-4",
                 f"output {index} holds NaN or infinity",
                 evidence=f"{bad} of {array.size} values, inputs {start} to {start + batch - 1}",
+                fix="--precision fp32; if that gives NaN too, look at the model's weights and input range",
             )
 
 
@@ -98,7 +123,10 @@ def _same_shapes(parts: Sequence[Sequence[NDArray[Any]]]) -> None:
     shapes = {tuple(array.shape[1:] for array in part) for part in parts}
     if len(shapes) > 1:
         raise WrongOutputError(
-            "E-GATE-5", "the outputs change shape from input to input", evidence=str(shapes)
+            "E-GATE-5",
+            "the outputs change shape from input to input",
+            evidence=str(shapes),
+            fix="cut or pad the outputs to one shape, or leave that step (e.g. box selection) out of the model",
         )
 
 
@@ -107,8 +135,10 @@ def verify(
 ) -> tuple[Verification, Outputs | None]:
     """Return the gate's answer for one variant, and its outputs on the gate's inputs (None where unusable).
 
-    `gate` replaces the lower bound asked of top1_agreement (or of rank_agreement where that method applies).
+    `gate` raises the lower bound asked of top1_agreement (or of rank_agreement where that method applies, if
+    it lies above RANK_FLOOR); UsageError where it lies below the floor of the precision.
     """
+    asked(precision, gate)
     labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
     try:
         got = outputs(run, gate_samples(model), batch)
@@ -138,7 +168,11 @@ def judge(
     labelled: Outputs | None = None,
     labels: NDArray[np.int64] | None = None,
 ) -> Verification:
-    """Return the gate's answer for outputs already computed; `labelled` and `labels` if trained."""
+    """Return the gate's answer for outputs already computed; `labelled` and `labels` if trained.
+
+    UsageError where `gate` lies below the floor of the precision.
+    """
+    floor = asked(precision, gate)
     shapes = [array.shape for array in got], [array.shape for array in reference.gate]
     if shapes[0] != shapes[1]:
         return refused(f"outputs of shape {shapes[0]}, fp32 gives {shapes[1]}", precision, reference.origin)
@@ -151,8 +185,8 @@ def judge(
     tasks = _accuracies(reference.labelled, labelled, labels)
     known = tasks.get("reference_accuracy")
     if isinstance(known, Measured) and known.lo is not None and known.lo > CHANCE:
-        return _judge_top1(got[0], reference, fields | tasks, TOP1_FLOOR[precision] if gate is None else gate)
-    return _judge_l2(reference, fields, RANK_FLOOR if gate is None else gate)
+        return _judge_top1(got[0], reference, fields | tasks, floor)
+    return _judge_l2(reference, fields, max(RANK_FLOOR, gate or 0.0))
 
 
 def _judge_top1(

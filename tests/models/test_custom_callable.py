@@ -1,3 +1,5 @@
+import hashlib
+import random
 import subprocess
 import sys
 import textwrap
@@ -12,6 +14,10 @@ from edgescope.models import zoo
 from edgescope.models.base import Purpose
 
 SOURCE = """
+import os
+import random
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -34,6 +40,16 @@ def stateful():
     net = nn.Linear(4, 2)
     net.load_state_dict(torch.load("own.pth", weights_only=True))
     return net, (torch.zeros(1, 4),)
+
+def drawn():
+    net = nn.Linear(2, 2, bias=False)
+    net.weight.data = torch.tensor([[np.random.rand(), random.random()], torch.rand(2).tolist()])
+    return net, torch.randn(1, 2)
+
+def drifting():
+    net = nn.Linear(4, 2)
+    net.bias.data[0] = int.from_bytes(os.urandom(3), "big")
+    return net, torch.zeros(1, 4)
 
 def nothing():
     return nn.Linear(4, 2)
@@ -133,6 +149,37 @@ def test_a_known_factory_is_measured_without_torch_until_a_file_it_read_changes(
     changed = fresh(look).split()
     assert changed[1] == "True"
     assert changed[0] != first[0]
+
+
+WEIGHTS = """
+import hashlib
+from edgescope.models import zoo
+state = zoo.get({name!r}).module().state_dict()
+print(hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in state.values())).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("factory", ["plain", "drawn"])
+def test_a_factory_without_a_seed_gives_every_process_the_same_weights(module, factory):
+    """The reference, the exported file and the measured network each come from a process of their own."""
+    name = f"{module}:{factory}"
+    other = fresh(WEIGHTS.format(name=name))
+    for seed in (1, 2):
+        for draw in (torch.manual_seed, np.random.seed, random.seed):
+            draw(seed)
+        state = zoo.get(name).module().state_dict()
+        assert hashlib.sha256(b"".join(t.numpy().tobytes() for t in state.values())).hexdigest() == other
+
+
+def test_a_factory_that_draws_other_weights_each_time_is_refused(module):
+    model = zoo.get(f"{module}:drifting")
+    with pytest.raises(ModelError, match=r"E-FACTORY-4.*not deterministic.*Try: .*load its weights"):
+        model.module()
+
+
+def test_the_pin_runs_none_of_the_users_code(module, tmp_path):
+    (tmp_path / f"{module}.py").write_text("raise SystemExit('imported')")
+    assert "#" in zoo.pin(f"{module}:plain")
 
 
 def test_the_pin_follows_the_source(module, tmp_path):

@@ -1,11 +1,13 @@
+import os
 import subprocess
 import sys
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from edgescope import quantize
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
@@ -22,6 +24,72 @@ def write(path, dims, op="Relu", domain="", dtype=TensorProto.FLOAT):
     opsets = [helper.make_opsetid("", 18)] + ([helper.make_opsetid(domain, 1)] if domain else [])
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), str(path))
     return str(path)
+
+
+def with_external_weights(path, value, inside=False):
+    """A file whose only weights, all `value`, lie in weights.bin beside it; `inside` a Constant node."""
+    weight = numpy_helper.from_array(np.full((3, 3), value, np.float32), "w")
+    nodes = [helper.make_node("MatMul", ["image", "w"], ["y"])]
+    if inside:
+        nodes.insert(0, helper.make_node("Constant", [], ["w"], value=weight))
+    axes = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]) for name in ("image", "y")}
+    graph = helper.make_graph(nodes, "g", [axes["image"]], [axes["y"]], [] if inside else [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    data = path.parent / "weights.bin"
+    data.unlink(missing_ok=True)
+    onnx.save(
+        model,
+        str(path),
+        save_as_external_data=True,
+        location=data.name,
+        size_threshold=0,
+        convert_attribute=inside,
+    )
+    os.utime(data, ns=(0, int(1e9 * (1 + value))))  # files made within one tick of the clock differ in time
+    return str(path)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["initialiser", "constant"])
+def test_weights_in_another_file_are_part_of_the_model(tmp_path, inside):
+    name = with_external_weights(tmp_path / "net.onnx", 1.0, inside)
+    graph, pinned, first = (tmp_path / "net.onnx").read_bytes(), zoo.pin(name), zoo.get(name).info.digest
+    assert zoo.get(pinned).info.digest == first
+    with_external_weights(tmp_path / "net.onnx", 2.0, inside)
+    assert (tmp_path / "net.onnx").read_bytes() == graph
+    assert zoo.pin(name) != pinned
+    assert zoo.get(name).info.digest != first
+    with pytest.raises(ModelError, match="planned"):
+        zoo.get(pinned)
+    with_external_weights(tmp_path / "net.onnx", 1.0, inside)
+    assert zoo.pin(name) == pinned
+
+
+def test_weights_that_are_missing_are_asked_for(tmp_path):
+    name = with_external_weights(tmp_path / "net.onnx", 1.0)
+    (tmp_path / "weights.bin").unlink()
+    for ask in (zoo.pin, zoo.get):
+        with pytest.raises(ModelError, match=r"E-ONNX-9.*weights\.bin: No such file.*Try: put"):
+            ask(name)
+
+
+@pytest.mark.parametrize("place", ["../weights.bin", "/etc/hostname"])
+def test_weights_outside_the_folder_are_not_read(tmp_path, place):
+    name = with_external_weights(tmp_path / "net.onnx", 1.0)
+    model = onnx.load(name, load_external_data=False)
+    next(e for e in model.graph.initializer[0].external_data if e.key == "location").value = place
+    onnx.save(model, name)
+    with pytest.raises(ModelError, match=r"E-ONNX-8.*outside its own folder"):
+        zoo.pin(name)
+
+
+def test_int8_is_made_again_for_other_external_weights(tmp_path, monkeypatch):
+    from edgescope import _quantizer
+
+    made = []
+    monkeypatch.setattr(_quantizer, "quantize", lambda *given, keep_float: made.append(given) or {})
+    for value in (1.0, 2.0):
+        quantize.int8(zoo.get(with_external_weights(tmp_path / "net.onnx", value)), tmp_path / "made")
+    assert len({path for _, _, path in made}) == 2
 
 
 def test_a_file_is_understood(tmp_path):
@@ -103,9 +171,12 @@ def test_a_scalar_input_is_refused(tmp_path):
         zoo.get(write(tmp_path / "a.onnx", []))
 
 
-def test_measuring_a_known_file_does_not_import_onnx(tmp_path):
-    name = write(tmp_path / "net.onnx", ["N", 3])
+@pytest.mark.parametrize("external", [False, True])
+def test_measuring_a_known_file_does_not_import_onnx(tmp_path, external):
+    path = tmp_path / "net.onnx"
+    name = with_external_weights(path, 1.0) if external else write(path, ["N", 3])
     zoo.get(name)
+    name = zoo.pin(name)
     code = f"""
 import sys
 from edgescope.models import zoo

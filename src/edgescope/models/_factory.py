@@ -1,10 +1,16 @@
-"""The half of custom.py that needs torch: call a factory; note what it returned and what it read."""
+"""The half of custom.py that needs torch: call a factory; note what it returned and what it read.
+
+A factory is called in several processes: one exports the network, others run it. All must get the same
+weights, or right answers would look wrong. So the usual random generators are seeded before each call, and
+the weights are compared with those of the first.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
 import inspect
+import random
 import sys
 import sysconfig
 import traceback
@@ -13,38 +19,66 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from edgescope import cache
 from edgescope.errors import ModelError
 from edgescope.records import Json, digest
 
+SEED = 0
 _watching: list[set[str]] = []
 
 
-def make(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
-    """Return the module in eval mode and its example inputs by name; ModelError for anything else."""
+def make(name: str, state: str | None = None) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """Return the module in eval mode and its example inputs by name; ModelError for anything else.
+
+    `state` is what describe() found under "state": ModelError where the weights are others now.
+    """
     made = _call(name)
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)):
         raise _unfit(name, f"it returned {_kind(made)}")
     module, examples = made
+    if state is not None and _state(module) != state:
+        raise ModelError(
+            "E-FACTORY-4",
+            f"the factory {name} is not deterministic: its weights differ from those of an earlier call",
+            evidence=f"torch, numpy and random were seeded with {SEED} before both calls",
+            effect="Each process would measure another network, and right outputs would look wrong",
+            fix="build the network inside the factory; seed it there, or load its weights from a file",
+        )
     return module.eval(), _named(name, module, examples)
 
 
 def describe(name: str) -> dict[str, Json]:
-    """Return inputs, params, a digest of weights and files, and every file read to make the network."""
+    """Return inputs, params, digests of the weights and of all, and every file read to make the network."""
     with _reads() as opened:
         module, examples = make(name)
     files = {path: cache.content(Path(path)) for path in sorted(opened | _sources())}
-    state = hashlib.sha256()
-    for key, tensor in module.state_dict().items():
-        state.update(key.encode() + tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    state = _state(module)
     return {
         "inputs": [_input(key, tensor) for key, tensor in examples.items()],
         "params": sum(parameter.numel() for parameter in module.parameters()),
         "files": files,
-        "digest": digest([name, state.hexdigest(), sorted(files.values())]),
+        "state": state,
+        "digest": digest([name, state, sorted(files.values())]),
     }
+
+
+def _state(module: torch.nn.Module) -> str:
+    """Return the SHA-256 of a module's parameters and buffers."""
+    state = hashlib.sha256()
+    for key, tensor in module.state_dict().items():
+        state.update(key.encode())
+        state.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    return state.hexdigest()
+
+
+def _seed() -> None:
+    """Seed the generators that weights are usually drawn from."""
+    torch.manual_seed(SEED)
+    np.random.seed(SEED)
+    random.seed(SEED)
 
 
 def _call(name: str) -> Any:
@@ -52,6 +86,7 @@ def _call(name: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    _seed()  # a module may make its network while it is imported
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
     except Exception as error:  # a user's module may raise anything while it is imported
@@ -61,6 +96,7 @@ def _call(name: str) -> Any:
             evidence=_last(error),
             fix="run edgescope in the folder that holds the module, and check the name after the colon",
         ) from error
+    _seed()
     try:
         return factory()
     except Exception as error:  # and so may the factory

@@ -1,8 +1,9 @@
-"""The half of custom.py that needs onnx: whether a file is sound, and what it takes."""
+"""The half of custom.py that needs onnx: whether a file is sound, what it takes, where its weights lie."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import onnx
@@ -43,9 +44,38 @@ def describe(path: Path) -> dict[str, Json]:
     return {"inputs": inputs, "params": params}
 
 
-def _load(path: Path) -> Any:
+def external(path: Path) -> list[str]:
+    """Return the files, relative to the ONNX file, that hold weights of it; ModelError for one elsewhere."""
+    model = _load(path, weights=False)
+    graphs = [model.graph, *model.functions]
+    entries = (entry for graph in graphs for tensor in _tensors(graph) for entry in tensor.external_data)
+    places = sorted({entry.value for entry in entries if entry.key == "location"})
+    for place in places:
+        if PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
+            raise ModelError(
+                "E-ONNX-8",
+                f"{path.name} refers to weights outside its own folder",
+                evidence=place,
+                effect="No engine would read them",
+                fix="put the external data file beside the .onnx file and save it again",
+            )
+    return places
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    """Yield every tensor stored in a graph or function: initialisers, constants, those of subgraphs."""
+    yield from getattr(graph, "initializer", ())
+    for sparse in getattr(graph, "sparse_initializer", ()):
+        yield from (sparse.values, sparse.indices)
+    for attribute in (a for node in graph.node for a in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for inner in (attribute.g, *attribute.graphs):
+            yield from _tensors(inner)
+
+
+def _load(path: Path, *, weights: bool = True) -> Any:
     try:
-        model = onnx.load(str(path))
+        model = onnx.load(str(path), load_external_data=weights)
     except DecodeError as error:
         raise _foreign(path, str(error)) from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:

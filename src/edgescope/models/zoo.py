@@ -7,7 +7,10 @@
     null                          nothing
 
 A name that refers to a file is pinned, `model.onnx#0123456789ab`, before it goes into a Trial: when the file
-changes, so does the trial, and a result is never credited to another file.
+changes, so does the trial, and a result is never credited to another file. The pin of an ONNX file covers
+its external data too. The pin of a callable covers the one source file that defines it, because finding out
+what else it reads means running it; all of that, weights included, is in ModelInfo.digest, which is stored
+with every result and under which reference outputs and gate verdicts are kept.
 """
 
 from __future__ import annotations
@@ -24,13 +27,16 @@ from typing import Any
 from edgescope import cache
 from edgescope.errors import ModelError, UsageError
 from edgescope.models.base import Model, TensorSpec
-from edgescope.registry import MODELS, load
+from edgescope.records import digest
+from edgescope.registry import MODELS, load, need
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+ONNX_FIX = "pip install 'edgescope[onnx]'"
+EXTERNAL_VERSION = 1  # raise when what is found in an ONNX file changes
 PIN = re.compile(r"#([0-9a-f]{12})$")
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -70,7 +76,10 @@ def get(name: str, shapes: Shapes | None = None, batch: int | None = None) -> Mo
 
 
 def pin(name: str) -> str:
-    """Return `name` with the digest of the file it refers to appended; unchanged where there is no file."""
+    """Return `name` with the digest of the file it refers to appended; unchanged where there is no file.
+
+    Runs none of the user's code: of a callable it covers the source file alone (see above).
+    """
     bare = PIN.sub("", name)
     content = _content(bare)
     return f"{bare}#{content}" if content else bare
@@ -100,7 +109,7 @@ def _content(name: str) -> str:
     """Return 12 hex digits of the file behind `name`, '' where there is none."""
     family = _family(name)
     if family == "onnx":
-        return file_digest(Path(name))
+        return onnx_digest(Path(name))
     if family == "zoo" and "@" in name:
         return file_digest(Path(name.partition("@")[2]))
     if family == "callable":
@@ -119,6 +128,35 @@ def file_digest(path: Path) -> str:
             f"the file {path} cannot be read",
             evidence=error.strerror or "",
             fix="check the path",
+        ) from error
+
+
+def onnx_digest(path: Path) -> str:
+    """Return 12 hex digits that change with an ONNX file and with any external file that holds its weights.
+
+    Which files those are is read once per content of the .onnx, so onnx is imported for a new file only.
+    ModelError where one is missing or the file is no ONNX.
+    """
+    content = file_digest(path)
+    known = cache.folder("models") / f"external-{EXTERNAL_VERSION}-{content}.json"
+    places = cache.read_json(known)
+    if places is None:
+        places = need("edgescope.models._onnx_reader:external", str(path), ONNX_FIX)(path)
+        cache.write_json(known, places)
+    parts = {place: _external(path, place) for place in places}
+    return digest([content, parts])[:12] if parts else content
+
+
+def _external(path: Path, place: str) -> str:
+    try:
+        return cache.content(path.parent / place)
+    except OSError as error:
+        raise ModelError(
+            "E-ONNX-9",
+            f"{path.name} refers to weights that cannot be read",
+            evidence=f"{path.parent / place}: {error.strerror}",
+            effect="Nothing was measured",
+            fix="put the external data file back beside it",
         ) from error
 
 

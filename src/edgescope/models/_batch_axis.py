@@ -1,0 +1,46 @@
+"""Gives the batch axis of an exported ONNX file the one name that engines are told to look for.
+
+torch's exporter is asked to call it "N", but some versions write a name of their own ("s77", "batch"). ONNX
+Runtime closes an axis by its name, so a file with another one would silently keep it open and run slower.
+Only labels change, never the computation. This is the half of export.py that needs nothing but onnx.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+NAME = "N"
+
+
+def rename(path: Path) -> list[str]:
+    """Call axis 0 of every input "N" throughout the file; return its old names, [] where all was well.
+
+    The file is written again only if a name changed. A closed axis stays closed.
+    """
+    model = onnx.load(str(path))
+    stored = {tensor.name for tensor in model.graph.initializer}
+    given = (value for value in model.graph.input if value.name not in stored)
+    old = sorted({name for value in given for name in _names(value)[:1]} - {NAME, ""})
+    if not old:
+        return []
+    pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, old))})(?!\w)")
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for dim in _dims(value):
+            if dim.dim_param:
+                dim.dim_param = pattern.sub(NAME, dim.dim_param)  # "4*s77" becomes "4*N"
+    onnx.save(model, str(path))
+    onnx.checker.check_model(str(path), full_check=True)
+    return old
+
+
+def _names(value: Any) -> list[str]:
+    return [dim.dim_param for dim in _dims(value)]
+
+
+def _dims(value: Any) -> Iterator[Any]:
+    yield from value.type.tensor_type.shape.dim
