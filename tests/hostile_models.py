@@ -3,6 +3,7 @@
 import ctypes
 import os
 import time
+from pathlib import Path
 
 import torch
 
@@ -48,6 +49,7 @@ def raises_later():
 
 class Hangs(Ordinary):
     def forward(self, x):
+        os.write(2, b"waiting for a lock\n")
         time.sleep(3600)
 
 
@@ -77,10 +79,14 @@ def wrong_in_bf16():
 
 
 class Eats(Ordinary):
+    """Writes the file that EATEN_FILE names once it holds 256 MB, and goes on eating."""
+
     def forward(self, x):
         hoard = []
         while True:
             hoard.append(bytearray(os.urandom(1 << 20) * 64))
+            if len(hoard) == 4:
+                Path(os.environ["EATEN_FILE"]).touch()
             time.sleep(0.01)
 
 
@@ -95,6 +101,16 @@ class Segfaults(Ordinary):
 
 def segfaults():
     return Segfaults(), ordinary()[1]
+
+
+class FailsLoudly(Ordinary):
+    def forward(self, x):
+        os.write(2, b"noise\n" * 200_000)
+        raise RuntimeError("after much noise")
+
+
+def fails_loudly():
+    return FailsLoudly(), ordinary()[1]
 
 
 def not_a_model():

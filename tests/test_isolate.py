@@ -1,17 +1,22 @@
 """Whatever a model does, what comes back is a recorded Result with the reason. Real processes throughout."""
 
+import errno
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from edgescope import isolate
-from edgescope.isolate import Limits
+from edgescope import codec, isolate
+from edgescope.errors import StoreError
+from edgescope.isolate import Launch, Limits
+from edgescope.memory import Memory
 from edgescope.records import Status, Trial
 
 HERE = str(Path(__file__).parent)
@@ -31,6 +36,13 @@ def run(factory: str, limits: Limits | None = None, **keys):
     return isolate.run(trial(factory, **keys), limits or Limits(timeout_s=120))
 
 
+def last_words(result) -> str:
+    """The one warning that holds the end of the process's stderr, or ''."""
+    found = [w for w in result.warnings if w.startswith("I-TRACE-1")]
+    assert len(found) <= 1
+    return "".join(found)
+
+
 def test_an_ordinary_model_is_measured():
     result = run("ordinary")
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason  # a busy machine is unstable
@@ -38,6 +50,7 @@ def test_an_ordinary_model_is_measured():
     assert "no task accuracy" in result.verification.detail
     assert len(result.queries) > 10
     assert result.metrics["peak_rss_bytes"].value > 50e6
+    assert last_words(result) == ""
 
 
 @pytest.mark.parametrize(
@@ -55,6 +68,30 @@ def test_what_raises_is_failed_with_its_message(factory, says):
     assert says in result.reason
 
 
+def test_a_failed_model_can_be_debugged_from_its_result():
+    words = last_words(run("raises"))
+    assert "Traceback (most recent call last): | File" in words
+    assert "hostile_models.py" in words
+    assert "RuntimeError: the sky is falling" in words
+    assert "\n" not in words
+
+
+def test_only_the_end_of_much_noise_is_kept():
+    words = last_words(run("fails_loudly"))
+    assert "RuntimeError: after much noise" in words
+    assert len(words) < isolate.TAIL_CHARACTERS + 100
+
+
+def test_only_the_tail_of_stderr_is_read(tmp_path):
+    assert isolate._last_lines(tmp_path) == []
+    with (tmp_path / "stderr").open("wb") as file:
+        file.seek(1 << 30)  # a sparse file: reading all of it would cost a gigabyte
+        file.write(b"\n\n\x1b[31mred\xff\r\nlast")
+    lines = isolate._last_lines(tmp_path)
+    assert lines[-2:] == ["[31mred\ufffd", "last"]
+    assert sum(map(len, lines)) <= isolate.TAIL_BYTES
+
+
 def test_a_query_that_fails_in_the_middle_fails_the_trial_and_keeps_the_rows():
     result = run("raises_later", warmup=0, max_queries=100, max_s=60)
     assert result.status is Status.FAILED
@@ -68,6 +105,7 @@ def test_a_hang_is_stopped_by_the_time_out_and_leaves_no_process():
     result = run("hangs", Limits(timeout_s=8))
     assert result.status is Status.TIMEOUT
     assert "8 s" in result.reason
+    assert "waiting for a lock" in last_words(result)
     assert set(psutil.Process().children(recursive=True)) == before
 
 
@@ -91,13 +129,88 @@ def test_a_crash_names_the_signal():
     assert "SIGSEGV" in result.reason
 
 
-def test_a_model_that_eats_memory_is_stopped_at_the_floor():
-    floor = psutil.virtual_memory().available - 1_500_000_000
-    result = run("eats_memory", Limits(timeout_s=120, floor_bytes=floor))
+def test_a_signal_without_a_name_is_a_number():
+    status, reason = isolate._crash(-35, [])
+    assert status is Status.CRASHED
+    assert "died of signal 35" in reason
+    assert "SIGKILL" in isolate._crash(-9, [])[1]
+
+
+def free() -> int:
+    with Memory() as memory:
+        return memory.available()
+
+
+def test_a_model_that_eats_memory_is_stopped_at_the_floor(tmp_path, monkeypatch):
+    before, room = free(), 1_500_000_000
+    if before < 2 * room:
+        pytest.skip(f"needs 3 GB of free memory, there are {before / 1e9:.1f}")
+    eaten = tmp_path / "eaten"
+    monkeypatch.setenv("EATEN_FILE", str(eaten))
+    result = run("eats_memory", Limits(timeout_s=120, floor_bytes=before - room))
     assert result.status is Status.OOM
+    assert eaten.exists(), "it was stopped before it had eaten anything"
     assert "floor" in result.reason
     assert "--batch" in result.reason
-    assert psutil.virtual_memory().available > floor
+    assert free() > before - room
+
+
+NULL = Trial(model="null", backend="null", options={"delay_us": 1000}, warmup=0.0, min_s=0.1, max_s=0.1)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_was_finished_when_the_time_was_up_counts_and_half_of_it_does_not(whole, monkeypatch):
+    real = isolate._wait
+
+    def too_late(child, limits):
+        real(child, limits)
+        if not whole:
+            path = Path(child.args[-2]) / "result/result.json"
+            path.write_text(path.read_text()[:-20])
+        return isolate._Stopped(Status.TIMEOUT, "E-TIME-1: too late")
+
+    monkeypatch.setattr(isolate, "_wait", too_late)
+    result = isolate.run(NULL)
+    if whole:
+        assert result.status in (Status.OK, Status.UNSTABLE)
+        assert len(result.queries) > 10
+    else:
+        assert (result.status, result.reason) == (Status.TIMEOUT, "E-TIME-1: too late")
+        assert result.queries is None
+
+
+def test_a_credential_on_the_command_line_is_in_no_part_of_the_result(monkeypatch):
+    monkeypatch.delenv(isolate.COMMAND, raising=False)
+    monkeypatch.setattr(sys, "orig_argv", ["edgescope", "bench", "null", "--api-key=hunter2"])
+    result = isolate.run(NULL)
+    assert result.machine.state["command"] == ["edgescope", "bench", "null", "--api-key=***"]
+    assert "hunter2" not in json.dumps(codec.to_json(result))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_temporary_folder_that_takes_nothing_is_an_error(number, tmp_path, monkeypatch):
+    def refuse(path, text):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(StoreError, match=r"TMPDIR=/another/folder") as caught:
+        isolate.run(NULL)
+    assert os.strerror(number) in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_temporary_folder_that_is_gone_is_the_same_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(StoreError, match=r"gone.*TMPDIR"):
+        isolate.run(NULL)
+
+
+def test_a_wrapper_that_is_not_installed_is_a_failed_trial():
+    result = isolate.run(NULL, launch=Launch(prefix=["no-such-tracer"]))
+    assert result.status is Status.FAILED
+    assert "could not be started" in result.reason
+    assert "no-such-tracer" in result.reason
 
 
 def test_a_precision_the_device_lacks_is_unsupported():

@@ -1,5 +1,7 @@
 """Free memory from a tree of files: the kernel's estimate, or the control group's limit."""
 
+import os
+
 import pytest
 
 from edgescope.memory import Memory
@@ -33,7 +35,8 @@ def test_without_a_control_group(tree):
             "sys/fs/cgroup/memory/box",
             "memory.limit_in_bytes",
             "memory.usage_in_bytes",
-            "total_inactive_file 50000\n",
+            # version 1 counts the group with all below it: only the total fits the use
+            "inactive_file 0\ntotal_rss 5\ntotal_inactive_file 50000\n",
         ),
     ],
 )
@@ -52,3 +55,14 @@ def test_no_limit_is_no_limit(tree):
     )
     with Memory(root) as memory:
         assert memory.available() == 4000 * 1024
+
+
+def test_a_group_without_statistics_sets_no_limit_and_leaves_no_file_open(tree):
+    files = {"memory.max": "2000000", "memory.current": "5"}
+    root = tree(
+        {"proc/self/cgroup": "0::/\n"} | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    )
+    before = os.listdir("/proc/self/fd")
+    with Memory(root) as memory:
+        assert memory.available() == 4000 * 1024
+    assert os.listdir("/proc/self/fd") == before

@@ -3,6 +3,7 @@
 The parent writes the trial to a file, starts `python -m edgescope.child`, and watches three things while it waits:
 the clock (time-out), the machine's free memory (the trial is stopped at a floor, before the kernel's OOM killer
 picks a victim), and the child itself (a crash becomes a Result with the signal and the last lines it wrote).
+A result that the child had finished writing counts, whatever stopped it afterwards.
 The child leads a session of its own, so stopping it stops everything it started.
 """
 
@@ -33,6 +34,10 @@ POLL_MS = 50
 COMMAND = "EDGESCOPE_COMMAND"
 #: Default memory floor: 8 % of the machine, at least 400 MB; a unified-memory board needs this to stay up.
 FLOOR_SHARE, FLOOR_BYTES = 0.08, 400_000_000
+#: How much of the end of the child's stderr is read, and how much of that goes into a Result.
+TAIL_BYTES, TAIL_CHARACTERS = 4096, 1500
+#: Statuses that are explained by what the process wrote last; the others say all in their reason.
+_TRACED = frozenset({Status.FAILED, Status.CRASHED, Status.TIMEOUT, Status.OOM})
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,10 @@ class _Stopped:
 
 
 def run(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> Result:
-    """Run the trial in a fresh process and return its Result, whatever happened."""
+    """Run the trial in a fresh process and return its Result, whatever happened to the process.
+
+    Raises StoreError where the temporary folder that both processes share cannot be used.
+    """
     return _in_child("run", trial, limits, launch)
 
 
@@ -73,18 +81,48 @@ def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
 
 def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result:
     started = datetime.now(timezone.utc)
-    with tempfile.TemporaryDirectory(prefix="edgescope-trial-") as name:
-        folder = Path(name)
-        (folder / "trial.json").write_text(json.dumps(trial.to_json()))
-        argv = [*launch.prefix, sys.executable, "-m", "edgescope.child", verb, str(folder), str(os.getpid())]
-        env = {COMMAND: shlex.join(sys.orig_argv), **os.environ, **launch.env}
-        stopped = _watch(argv, env, folder, limits)
-        if stopped is None:
-            try:
-                return store.read(folder / "result")
-            except StoreError as error:
-                stopped = _Stopped(Status.CRASHED, str(error))
-        return _cut_short(trial, stopped, started, folder)
+    try:
+        # What cannot be removed afterwards must not take a finished result with it.
+        with tempfile.TemporaryDirectory(prefix="edgescope-trial-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            (folder / "trial.json").write_text(json.dumps(trial.to_json()))
+            child = [sys.executable, "-m", "edgescope.child", verb, name, str(os.getpid())]
+            env = {COMMAND: shlex.join(sys.orig_argv), **os.environ, **launch.env}
+            stopped = _watch([*launch.prefix, *child], env, folder, limits)
+            return _outcome(trial, stopped, started, folder)
+    except OSError as error:
+        raise StoreError(
+            "E-RUN-4",
+            "the temporary folder of the trial's process cannot be used",
+            evidence=str(error),
+            effect="This trial was not measured; results finished earlier are untouched",
+            fix="TMPDIR=/another/folder edgescope ..., or free some space",
+        ) from error
+
+
+def _outcome(trial: Trial, stopped: _Stopped | None, started: datetime, folder: Path) -> Result:
+    """Return what the child wrote where that is whole, else what cut it short; with the child's last words."""
+    try:
+        result = store.read(folder / "result")
+    except StoreError as error:
+        result = _cut_short(trial, stopped or _Stopped(Status.CRASHED, str(error)), started, folder)
+    words = " | ".join(_last_lines(folder))[-TAIL_CHARACTERS:]
+    if result.status not in _TRACED or not words:
+        return result
+    trace = message("I-TRACE-1", "the trial's process wrote this last", evidence=words)
+    return replace(result, warnings=(*result.warnings, trace))
+
+
+def _last_lines(folder: Path) -> list[str]:
+    """Return the lines at the end of the child's stderr, without what a terminal would not print."""
+    try:
+        with (folder / "stderr").open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            text = file.read(TAIL_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
+    return [line for line in lines if line]
 
 
 def _cut_short(trial: Trial, stopped: _Stopped, started: datetime, folder: Path) -> Result:
@@ -106,9 +144,13 @@ def new_id(trial: Trial, started: datetime) -> str:
 def _watch(argv: Sequence[str], env: Mapping[str, str], folder: Path, limits: Limits) -> _Stopped | None:
     """Start `argv`, wait for it within the limits; None when it ended well."""
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-        child = subprocess.Popen(
-            argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
-        )
+        try:
+            child = subprocess.Popen(
+                argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
+        except OSError as error:  # no such program, no memory for another process
+            what = "the trial's process could not be started"
+            return _Stopped(Status.FAILED, message("E-RUN-5", what, evidence=str(error)))
         try:
             stopped = _wait(child, limits)
         finally:
@@ -116,7 +158,7 @@ def _watch(argv: Sequence[str], env: Mapping[str, str], folder: Path, limits: Li
     if stopped is not None:
         return stopped
     if child.returncode != 0:
-        return _Stopped(*_crash(child.returncode, (folder / "stderr").read_bytes()))
+        return _Stopped(*_crash(child.returncode, _last_lines(folder)))
     return None
 
 
@@ -149,14 +191,20 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _crash(code: int, stderr: bytes) -> tuple[Status, str]:
-    lines = [line for line in stderr.decode(errors="replace").splitlines() if line.strip()]
+def _crash(code: int, lines: Sequence[str]) -> tuple[Status, str]:
     last = " | ".join(lines[-3:])[-400:] or "it wrote nothing to stderr"
     if code < 0:
-        name = signal.Signals(-code).name
+        name = _signal(-code)
         hint = " (often the kernel's OOM killer: see dmesg)" if name == "SIGKILL" else ""
         return Status.CRASHED, message("E-RUN-2", f"the trial's process died of {name}{hint}", evidence=last)
     return Status.CRASHED, message("E-RUN-2", f"the trial's process exited with {code}", evidence=last)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {number}"
 
 
 def _floor_message(free: int, floor: int) -> str:

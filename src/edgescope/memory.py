@@ -55,17 +55,26 @@ def _limited(root: Path) -> list[tuple[int, int, int]]:
             try:
                 limit = int((folder / limit_name).read_text())
                 if limit < UNLIMITED:
-                    use = os.open(folder / use_name, os.O_RDONLY)
-                    found.append((limit, use, os.open(folder / "memory.stat", os.O_RDONLY)))
+                    found.append((limit, *_open_both(folder / use_name, folder / "memory.stat")))
             except (OSError, ValueError):  # no such file, or `max`: this group sets no limit
                 continue
     return found
 
 
+def _open_both(use: Path, stat: Path) -> tuple[int, int]:
+    """Return both files' descriptors; where one cannot be opened neither stays open."""
+    first = os.open(use, os.O_RDONLY)
+    try:
+        return first, os.open(stat, os.O_RDONLY)
+    except OSError:
+        os.close(first)
+        raise
+
+
 def _inactive(stat: int) -> int:
-    """Return the bytes of page cache that the kernel would give back first."""
-    for line in os.pread(stat, 8192, 0).decode().splitlines():
-        name, _, value = line.partition(" ")
-        if name in ("inactive_file", "total_inactive_file"):
-            return int(value)
-    return 0
+    """Return the bytes of page cache that the kernel would give back first.
+
+    Version 1 counts the use of a group with all below it, as only its `total_` figures do.
+    """
+    fields = dict(line.split(" ", 1) for line in os.pread(stat, 8192, 0).decode().splitlines() if " " in line)
+    return int(fields.get("total_inactive_file") or fields.get("inactive_file") or 0)

@@ -61,8 +61,9 @@ COMMAND = "EDGESCOPE_COMMAND"
 def machine(devices: Mapping[str, Device], folder: Path | None = None) -> Machine:
     """Return the machine as `devices` (by registry name) describe it, with software, environment and git.
 
-    A device that is absent is a fact of the moment, so that a driver that fails to load does not rename the
-    machine. `folder` is where the git commit is looked up, the current one by default.
+    A device that is absent adds nothing to the machine's id: while a GPU's driver fails to load, the machine has
+    the id of one without that GPU, and the state says why. `folder` is where the git commit is looked up, the
+    current one by default.
     """
     stable: dict[str, Any] = {}
     state: dict[str, Any] = {}
@@ -98,11 +99,14 @@ def _version(name: str) -> Any:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that can change a measurement, without anything that may be a credential."""
+    """Return the variables that can change a measurement, without anything that may be a credential.
+
+    The command line that a trial's process inherits is left out: `software` records it masked.
+    """
     return {
         name: value
         for name, value in sorted(variables.items())
-        if (name.startswith(_PREFIXES) or name in _EXACT) and not _SECRET.search(name)
+        if (name.startswith(_PREFIXES) or name in _EXACT) and name != COMMAND and not _SECRET.search(name)
     }
 
 
