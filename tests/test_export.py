@@ -7,9 +7,8 @@ import onnx
 import pytest
 import torch
 
-from edgescope import cache, export
+from edgescope import _batch_axis, cache, export
 from edgescope.errors import ModelError
-from edgescope.models import _batch_axis
 from edgescope.models.base import Purpose, TensorSpec
 from edgescope.records import ModelInfo
 

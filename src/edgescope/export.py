@@ -63,7 +63,7 @@ def _made(
     """Export to `path`, its batch axis called "N"; return how it went."""
     fix = "pip install 'edgescope[torch,onnx]'"
     export = need("edgescope._exporter:export", "the ONNX exporter", fix)
-    rename = need("edgescope.models._batch_axis:rename", "the ONNX exporter", fix)
+    rename = need("edgescope._batch_axis:rename", "the ONNX exporter", fix)
     found: dict[str, Json] = export(module(), inputs, path, ranges)
     if old := rename(path):
         found |= {"bytes": path.stat().st_size, "sha256": cache.content(path), "batch_axis_was": old}

@@ -29,7 +29,7 @@ from edgescope.errors import StoreError, message
 from edgescope.memory import Memory
 from edgescope.records import Machine, Result, Status, Trial, digest
 
-POLL_MS = 50
+POLL_MS = 100
 #: Carries the command the user typed to the trial's process, whose own says nothing.
 COMMAND = "EDGESCOPE_COMMAND"
 #: Default memory floor: 8 % of the machine, at least 400 MB; a unified-memory board needs this to stay up.

