@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,13 +26,14 @@ def main() -> None:
     args = parser.parse_args()
     cli = str(Path(sys.executable).parent.absolute() / "edgescope")
     with tempfile.TemporaryDirectory() as store:
-        command = [cli, "optimize", "efficientnet_lite0", "--rounds", args.rounds, "--store", store]
+        command = [cli, "optimize", "efficientnet_lite0", "--rounds", args.rounds]
         done = subprocess.run(
             [*command, "--report", "published/cpu_pick.md", "--json"],
             stdout=subprocess.PIPE,
             text=True,
             check=True,
             cwd=PUBLISHED.parent,
+            env=os.environ | {"EDGESCOPE_STORE": store},
         )
     found = json.loads(done.stdout)
     rows = [{k: v for k, v in row.items() if k != "trial"} for row in found["rows"]]
