@@ -2,11 +2,12 @@
 
 The arm `edgescope` is one isolated trial of the openvino backend; the arm `benchmark_app` is
 `benchmark_app -api sync -hint none -nstreams 1 -nireq 1 -nthreads T -infer_precision f32`. Target: the 95 % interval
-of the paired throughput ratio (edgescope / benchmark_app) lies inside 1 +- 0.02. Throughput is wall time on both
+of the median paired throughput ratio (edgescope / benchmark_app; sign test, so that a burst of other load in one arm of
+a pair counts once) lies inside 1 +- 0.02; the ratio's t interval is published beside it. Throughput is wall time on both
 sides. Median latencies are published too and not judged: benchmark_app's is the request's own clock inside the engine,
 ours runs from handing the inputs over to having the outputs.
 
-    python benchmarks/openvino_parity.py [--model mobilenet_v2] [--pairs 20] [--seconds 5]
+    python benchmarks/openvino_parity.py [--model mobilenet_v2] [--pairs 80] [--seconds 2]
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from facts import publish
 
 from edgescope import cache, isolate
 from edgescope.models import zoo
 from edgescope.records import Measured, Trial
-from edgescope.stats import paired_log_ratio
+from edgescope.stats import Interval, paired_log_ratio, quantile_interval
 
 
 def theirs(path: Path, threads: int, seconds: int) -> tuple[float, float]:
@@ -62,8 +64,8 @@ def ours(trial: Trial) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="mobilenet_v2")
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--seconds", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=80)
+    parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     trial = Trial(
@@ -84,9 +86,18 @@ def main() -> None:
         print(number, {k: f"{v[1]:.1f}/s" for k, v in got.items()}, file=sys.stderr, flush=True)
     figures: dict[str, object] = {"model": args.model, "threads": args.threads, "pairs": pairs}
     for index, name in enumerate(("median_latency", "throughput")):
-        ratio = paired_log_ratio([p["ours"][index] for p in pairs], [p["theirs"][index] for p in pairs])
+        mine, other = ([p[arm][index] for p in pairs] for arm in ("ours", "theirs"))
+        ratio = paired_log_ratio(mine, other)
         figures[f"{name}_ratio"] = {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "level": 0.95}
-    publish("openvino_parity", figures, met=ratio.lo >= 0.98 and ratio.hi <= 1.02)
+    middle = quantile_interval(np.array(mine) / np.array(other), 0.5)
+    assert isinstance(middle, Interval), "six pairs at least"
+    figures["median_throughput_ratio"] = {
+        "value": middle.value,
+        "lo": middle.lo,
+        "hi": middle.hi,
+        "level": 0.95,
+    }
+    publish("openvino_parity", figures, met=middle.lo >= 0.98 and middle.hi <= 1.02)
 
 
 if __name__ == "__main__":
