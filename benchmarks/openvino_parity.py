@@ -2,9 +2,9 @@
 
 The arm `edgescope` is one isolated trial of the openvino backend; the arm `benchmark_app` is
 `benchmark_app -api sync -hint none -nstreams 1 -nireq 1 -nthreads T -infer_precision f32`. Target: the 95 % interval
-of the median paired throughput ratio (edgescope / benchmark_app; sign test, so that a burst of other load in one arm of
-a pair counts once) lies inside 1 +- 0.02; the ratio's t interval is published beside it. Throughput is wall time on both
-sides. Median latencies are published too and not judged: benchmark_app's is the request's own clock inside the engine,
+of the median paired throughput ratio (edgescope / benchmark_app; sign test, so that a burst of other load in one arm
+of a pair counts once) lies inside 1 +- 0.02; the t interval of the ratio is published beside it. Throughput is wall
+time on both sides. Median latencies are published too and not judged: benchmark_app's is the request's own clock,
 ours runs from handing the inputs over to having the outputs.
 
     python benchmarks/openvino_parity.py [--model mobilenet_v2] [--pairs 80] [--seconds 2]
