@@ -5,7 +5,9 @@ python examples/00_first_number.py
 
 import edgescope
 
-trial = edgescope.Trial(model="efficientnet_lite0", backend="onnxruntime", precision="int8", min_s=0.5, max_s=2)
+trial = edgescope.Trial(
+    model="efficientnet_lite0", backend="onnxruntime", precision="int8", min_s=0.5, max_s=2
+)
 result = edgescope.run(trial)
 
 print("status    ", result.status.value, result.reason)
