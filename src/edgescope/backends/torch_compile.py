@@ -7,7 +7,7 @@ Freezing folds weights into the graph, which lets inductor pre-pack them; it nee
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 import torch._inductor.config as inductor
@@ -61,10 +61,8 @@ def _require_compiler() -> None:
     from torch._inductor import cpp_builder
 
     try:
-        compiler: Any = cpp_builder.get_cpp_compiler()
+        cpp_builder.get_cpp_compiler()
     except Exception as error:
         raise UnavailableError(
             "E-COMP-1", "torch.compile needs a C++ compiler", evidence=str(error), fix="apt install g++"
         ) from error
-    if not compiler:
-        raise UnavailableError("E-COMP-1", "torch.compile needs a C++ compiler", fix="apt install g++")
