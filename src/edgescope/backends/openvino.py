@@ -37,7 +37,7 @@ class _Request:
         self.known: dict[int, tuple[Batch, list[Any]]] = {}
 
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
-        # start_async and wait, as infer() spends some 90 us on building a dictionary of the outputs
+        # start_async and wait, as infer() builds a dictionary of the outputs in every call
         for index, tensor in enumerate(self._tensors(batch)):
             self.request.set_input_tensor(index, tensor)
         self.request.start_async()
