@@ -11,19 +11,24 @@ from typing import Any
 from edgescope.bench import present
 from edgescope.codec import to_plain
 from edgescope.devices.manifest import machine
+from edgescope.records import Result
 
 PUBLISHED = Path(__file__).parent.parent / "published"
 
 
-def publish(name: str, figures: dict[str, Any], *, met: bool) -> None:
-    """Write published/NAME.json with the figures, whether the target was met, machine facts and the command."""
-    here = machine(present())
+def publish(name: str, figures: dict[str, Any], *, met: bool, source: Result | None = None) -> None:
+    """Write published/NAME.json with the figures, whether the target was met, machine facts and the command.
+
+    The machine and the time are this one's and now's, or those of `source`, the newest result the figures come from.
+    """
+    here = source.machine if source else machine(present())
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     state = {k: here.state[k] for k in ("packages", "git", "python") if k in here.state}
     page = {
         "figures": figures,
         "met": met,
         "command": " ".join(["python", *sys.argv]),
-        "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "measured_at": source.started_at if source else now,
         "machine_id": here.id,
         "machine": to_plain(here.stable) | {"software": to_plain(state)},
     }

@@ -78,6 +78,20 @@ def wrong_in_bf16():
     return Wrong(), ordinary()[1]
 
 
+class Peeks(Ordinary):
+    """Decides by what its data is, which no exporter can follow."""
+
+    def forward(self, x):
+        out = super().forward(x)
+        if out.sum().item() > 0:
+            out = out * 2
+        return out
+
+
+def peeks():
+    return Peeks(), ordinary()[1]
+
+
 class Eats(Ordinary):
     """Writes the file that EATEN_FILE names once it holds 256 MB, and goes on eating."""
 

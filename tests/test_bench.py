@@ -3,7 +3,8 @@
 import pytest
 
 from edgescope import bench
-from edgescope.bench.run import _require, _settled
+from edgescope.bench.require import require
+from edgescope.bench.run import _settled
 from edgescope.devices.null import NullDevice
 from edgescope.errors import RanElsewhereError
 from edgescope.plan import Plan
@@ -75,7 +76,7 @@ def test_the_null_workload_measures_the_harness_alone():
 )
 def test_running_elsewhere_than_asked_is_an_error_with_its_own_exit_code(effective, code):
     with pytest.raises(RanElsewhereError, match=code) as caught:
-        _require(null(), effective)
+        require(null(), effective)
     assert caught.value.exit_code == 6
 
 
@@ -131,5 +132,113 @@ def test_what_a_trial_asks_and_nothing_answers_yet_is_unsupported(keys):
 
 def test_threads_other_than_asked_are_an_error():
     with pytest.raises(RanElsewhereError, match="E-RAN-3"):
-        _require(null(options={"threads": 1}), Effective("cpu", "fp32", 2))
-    _require(null(options={"threads": 1}), Effective("cpu", "fp32", None))
+        require(null(options={"threads": 1}), Effective("cpu", "fp32", 2))
+    require(null(options={"threads": 1}), Effective("cpu", "fp32", None))
+
+
+def test_a_session_without_memory_of_its_own_refuses_pinned_inputs():
+    result = bench.run(null(io="pinned"))
+    assert result.status is Status.UNSUPPORTED
+    assert result.reason.startswith("E-IO-1")
+
+
+def test_inputs_are_staged_once_and_answers_fetched(monkeypatch):
+    from edgescope.backends.null import NullSession
+
+    staged, fetched, seen = [], [], set()
+
+    def stage(self, batch):
+        staged.append(batch)
+        return {"staged": len(staged)}
+
+    call = NullSession.__call__
+
+    def answer(self, batch):
+        seen.add(type(batch["staged"]))
+        return call(self, batch)
+
+    monkeypatch.setattr(NullSession, "stage", stage, raising=False)
+    monkeypatch.setattr(NullSession, "fetch", lambda self, outputs: fetched.append(outputs), raising=False)
+    monkeypatch.setattr(NullSession, "__call__", answer)
+    result = bench.run(null(io="device"))
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    assert len(staged) == 8 < len(result.queries)  # the pool of inputs, once; the queries take turns
+    assert seen == {int}
+
+
+def test_phases_are_medians_of_queries_of_their_own(monkeypatch):
+    from edgescope.backends.base import Phases
+    from edgescope.backends.null import NullSession
+
+    rows = iter(Phases(9_000 + i, 1_000, 2_000, 3_000 + 10 * i, 500) for i in range(10_000))
+    monkeypatch.setattr(NullSession, "phases", lambda self, batch: next(rows), raising=False)
+    result = bench.run(null())
+    found = result.metrics
+    assert found["h2d_s"].value == pytest.approx(2e-6)
+    assert found["enqueue_s"].value == pytest.approx(1e-6)
+    assert found["d2h_s"].value == pytest.approx(5e-7)
+    assert found["gpu_compute_s"].value == pytest.approx(3e-6 + 1e-8 * 100, rel=0.02)  # 199 of 200 rows count
+    assert found["gpu_compute_s"].n == 199
+    assert found["phased_latency_s"].value > found["gpu_compute_s"].value
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("BFCArena: Failed to allocate memory for requested buffer of size 1"),
+    ],
+)
+def test_running_out_of_either_memory_is_oom(error, monkeypatch):
+    from edgescope.backends.null import NullSession
+
+    def fail(self, batch):
+        raise error
+
+    monkeypatch.setattr(NullSession, "__call__", fail)
+    assert bench.run(null()).status is Status.OOM
+
+
+def test_another_failure_is_not_oom(monkeypatch):
+    from edgescope.backends.null import NullSession
+
+    def fail(self, batch):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(NullSession, "__call__", fail)
+    assert bench.run(null()).status is Status.FAILED
+
+
+@pytest.mark.parametrize(
+    ("visible", "name"),
+    [(None, "gpu0"), ("", "gpu0"), ("2", "gpu2"), ("1,0", "gpu1"), ("GPU-e65b10e7", "")],
+)
+def test_the_board_is_the_one_cuda_calls_first(visible, name):
+    from edgescope.bench.watch import board
+
+    assert board({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == name
+
+
+def test_an_error_caused_by_full_memory_is_oom(monkeypatch):
+    from edgescope.backends.null import NullBackend
+    from edgescope.errors import ModelError
+
+    def load(self, artifact):
+        try:
+            raise RuntimeError("CUDNN_STATUS_ALLOC_FAILED when calling cudnnCreate")
+        except RuntimeError as error:
+            raise ModelError("E-ORT-1", "cannot open") from error
+
+    monkeypatch.setattr(NullBackend, "load", load)
+    assert bench.run(null()).status is Status.OOM
+
+
+def test_a_session_whose_first_answer_fails_is_closed(monkeypatch):
+    from edgescope.backends.null import NullSession
+
+    closed = []
+    monkeypatch.setattr(NullSession, "close", lambda self: closed.append(1))
+    monkeypatch.setattr(NullSession, "__call__", lambda self, batch: 1 / 0)
+    assert "ZeroDivisionError" in bench.run(null()).reason
+    assert closed == [1]

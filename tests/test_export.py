@@ -1,14 +1,21 @@
+import contextlib
 import importlib.metadata
 import subprocess
 import sys
+import types
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from edgescope import _batch_axis, cache, export
-from edgescope.errors import ModelError
+from edgescope import _batch_axis, cache, export, registry
+from edgescope.backends.base import Spec
+from edgescope.errors import ModelError, StoreError, UsageError
+from edgescope.models import zoo
 from edgescope.models.base import Purpose, TensorSpec
 from edgescope.records import ModelInfo
 
@@ -22,6 +29,29 @@ class Small(torch.nn.Module):
 
     def forward(self, x):
         return self.conv(x).relu().mean((2, 3))
+
+
+class Wide(Small):
+    """Has a weight of more than a kilobyte, less than which onnx leaves in the file."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 16, 3)
+
+
+class Peeks(Small):
+    """Looks at its data, which no exporter can follow."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y * 2 if y.sum().item() > 0 else y  # the line at fault
+
+
+class Fixed(Small):
+    """Works for the batch it was traced with only."""
+
+    def forward(self, x):
+        return super().forward(x).reshape(2, -1) if len(x) == 2 else super().forward(x)
 
 
 class Random(Small):
@@ -113,8 +143,8 @@ def test_an_exporter_with_names_of_its_own_still_gives_a_file_to_trust(tmp_path,
 
     write = _exporter._write
 
-    def under_another_name(module, example, inputs, path):
-        write(module, example, inputs, path)
+    def under_another_name(net, path, opset):
+        write(net, path, opset)
         data = onnx.load(str(path))
         for value in (*data.graph.input, *data.graph.output, *data.graph.value_info):
             for dim in value.type.tensor_type.shape.dim:
@@ -156,6 +186,165 @@ def test_a_file_that_computes_something_else_is_not_kept(tmp_path):
     with pytest.raises(ModelError, match=r"does not compute what the network computes.*relative error"):
         export.onnx_file(info(), SPECS, Random, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("tensorrt", "opset"), [("7.1.3", 11), ("8.0", 13), ("8.2.1.8", 13), ("8.4.1", 17)])
+def test_an_old_tensorrt_gets_the_opset_it_reads(tmp_path, tensorrt, opset, open_onnx):
+    assert export.opset_for(tensorrt) == opset
+    path = export.onnx_file(info(), SPECS, Small, tmp_path, opset=opset)
+    about, model = export.about(path), onnx.load(str(path))
+    assert about["opset"] == opset == model.opset_import[0].version
+    assert about["exporter"] == "torchscript"
+    assert about["parity"]["batches"] == [1, 4]
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
+    assert model.graph.output[0].type.tensor_type.shape.dim[0].dim_param == "N"
+    assert open_onnx(path)({"x": np.ones((3, 3, 8, 8), np.float32)})[0].shape == (3, 4)
+
+
+def test_each_opset_has_a_file_of_its_own_and_18_is_the_usual_one(tmp_path):
+    paths = [export.onnx_file(info(), SPECS, Small, tmp_path, opset=opset) for opset in (None, 18, 13, 17)]
+    assert paths[0] == paths[1]
+    assert len(set(paths)) == 3
+    assert export.about(paths[0])["exporter"] == "torch.export"
+
+
+@pytest.mark.parametrize("tensorrt", ["10", "10.3.0", "11.0"])
+def test_a_late_tensorrt_takes_the_usual_opset(tensorrt):
+    assert export.opset_for(tensorrt) is None
+
+
+@pytest.mark.parametrize("text", ["", "6.0", "eight", "8.x"])
+def test_what_is_no_known_tensorrt_is_refused(text):
+    with pytest.raises(UsageError, match=r"E-EXPORT-5.*Try: "):
+        export.opset_for(text)
+
+
+@given(st.text())
+def test_any_text_is_a_version_or_a_usage_error(text):
+    with contextlib.suppress(UsageError):
+        assert export.opset_for(text) in (11, 13, 17, None)
+
+
+def test_an_exporter_that_writes_another_opset_is_caught(tmp_path, monkeypatch):
+    """As torch's newer exporter does: asked for 17, it quietly writes 18."""
+    from edgescope import _exporter
+
+    monkeypatch.setattr(_exporter, "_trace", _exporter._write)
+    with pytest.raises(ModelError, match=r"E-EXPORT-4.*opset 18 where 17 was asked"):
+        export.onnx_file(info(), SPECS, Small, tmp_path, opset=17)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_opset_nobody_writes_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="E-EXPORT-6"):
+        export.onnx_file(info(), SPECS, Small, tmp_path, opset=7)
+
+
+def test_the_simplifier_is_used_when_installed_and_its_file_kept_when_right(untrained, artifacts):
+    pytest.importorskip("onnxslim")
+    about = export.about(untrained.onnx(artifacts, 13))
+    assert about["simplified"] == "onnxslim: 83 to 65 nodes"
+    assert about["parity"]["max_rel_error"] < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda model: model, "nothing to leave out"),
+        (lambda model: model.graph.node.pop() and model, "was refused"),
+        (lambda model: negated(model), "was refused: ModelError"),
+    ],
+    ids=["the same", "broken", "other numbers"],
+)
+def test_a_simplified_file_that_is_no_better_or_wrong_is_not_kept(tmp_path, monkeypatch, change, said):
+    slimmer = types.ModuleType("onnxslim")
+    slimmer.slim = change
+    monkeypatch.setitem(sys.modules, "onnxslim", slimmer)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1")
+    path = export.onnx_file(info(), SPECS, Small, tmp_path, opset=13)
+    assert said in export.about(path)["simplified"]
+    assert export.whole(path)
+
+
+def negated(model):
+    """The same graph with other weights."""
+    weight = model.graph.initializer[0]
+    weight.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weight), weight.name))
+    return model
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+def test_large_weights_lie_beside_the_file(tmp_path, monkeypatch, opset, open_onnx):
+    """What happens beyond protobuf's 2 GiB, with a limit of 100 bytes."""
+    from edgescope import _onnx_save
+
+    def seeded():
+        torch.manual_seed(0)
+        return Wide()
+
+    inside = export.onnx_file(info(), SPECS, seeded, tmp_path / "inside", opset=opset)
+    monkeypatch.setattr(_onnx_save, "LIMIT", 100)
+    path = export.onnx_file(info(), SPECS, seeded, tmp_path / "beside", opset=opset)
+    about = export.about(path)
+    assert sorted(p.name for p in path.parent.iterdir()) == sorted(
+        [path.name, path.name + ".data", export.sidecar(path).name]
+    )
+    assert about["bytes"] == path.stat().st_size + export.beside(path).stat().st_size
+    assert export.whole(path)
+    x = np.ones((3, 3, 8, 8), np.float32)
+    assert np.allclose(open_onnx(path)({"x": x})[0], open_onnx(inside)({"x": x})[0])
+    export.beside(path).write_bytes(b"")
+    assert not export.whole(path)
+    export.onnx_file(info(), SPECS, seeded, tmp_path / "beside", opset=opset)
+    assert export.whole(path)
+
+
+def test_a_full_disk_leaves_nothing_and_is_named(tmp_path, monkeypatch):
+    from edgescope import _exporter
+
+    def full(net, path, opset):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_exporter, "_write", full)
+    with pytest.raises(StoreError, match=r"No space left.*Try: free space"):
+        export.onnx_file(info(), SPECS, Small, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_exported_names_the_users_line(tmp_path):
+    line = next(
+        i
+        for i, text in enumerate(Path(__file__).read_text().splitlines(), 1)
+        if "# the line at fault" in text
+    )
+    said = (
+        rf"E-EXPORT-2.*test_export\.py:{line} in forward: return y \* 2.*Only the torch backends.*torch_eager"
+    )
+    with pytest.raises(ModelError, match=said):
+        export.onnx_file(info(), SPECS, Peeks, tmp_path)
+
+
+@pytest.mark.parametrize("opset", [None, 13])
+def test_a_network_for_one_batch_size_is_not_kept(tmp_path, opset):
+    with pytest.raises(ModelError, match=r"E-EXPORT-[23]"):
+        export.onnx_file(info(), SPECS, Fixed, tmp_path, opset=opset)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hostile_custom_model_names_its_line_and_still_runs_in_torch(tmp_path):
+    model = zoo.get("hostile_models:raises")
+    with pytest.raises(
+        ModelError, match=r"hostile_models\.py:\d+ in forward: raise RuntimeError.*torch_eager"
+    ):
+        model.onnx(tmp_path)
+    model = zoo.get("hostile_models:peeks")
+    with pytest.raises(ModelError, match=r"hostile_models\.py:\d+ in forward: if .*item"):
+        model.onnx(tmp_path)
+    backend = registry.load(registry.BACKENDS, "torch_eager", "backend")()
+    session = backend.load(backend.prepare(model, Spec(), tmp_path))
+    assert np.isfinite(session(model.samples(Purpose.BENCH, 1).arrays)[0]).all()
+    session.close()
 
 
 def test_a_cached_export_needs_no_torch(trained, artifacts):

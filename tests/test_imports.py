@@ -151,10 +151,12 @@ VERBS = (
     "backends",
     "bench",
     "sweep",
+    "train",
     "optimize",
     "compare",
     "list",
     "report",
+    "study",
 )
 
 

@@ -22,7 +22,7 @@ def rename(path: Path) -> list[str]:
 
     The file is written again only if a name changed. A closed axis stays closed.
     """
-    model = onnx.load(str(path))
+    model = onnx.load(str(path), load_external_data=False)  # weights beside the file stay where they are
     stored = {tensor.name for tensor in model.graph.initializer}
     given = (value for value in model.graph.input if value.name not in stored)
     old = sorted({name for value in given for name in _names(value)[:1]} - {NAME, ""})

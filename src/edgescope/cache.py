@@ -60,14 +60,19 @@ def writing(path: Path) -> Iterator[Path]:
         temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
-        raise StoreError(
-            "E-CACHE-2",
-            f"{path.name} cannot be written to the cache",
-            evidence=str(error),
-            fix=f"free space under {path.parent} or set EDGESCOPE_CACHE",
-        ) from error
+        raise unwritten(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def unwritten(path: Path, error: OSError) -> StoreError:
+    """Return the error for a file that cannot be written to the cache."""
+    return StoreError(
+        "E-CACHE-2",
+        f"{path.name} cannot be written to the cache",
+        evidence=str(error),
+        fix=f"free space under {path.parent} or set EDGESCOPE_CACHE",
+    )
 
 
 def write_bytes(path: Path, data: bytes) -> Path:

@@ -32,6 +32,7 @@ Json = Any  # what json.loads returns
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 IO_KINDS = ("host", "pinned", "device")
+DEVICE_KINDS = ("cpu", "cuda")
 
 
 class Status(str, Enum):
@@ -100,6 +101,8 @@ class Trial:
     model: str
     """Zoo name, `name@weights.pth`, `file.onnx` or `module:callable`; files carry `#digest` once pinned."""
     backend: str = "torch_eager"
+    device: str = "cpu"
+    """Where the heavy operators run: cpu or cuda; an engine that ran elsewhere is an error."""
     precision: str = "fp32"
     batch: int = 1
     """Samples in one query."""
@@ -164,7 +167,8 @@ class Trial:
     def label(self) -> str:
         """Short human name of the variant, e.g. `onnxruntime int8 b1`."""
         extra = "".join(f" {k}={v}" for k, v in sorted(self.options.items()))
-        return f"{self.backend} {self.precision} b{self.batch}{extra}"
+        where = "" if self.device == "cpu" else f" {self.device}"
+        return f"{self.backend}{where} {self.precision} b{self.batch}{extra}"
 
     def to_json(self) -> dict[str, Json]:
         """Return a plain dict that `from_json` reads back."""
@@ -185,7 +189,7 @@ class Trial:
         return cls(**data)
 
 
-_WORDS = ("model", "backend", "precision", "workload", "scenario", "mode", "io")
+_WORDS = ("model", "backend", "device", "precision", "workload", "scenario", "mode", "io")
 _COUNTS = ("batch", "in_flight", "processes", "seed", "replicate", "max_queries")
 _NUMBERS = ("rate", "warmup", "min_s", "max_s", "rel_width", "gate")
 
@@ -215,6 +219,7 @@ def _problem(t: Trial) -> str:
     rules = (
         (t.batch >= 1, f"batch must be at least 1, not {t.batch}"),
         (t.precision in PRECISIONS, f"precision must be one of {', '.join(PRECISIONS)}, not {t.precision!r}"),
+        (t.device in DEVICE_KINDS, f"device must be one of {', '.join(DEVICE_KINDS)}, not {t.device!r}"),
         (t.io in IO_KINDS, f"io must be one of {', '.join(IO_KINDS)}, not {t.io!r}"),
         (t.in_flight >= 1, f"in_flight must be at least 1, not {t.in_flight}"),
         (t.processes >= 1, f"processes must be at least 1, not {t.processes}"),

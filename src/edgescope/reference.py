@@ -25,11 +25,11 @@ from edgescope.models.base import Model, Purpose, Samples
 from edgescope.records import Json, Verification, digest
 from edgescope.verify import Outputs, Reference, Run
 
-VERSION = 1  # raise when what is compared, or how, changes
+VERSION = 2  # raise when what is compared, or how, changes
 QUICK = 16
 QUICK_CEILING = 0.02
 """Centred L2 allowed between two runs of one variant; another order of summing in bf16 moves it by less."""
-PACKAGES = {"torch_eager": ("torch",), "onnxruntime": ("onnxruntime",)}
+PACKAGES = {"torch_eager": ("torch",), "onnxruntime": ("onnxruntime",), "litert": ("ai-edge-litert",)}
 
 
 def known(model: Model) -> bool:
@@ -79,7 +79,8 @@ def verified(
     `facts` is all else that may change the outputs: artifact digest, backend, options, engine versions.
     """
     samples = verify.gate_samples(model)
-    key = digest([VERSION, dict(facts), model.info.digest, precision, batch, gate, samples.digests])
+    bounds = [verify.L2_CEILING, verify.RANK_FLOOR, verify.TOP1_FLOOR[precision], verify.MIN_FRAMES]
+    key = digest([VERSION, bounds, dict(facts), model.info.digest, precision, batch, gate, samples.digests])
     path = cache.folder("judged") / f"{key}.npz"
     earlier = _earlier(path)
     if earlier and unchanged(run, samples, earlier[1], batch):

@@ -21,27 +21,65 @@ class Entry:
     target: str
     fix: str = ""
     summary: str = ""
+    devices: tuple[str, ...] = ("cpu",)
+    """Of a backend: the devices it runs on, the usual one first."""
 
+
+EITHER = ("cpu", "cuda")
 
 BACKENDS: Mapping[str, Entry] = {
     "null": Entry("edgescope.backends.null:NullBackend", summary="does nothing, in known time"),
     "torch_eager": Entry(
-        "edgescope.backends.torch_eager:TorchEager", "pip install 'edgescope[torch]'", "PyTorch as it is"
+        "edgescope.backends.torch_eager:TorchEager",
+        "pip install 'edgescope[torch]'",
+        "PyTorch as it is",
+        EITHER,
     ),
     "torch_compile": Entry(
         "edgescope.backends.torch_compile:TorchCompile",
         "pip install 'edgescope[torch]' (and a C++ compiler, e.g. apt install g++)",
         "torch.compile with inductor, weights frozen",
+        EITHER,
     ),
     "onnxruntime": Entry(
         "edgescope.backends.onnxruntime:OnnxRuntime",
         "pip install 'edgescope[onnx]'",
-        "ONNX Runtime, CPU provider",
+        "ONNX Runtime, CPU and CUDA providers",
+        EITHER,
     ),
     "openvino": Entry(
         "edgescope.backends.openvino:OpenVino",
         "pip install 'edgescope[openvino,onnx]'",
         "OpenVINO, CPU plugin",
+    ),
+    "tensorrt": Entry(
+        "edgescope.backends.tensorrt:TensorRt",
+        "sudo apt install python3-libnvinfer (JetPack), or pip install tensorrt",
+        "TensorRT in process, 8.0 to 11",
+        ("cuda",),
+    ),
+    "ort_tensorrt": Entry(
+        "edgescope.backends.ort_tensorrt:OrtTensorrt",
+        "pip install onnxruntime-gpu in place of onnxruntime, and TensorRT (pip install tensorrt, or JetPack's)",
+        "ONNX Runtime, TensorRT provider",
+        ("cuda",),
+    ),
+    "torch_tensorrt": Entry(
+        "edgescope.backends.torch_tensorrt:TorchTensorrt",
+        "pip install torch-tensorrt, of the release that matches torch",
+        "Torch-TensorRT, ahead of time",
+        ("cuda",),
+    ),
+    "trtexec": Entry(
+        "edgescope.backends.trtexec:TrtExec",
+        "apt install libnvinfer-bin (JetPack has it)",
+        "TensorRT through its trtexec program, which times itself",
+        ("cuda",),
+    ),
+    "litert": Entry(
+        "edgescope.backends.litert:LiteRt",
+        "pip install 'edgescope[litert]'",
+        "LiteRT (TensorFlow Lite) with XNNPACK",
     ),
 }
 
@@ -67,7 +105,11 @@ SCENARIOS: Mapping[str, Entry] = {
 
 MODELS: Mapping[str, Entry] = {
     "zoo": Entry("edgescope.models.image:ImageClassifier", summary="a named classifier, or name@weights.pth"),
+    "clips": Entry(
+        "edgescope.models.video:ClipClassifier", summary="a named classifier of clips, or name@weights.pth"
+    ),
     "onnx": Entry("edgescope.models.custom:OnnxFile", summary="any .onnx file"),
+    "tflite": Entry("edgescope.models.tflite_file:TfliteFile", summary="any .tflite file"),
     "callable": Entry(
         "edgescope.models.custom:Custom", summary="module:callable returning (nn.Module, example inputs)"
     ),
@@ -82,6 +124,11 @@ def entry(family: Mapping[str, Entry], name: str, word: str) -> Entry:
             "E-NAME-1", f"no {word} is called {name!r}", evidence=f"known: {', '.join(sorted(family))}"
         )
     return family[name]
+
+
+def home(backend: str) -> str:
+    """Return the device a backend runs on unless told otherwise."""
+    return entry(BACKENDS, backend, "backend").devices[0]
 
 
 def load(family: Mapping[str, Entry], name: str, word: str) -> Any:

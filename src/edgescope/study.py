@@ -63,9 +63,17 @@ def grid(keys: Mapping[str, Json]) -> tuple[Trial, ...]:
     for cell in itertools.product(*axes):
         for extra in itertools.product(*inner):
             for replicate in range(replicates):
-                trials.append(Trial.from_json({**dict(cell), "options": dict(extra), "replicate": replicate}))
+                trials.append(_trial({**dict(cell), "options": dict(extra), "replicate": replicate}))
     distinct = {checked(trial).id: trial for trial in trials}
     return tuple(distinct.values())
+
+
+def _trial(keys: dict[str, Any]) -> Trial:
+    """Return the Trial; one that names no device gets the one its backend usually runs on."""
+    backend = keys.get("backend")
+    if keys.get("device") is None and isinstance(backend, str) and backend in registry.BACKENDS:
+        keys["device"] = registry.home(backend)
+    return Trial.from_json({k: v for k, v in keys.items() if (k, v) != ("device", None)})
 
 
 def checked(trial: Trial) -> Trial:
@@ -76,6 +84,14 @@ def checked(trial: Trial) -> Trial:
         (registry.SCENARIOS, trial.scenario, "scenario"),
     ):
         registry.entry(family, name, word)
+    able = registry.entry(registry.BACKENDS, trial.backend, "backend").devices
+    if trial.device not in able:
+        raise UsageError(
+            "E-STUDY-9",
+            f"{trial.backend} does not run on {trial.device}",
+            evidence=f"it runs on {' and '.join(able)}",
+            fix=f"--device {able[0]}, or another --backend (edgescope backends)",
+        )
     verify.asked(trial.precision, trial.gate)
     if trial.scenario == "fixed_rate" and trial.rate is None:
         raise UsageError(

@@ -96,6 +96,7 @@ class Cells:
         key = (
             trial.model,
             trial.backend,
+            trial.device,
             trial.precision,
             trial.batch,
             str(trial.options),

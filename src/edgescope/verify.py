@@ -2,9 +2,9 @@
 
 Two methods, because agreement means something different for a network that has learned and one that has not:
 
-    top1_agreement  trained classifiers: on how many of >= 300 real frames does the variant name the
+    top1_agreement  trained classifiers: on how many of >= 300 real inputs does the variant name the
                     same class as fp32? The lower end of Wilson's 95 % interval must reach the threshold.
-                    Beside it, unjudged, the task accuracy of both on labelled photographs.
+                    Beside it, unjudged, the task accuracy of both on labelled inputs.
     centred_l2      everything else: the outputs of a random network hardly depend on its input (two inputs
                     have a cosine of 0.999), so plain closeness proves nothing. The fp32 mean over the inputs
                     is taken out of both; what is left must differ by at most 10 %, and the order in which two
@@ -37,13 +37,13 @@ RANK_FLOOR = 0.9
 MIN_FRAMES = 300
 TRAINED_FRAMES, UNTRAINED_INPUTS = 400, 32
 CHANCE = 0.01
-"""A network's accuracy on labelled photographs must lie above this (lower bound) for its top class to mean
-anything; whatever it is called, one that knows no more is judged by centred_l2."""
+"""A network's accuracy on labelled inputs must lie above this, and above the share of the commonest label (lower
+bound), for its top class to mean anything; whatever it is called, one that knows no more is judged by centred_l2."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """fp32 outputs on the gate's inputs and on the labelled photographs, and what computed them."""
+    """fp32 outputs on the gate's inputs and on the labelled ones, and what computed them."""
 
     gate: Outputs
     labelled: Outputs | None
@@ -67,7 +67,7 @@ def asked(precision: str, gate: float | None) -> float:
 
 
 def gate_samples(model: Model) -> Samples:
-    """Return the inputs variants of `model` are judged on: real frames if trained, else 32 synthetic ones."""
+    """Return the inputs variants of `model` are judged on: real ones if trained, else 32 synthetic ones."""
     samples = model.samples(Purpose.GATE, TRAINED_FRAMES if model.info.trained else UNTRAINED_INPUTS)
     if samples is None or not len(samples):
         raise WrongOutputError(
@@ -184,9 +184,14 @@ def judge(
     }
     tasks = _accuracies(reference.labelled, labelled, labels)
     known = tasks.get("reference_accuracy")
-    if isinstance(known, Measured) and known.lo is not None and known.lo > CHANCE:
+    if isinstance(known, Measured) and known.lo is not None and known.lo > _chance(labels):
         return _judge_top1(got[0], reference, fields | tasks, floor)
     return _judge_l2(reference, fields, max(RANK_FLOOR, gate or 0.0))
+
+
+def _chance(labels: NDArray[np.int64] | None) -> float:
+    """Return what a network reaches that gives one answer always."""
+    return CHANCE if labels is None else max(CHANCE, float(np.bincount(labels).max() / len(labels)))
 
 
 def _judge_top1(
@@ -199,10 +204,10 @@ def _judge_top1(
     fields = {"top1_agreement": found, **fields}
     accuracy, of_reference = (fields[name] for name in ("accuracy", "reference_accuracy"))
     detail = (
-        f"names the same class as fp32 on {same} of {n} real frames"
+        f"names the same class as fp32 on {same} of {n} real inputs"
         f" ({found.value:.1%}, 95 % interval {found.lo:.1%} to {found.hi:.1%}; lower end needed {floor:.0%})"
         + ("" if enough else f"; fewer than {MIN_FRAMES} frames, too few to pass")
-        + f"; labelled photographs: {_printed(accuracy)} right, fp32 {_printed(of_reference)}"
+        + f"; labelled inputs: {_printed(accuracy)} right, fp32 {_printed(of_reference)}"
     )
     passed = enough and found.lo is not None and found.lo >= floor
     return Verification(passed, "top1_agreement", fields, floor, detail, reference.origin)

@@ -60,6 +60,7 @@ def result(latency_ns, *, trial=None, stable=None, state=None, scope=None, raw=T
         model=ModelInfo("m", "classify", True, "test", "0"),
         verification=gate(),
         window=window,
+        started_at="2026-01-01T00:00:00.000+00:00",
         metrics=metrics(queries, window) | {"peak_rss_bytes": Measured(1e8 + trial.replicate, "bytes")},
         queries=queries if raw else None,
         readings=readings,

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from edgescope.analysis.objective import wanted
 from edgescope.analysis.variants import pick, show, table
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, Status, Trust, Verdict
@@ -151,3 +152,85 @@ def test_the_worst_verdict_speaks_for_the_cell(make):
     row = table([cells[0], hot]).rows[0]
     assert row.verdict == Verdict(Trust.THROTTLED, ("1 of 2 processes", "trip at 85 C"))
     assert "THROTTLED: 1 of 2 processes; trip at 85 C" in pick(table([cells[0], hot])).reason
+
+
+SHORT = {"min_s": 0.4, "max_s": 0.4, "warmup": 0.3}
+
+
+def test_screening_runs_stand_apart_and_are_not_in_the_figures(make):
+    full = [*make.cell(10 * MS, seed=1), *make.cell(4 * MS, seed=2, backend="onnxruntime")]
+    short = [
+        *make.cell(20 * MS, replicates=1, **SHORT),
+        *make.cell(1 * MS, replicates=2, backend="onnxruntime", **SHORT),
+        *make.cell(8 * MS, replicates=1, backend="openvino", **SHORT),
+    ]
+    found = table(short + full)
+    assert [r.label for r in found.rows] == ["torch_eager fp32 b1", "onnxruntime fp32 b1"]
+    assert found.rows[1].speedup.value == pytest.approx(2.5, rel=0.03) and found.rows[1].speedup.n == 5
+    assert found.row(found.baseline).trial.max_s == 10.0
+    (out,) = found.screened
+    assert out.label == "openvino fp32 b1"
+    assert out.speedup.value == pytest.approx(2.5, rel=0.05)  # over the baseline's short run
+    assert pick(found).row.label == "onnxruntime fp32 b1"
+
+
+def test_one_that_failed_in_a_short_round_keeps_its_row(make):
+    wrong = {"verification": make.gate(False, "agreement 0.10")}
+    short = make.cell(MS, replicates=1, backend="openvino", extra=wrong, **SHORT)
+    found = table([*make.cell(20 * MS, replicates=1, **SHORT), *short, *make.cell(10 * MS)])
+    assert [r.rejected for r in found.rows] == ["wrong outputs: agreement 0.10", ""]
+    assert found.rows[0].speedup.value == pytest.approx(20, rel=0.1) and found.screened == ()
+
+
+def test_short_runs_alone_are_rows_like_any_other(make):
+    found = table([*make.cell(9 * MS, **SHORT), *make.cell(MS, backend="openvino", **SHORT)])
+    assert len(found.rows) == 2 and found.screened == ()
+
+
+def test_windows_of_a_second_or_more_are_never_screening(make):
+    cells = [
+        *make.cell(9 * MS),
+        *make.cell(9 * MS, min_s=5.0, max_s=5.0),
+        *make.cell(MS, backend="openvino", min_s=5.0, max_s=5.0),
+    ]
+    assert len(table(cells).rows) == 3
+
+
+def test_the_baseline_is_pytorch_with_the_fewest_options(make):
+    tuned = make.cell(5 * MS, options={"layout": "channels_last"})
+    found = table([*tuned, *make.cell(10 * MS)])
+    assert found.row(found.baseline).label == "torch_eager fp32 b1"
+
+
+def test_a_broken_constraint_rejects_with_the_figures(results):
+    asked = wanted("latency", ["p50<=3ms"])
+    found = table(results, wanted=asked)
+    broken = {r.label: bool(r.broken) for r in found.rows}
+    assert broken["onnxruntime fp32 b1"] and not broken["onnxruntime int8 b1"]
+    assert not found.rows[3].broken and found.rows[3].failed  # wrong outputs come first
+    assert pick(found).row.label == "onnxruntime int8 b1"
+    asked = wanted("latency", ["p50<=1ms"])
+    best = pick(table(results, wanted=asked))
+    assert best.row is None and best.nearest.label == "onnxruntime int8 b1"
+    assert best.reason.startswith(
+        "infeasible: no variant keeps every constraint. The nearest is onnxruntime int8"
+    )
+    assert best.reason.endswith("the binding constraint is p50<=1ms.")
+
+
+def test_pairs_began_within_an_hour_of_each_other(make):
+    def at(ms, clock, replicates=3, **keys):
+        stamp = {"started_at": f"2026-01-01T{clock}:00.000+00:00"}
+        return make.cell(ms * MS, replicates=replicates, extra=stamp, **keys)
+
+    base, other = at(10, "10:00"), {"backend": "onnxruntime"}
+    assert table([*base, *at(4, "11:00", **other)]).rows[1].speedup.n == 3
+    late = table([*base, *at(4, "11:01", **other)])
+    assert isinstance(late.rows[1].speedup, Absent) and "60 minutes" in late.rows[1].speedup.reason
+    mixed = [r for r in at(4, "11:01", **other) if r.trial.replicate == 2]
+    some = table([*base, *at(4, "10:30", 2, **other), *mixed]).rows[1]
+    assert some.speedup.n == 2 and len(some.replicates) == 3
+    again = at(4, "11:01", seed=1, backend="openvino")
+    assert "no pairs" in pick(table([*base, *at(4, "10:00", **other), *again])).reason
+    unknown = make.cell(4 * MS, replicates=3, extra={"started_at": ""}, **other)
+    assert isinstance(table([*base, *unknown]).rows[1].speedup, Absent)

@@ -17,6 +17,8 @@ EIGHT = [
     "mobilenet_v2",
     "resnext50_32x4d",
 ]
+TWO = [f"{name}_2class" for name in EIGHT]
+CLIPS = ["har_cnn3d", "har_autoencoder", "har_densenet"]
 
 
 @pytest.mark.parametrize("name", zoo.names())
@@ -24,23 +26,39 @@ def test_params_and_macs_are_those_of_the_network(name):
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from edgescope.models import _networks
+    from edgescope.models import _clip_networks, _networks
 
     entry = zoo.table()[name]
+    build = _clip_networks.build if name in CLIPS else _networks.build
     with torch.device("meta"):
-        module = _networks.build(entry["definition"])
-        image = torch.empty(1, *entry["input"])
+        module = build(entry)
+        sample = torch.empty(1, *entry["input"])
     with FlopCounterMode(display=False) as counter:
-        module(image)
+        logits = module(sample)
+    assert logits.shape == (1, entry.get("classes", 1000))
     assert entry["params"] == sum(p.numel() for p in module.parameters())
     assert entry["macs"] * 2 == counter.get_total_flops()
 
 
 def test_the_zoo_holds_what_it_should():
-    assert zoo.names() == ("efficientnet_lite0", *EIGHT)
+    assert zoo.names() == ("efficientnet_lite0", *EIGHT, *TWO, *CLIPS)
 
 
-@pytest.mark.parametrize("name", EIGHT)
+@pytest.mark.parametrize("name", CLIPS)
+def test_networks_for_clips_have_the_studys_size(name):
+    entry = zoo.table()[name]
+    assert entry["params"] == pytest.approx(entry["study_params"], rel=0.02)
+    assert 2 * entry["macs"] == pytest.approx(entry["study_flops"], rel=0.05)
+
+
+def test_two_classes_are_the_same_network_with_another_head():
+    whole, two = (zoo.get(name).module().state_dict() for name in ("mobilenet_v2", "mobilenet_v2_2class"))
+    assert whole.keys() == two.keys()
+    other = {key for key in whole if whole[key].shape != two[key].shape}
+    assert other == {"classifier.1.weight", "classifier.1.bias"}
+
+
+@pytest.mark.parametrize("name", [*EIGHT, *TWO, *CLIPS])
 def test_networks_without_weights_say_so(name):
     info = zoo.get(name).info
     assert not info.trained
@@ -54,15 +72,19 @@ def test_the_trained_network_says_so(trained):
     assert "ImageNet" in trained.info.source
 
 
-def test_random_weights_are_the_same_every_time():
+@pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_1_2class", "har_densenet"])
+def test_random_weights_are_the_same_every_time(name):
     import torch
 
     torch.manual_seed(5)
-    first = zoo.get("squeezenet1_1").module().state_dict()
+    first = zoo.get(name).module().state_dict()
     torch.manual_seed(6)
-    second = zoo.get("squeezenet1_1").module().state_dict()
+    second = zoo.get(name).module().state_dict()
     assert all(torch.equal(first[key], second[key]) for key in first)
-    assert len({zoo.get(name).info.digest for name in zoo.names()}) == 9
+
+
+def test_no_two_networks_share_a_digest():
+    assert len({zoo.get(name).info.digest for name in zoo.names()}) == len(zoo.names())
 
 
 def test_an_unknown_name_suggests_the_nearest():

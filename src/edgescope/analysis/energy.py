@@ -20,7 +20,7 @@ from edgescope.records import Absent, Channel, Field, Measured, Readings
 
 SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
 """Widest first: the order in which a meter is picked when none is named."""
-BLIND = {"cpu": ("gpu_board",)}
+BLIND = {"cpu": ("gpu_board",), "cuda": ("cpu_package",)}
 """Device -> scopes of meters that see nothing of its work: a GPU board's joules say nothing of a CPU's."""
 _SUFFIXES = ("_energy_j", "_power_w", "_power_average_w")
 """Best first: a counter misses nothing between its readings, an average smears the edges."""
@@ -63,15 +63,22 @@ def energy(
     *,
     meter: str | None = None,
     device: str = "",
+    board: str = "gpu0",
 ) -> Energy:
     """Return the energy of [start_ns, stop_ns] by the named meter, else by the one of the widest scope.
 
-    `device` is where the work ran: a meter that does not sit before it is no meter of this work.
+    `device` is where the work ran, `board` the meter of its GPU: one that does not sit before it is no meter of it.
     Counters carry `lo` and `hi`, bounds on the step error. Every figure is Absent with the reason where no
     meter answered.
     """
     every = energies(readings, start_ns, stop_ns, samples)
-    mine = [e for e in every if meter in (None, e.meter) and e.scope not in BLIND.get(device, ())]
+    mine = [
+        e
+        for e in every
+        if meter in (None, e.meter)
+        and e.scope not in BLIND.get(device, ())
+        and (e.scope != "gpu_board" or e.meter == board or meter is not None)
+    ]
     measured = [e for e in mine if isinstance(e.energy_j, Measured)]
     if measured:
         return measured[0]

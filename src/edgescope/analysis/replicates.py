@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from edgescope.stats.special import t_quantile
 
 MIN_REPLICATES = 3
 """Fewer replicates make an interval of Student's t that is too wide to say anything."""
+NEIGHBOURS_S = 3600.0
+"""Seconds between two starts up to which runs of one number are a pair: later ones met another machine."""
 
 
 def by_replicate(results: Iterable[Result], statuses: Collection[Status] = (Status.OK,)) -> dict[int, Result]:
@@ -57,6 +60,23 @@ def paired_values(
     both = ((value_of(a[i], name), value_of(b[i], name)) for i in sorted(a.keys() & b.keys()))
     usable = [(x, y) for x, y in both if x is not None and y is not None and x > 0 and y > 0]
     return [x for x, _ in usable], [y for _, y in usable]
+
+
+def neighbours(
+    a: Mapping[int, Result], b: Mapping[int, Result]
+) -> tuple[dict[int, Result], dict[int, Result]]:
+    """Return both sides of the numbers whose two runs began within NEIGHBOURS_S of each other."""
+    near = [i for i in sorted(a.keys() & b.keys()) if _apart_s(a[i], b[i]) <= NEIGHBOURS_S]
+    return {i: a[i] for i in near}, {i: b[i] for i in near}
+
+
+def _apart_s(a: Result, b: Result) -> float:
+    """Return the seconds between two starts; infinite where one is not known."""
+    try:
+        begun = [datetime.fromisoformat(r.started_at) for r in (a, b)]
+        return abs((begun[0] - begun[1]).total_seconds())
+    except (ValueError, TypeError):  # no stamp, or one with and one without a time zone
+        return math.inf
 
 
 def across(results: Sequence[Result], name: str) -> Field:

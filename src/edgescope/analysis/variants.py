@@ -3,17 +3,29 @@
 A variant that gave wrong outputs, or did not run, keeps its row with the reason and can never be picked: a
 fast wrong answer is not fast. The speed-up over the baseline comes from paired replicates, and the pick says
 which other variants are not significantly different, because then price, memory or habit may decide.
+
+Short runs that only screened candidates (optimize) are no part of a variant's figures: a variant that was also
+measured over a full window is shown by that alone, and one that was not stands in `screened`, beside the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from edgescope.analysis.compare import by_cell
-from edgescope.analysis.replicates import across, by_replicate, field_of, paired_values, pooled_quantile
+from edgescope.analysis.objective import FASTEST, Objective, Wanted, goal
+from edgescope.analysis.replicates import (
+    NEIGHBOURS_S,
+    across,
+    by_replicate,
+    field_of,
+    neighbours,
+    paired_values,
+    pooled_quantile,
+)
 from edgescope.errors import UsageError
-from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
 from edgescope.stats import Interval, Judgement, judge_pairs, paired_log_ratio
 
 NOT_RUN = (Status.CANCELLED, Status.SKIPPED)
@@ -22,21 +34,16 @@ LEFT_OUT = (*NOT_RUN, Status.UNSTABLE)
 WORST_FIRST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What to optimise: the metric paired per replicate, and which way is better."""
-
-    metric: str
-    column: str
-    higher_is_better: bool
-    words: str
+NOT_VERIFIED, NOT_MEASURED = Absent("not verified"), Absent("not measured")
+#: Windows up to this long screen candidates wherever the same results hold longer ones of the same variant.
+SCREEN_S = 0.5
+#: Fields that say how carefully a variant is measured, not which one.
+EFFORT = ("warmup", "min_s", "max_s", "rel_width", "max_queries")
 
 
-OBJECTIVES: Mapping[str, Objective] = {
-    "latency": Objective("latency_p50_s", "p50_s", False, "lowest median latency"),
-    "throughput": Objective("throughput_sps", "throughput_sps", True, "highest throughput"),
-    "energy": Objective("energy_per_sample_j", "energy_per_sample_j", False, "least energy per sample"),
-}
+def variant(trial: Trial) -> str:
+    """Return the name that the cells of one variant share, however long each measured."""
+    return digest(trial.to_json() | dict.fromkeys(("replicate", *EFFORT)))
 
 
 @dataclass(frozen=True)
@@ -58,11 +65,23 @@ class VariantRow:
     agreement: Field
     """Top-1 agreement with fp32 of a trained classifier, else Absent; `gate` has the sentence of either."""
     speedup: Field
-    """Baseline's median latency / this one's, paired by replicate (offline: throughputs); 2 is double."""
+    """Baseline's median latency / this one's, paired by replicate (offline: throughputs); 2 is double.
+
+    A pair is two runs of one number that began within an hour of each other."""
+    reference_accuracy: Field = NOT_VERIFIED
+    gpu_memory_bytes: Field = NOT_MEASURED
+    """Memory of the GPU's board in use at most, other programs included."""
     gate: str = ""
     rejected: str = ""
     """Why this variant can never be the best; '' where it can."""
+    broken: tuple[str, ...] = ()
+    """The constraints it breaks, with the figures: it is rejected for these alone."""
     replicates: Mapping[int, Result] = field(default_factory=dict, repr=False)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it did not run, or gave wrong outputs: no constraint could be loosened to admit it."""
+        return bool(self.rejected) and not self.broken
 
 
 @dataclass(frozen=True)
@@ -71,6 +90,10 @@ class VariantTable:
 
     rows: tuple[VariantRow, ...]
     baseline: str
+    screened: tuple[VariantRow, ...] = ()
+    """Variants that did not get past the short runs; their speed-ups are over the baseline's short runs."""
+    wanted: Wanted = FASTEST
+    """The constraints that rows were judged by."""
 
     def row(self, cell: str) -> VariantRow:
         """Return the row of a cell; KeyError where there is none."""
@@ -85,10 +108,17 @@ class Pick:
     reason: str
     ties: tuple[str, ...] = ()
     """Labels of eligible variants that are not significantly worse."""
+    nearest: VariantRow | None = None
+    """Where constraints leave nothing to pick: the variant that breaks them the least."""
 
 
-def table(results: Iterable[Result], baseline: str | None = None) -> VariantTable:
-    """Return one row per cell; `baseline`: a cell or label, by default torch_eager fp32, else the first."""
+def table(
+    results: Iterable[Result], baseline: str | None = None, *, wanted: Wanted = FASTEST
+) -> VariantTable:
+    """Return one row per cell; `baseline`: a cell or label, by default torch_eager fp32, else the first.
+
+    A variant that breaks a constraint of `wanted` is rejected with the figures. Cells of screening runs stand apart.
+    """
     groups = by_cell(results)
     machines = {r.machine.id for group in groups.values() for r in group}
     if len(machines) > 1:
@@ -99,16 +129,35 @@ def table(results: Iterable[Result], baseline: str | None = None) -> VariantTabl
         )
     if not groups:
         raise UsageError("E-VAR-1", "there are no results to tabulate", fix="edgescope optimize MODEL")
-    base = _baseline(groups, baseline)
-    against = by_replicate(groups[base])
-    return VariantTable(tuple(_row(cell, group, against) for cell, group in groups.items()), base)
+    short = _short(groups)
+    base = _baseline({c: g for c, g in groups.items() if c not in short}, baseline)
+    rows = {c: _row(groups, c, base, wanted) for c in groups}
+    measured = {variant(r.trial) for c, r in rows.items() if c not in short}
+    shown = [r for c, r in rows.items() if c not in short or variant(r.trial) not in measured]
+    out = [r for r in shown if r.cell in short and not r.failed]
+    apart = {r.cell for r in out}
+    return VariantTable(tuple(r for r in shown if r.cell not in apart), base, tuple(out), wanted)
+
+
+def _short(groups: Mapping[str, Sequence[Result]]) -> set[str]:
+    """Return the cells of screening runs: short windows, where some variant was measured over a longer one too."""
+    trials = {cell: group[0].trial for cell, group in groups.items()}
+    longest: dict[str, float] = {}
+    for t in trials.values():
+        longest[variant(t)] = max(t.max_s, longest.get(variant(t), 0.0))
+    screens = {_effort(t) for t in trials.values() if t.max_s <= SCREEN_S and t.max_s < longest[variant(t)]}
+    return {cell for cell, t in trials.items() if _effort(t) in screens}
+
+
+def _effort(trial: Trial) -> tuple[object, ...]:
+    return tuple(getattr(trial, name) for name in EFFORT)
 
 
 def _baseline(groups: Mapping[str, Sequence[Result]], wanted: str | None) -> str:
     trials = {cell: group[0].trial for cell, group in groups.items()}
     if wanted is None:
-        plain = (c for c, t in trials.items() if (t.backend, t.precision) == ("torch_eager", "fp32"))
-        return next(plain, next(iter(trials)))
+        plain = [c for c, t in trials.items() if (t.backend, t.precision) == ("torch_eager", "fp32")]
+        return min(plain or list(trials)[:1], key=lambda c: len(trials[c].options))
     found = [c for c, t in trials.items() if wanted in (c, t.label)]
     if not found:
         known = ", ".join(t.label for t in trials.values())
@@ -116,13 +165,24 @@ def _baseline(groups: Mapping[str, Sequence[Result]], wanted: str | None) -> str
     return found[0]
 
 
-def _row(cell: str, group: Sequence[Result], against: Mapping[int, Result]) -> VariantRow:
+def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) -> Mapping[int, Result]:
+    """Return the baseline's replicates that pair with a cell: those measured as long, where there are such."""
+    trial, wanted = groups[cell][0].trial, variant(groups[base][0].trial)
+    for other, group in groups.items():
+        t = group[0].trial
+        if other != base and variant(t) == wanted and _effort(t) == _effort(trial):
+            return by_replicate(group)
+    return by_replicate(groups[base])
+
+
+def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: Wanted) -> VariantRow:
+    group = groups[cell]
     # a rejected variant's figures are shown too, struck out
     done = by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT, Status.UNSTABLE))
     results, first = list(done.values()), next(iter(done.values()), group[0])
     checked = first.verification
     fields = checked.fields if checked else {}
-    return VariantRow(
+    row = VariantRow(
         cell=cell,
         label=first.trial.label,
         trial=first.trial,
@@ -131,16 +191,20 @@ def _row(cell: str, group: Sequence[Result], against: Mapping[int, Result]) -> V
         p50_s=pooled_quantile(results, 0.50),
         p99_s=pooled_quantile(results, 0.99),
         throughput_sps=across(results, "throughput_sps"),
-        peak_rss_bytes=_peak(results),
+        peak_rss_bytes=_peak(results, "peak_rss_bytes"),
+        gpu_memory_bytes=_peak(results, "gpu_board_memory_bytes"),
         power_w=across(results, "power_w"),
         energy_per_sample_j=across(results, "energy_per_sample_j"),
-        accuracy=fields.get("accuracy", Absent("not verified")),
-        agreement=fields.get("top1_agreement", Absent("not verified")),
-        speedup=_speedup(against, done),
+        accuracy=fields.get("accuracy", NOT_VERIFIED),
+        reference_accuracy=fields.get("reference_accuracy", NOT_VERIFIED),
+        agreement=fields.get("top1_agreement", NOT_VERIFIED),
+        speedup=_speedup(_against_cell(groups, cell, base), done),
         gate=checked.detail if checked else "",
         rejected=_rejected(group),
         replicates=done,
     )
+    broken = () if row.rejected else wanted.broken(row)
+    return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
 
 
 def _rejected(every: Sequence[Result]) -> str:
@@ -174,44 +238,64 @@ def _verdict(results: Sequence[Result]) -> Verdict:
     return Verdict(worst, (f"{trusts.count(worst)} of {len(results)} processes", *evidence))
 
 
-def _peak(results: Sequence[Result]) -> Field:
-    fields = [field_of(r, "peak_rss_bytes") for r in results]
+def _peak(results: Sequence[Result], name: str) -> Field:
+    fields = [field_of(r, name) for r in results]
     peaks = [f.value for f in fields if isinstance(f, Measured)]
     absent = fields[0] if fields else Absent("not measured")
     return Measured(max(peaks), "bytes", n=len(peaks)) if peaks else absent
 
 
 def _speedup(baseline: Mapping[int, Result], variant: Mapping[int, Result]) -> Field:
+    near = neighbours(baseline, variant)
     if any(r.trial.scenario == "offline" for r in variant.values()):
-        after, before = paired_values(baseline, variant, "throughput_sps")
+        after, before = paired_values(*near, "throughput_sps")
     else:
-        before, after = paired_values(baseline, variant, "latency_p50_s")
+        before, after = paired_values(*near, "latency_p50_s")
+    if not before and not near[0] and baseline.keys() & variant.keys():
+        return Absent(
+            f"no pair: each run began more than {NEIGHBOURS_S / 60:.0f} minutes from the baseline's of its number;"
+            " measure both again"
+        )
     if not before:
         return Absent("no replicate number has a latency here and at the baseline")
     return paired_log_ratio(before, after).measured("1")
 
 
 def pick(found: VariantTable, objective: str = "latency") -> Pick:
-    """Return the eligible row that is best on latency, throughput or energy, and why."""
-    if objective not in OBJECTIVES:
-        known = ", ".join(OBJECTIVES)
-        raise UsageError("E-VAR-3", f"no objective is called {objective!r}", evidence=f"known: {known}")
-    goal = OBJECTIVES[objective]
+    """Return the eligible row that is best on latency, throughput or energy, and why.
+
+    Where every variant that could be used breaks a constraint, the nearest one is named, and what binds it.
+    """
+    wished = goal(objective)
     ranked = sorted(
-        (r for r in found.rows if not r.rejected and isinstance(getattr(r, goal.column), Measured)),
-        key=lambda r: getattr(r, goal.column).value * (-1 if goal.higher_is_better else 1),
+        (r for r in found.rows if not r.rejected and isinstance(getattr(r, wished.column), Measured)),
+        key=lambda r: getattr(r, wished.column).value * (-1 if wished.higher_is_better else 1),
     )
     if not ranked:
-        return Pick(None, _none(found, goal))
+        return _infeasible(found) or Pick(None, _none(found, wished))
     best = ranked[0]
-    ties = [(other, *_against(best, other, goal)) for other in ranked[1:]]
+    ties = [(other, *_against(best, other, wished)) for other in ranked[1:]]
     ties = [t for t in ties if t[2] is not Judgement.FASTER]
-    sentences = [_figures(best, found, goal)] + [_tie(*t) for t in ties]
+    sentences = [_figures(best, found, wished)] + [_tie(*t) for t in ties]
     return Pick(best, " ".join(sentences), tuple(t[0].label for t in ties))
 
 
+def _infeasible(found: VariantTable) -> Pick | None:
+    """Return the answer where constraints alone leave nothing: the nearest variant and what binds it."""
+    near = [r for r in found.rows if r.broken]
+    if not near:
+        return None
+    row = min(near, key=lambda r: found.wanted.binding(r)[0])
+    binding = found.wanted.binding(row)[1]
+    reason = (
+        f"infeasible: no variant keeps every constraint. The nearest is {row.label}"
+        f" ({'; '.join(row.broken)}); the binding constraint is {binding}."
+    )
+    return Pick(None, reason, nearest=row)
+
+
 def _against(best: VariantRow, other: VariantRow, goal: Objective) -> tuple[Interval | None, Judgement]:
-    values = paired_values(best.replicates, other.replicates, goal.metric)
+    values = paired_values(*neighbours(best.replicates, other.replicates), goal.metric)
     return judge_pairs(*values, goal.higher_is_better) if values[0] else (None, Judgement.AMBIGUOUS)
 
 
@@ -245,6 +329,7 @@ SCALES: Mapping[str, tuple[float, str]] = {
     "s": (1e3, " ms"),
     "samples/s": (1.0, " samples/s"),
     "J": (1e3, " mJ"),
+    "bytes": (1e-6, " MB"),
     "1": (1.0, ""),
 }
 

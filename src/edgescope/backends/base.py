@@ -6,16 +6,17 @@ A Session never times itself: the scenario's one clock times every engine alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from edgescope.errors import UsageError
+from edgescope.errors import SettingError, UsageError
 from edgescope.models.base import Batch, Model
-from edgescope.records import Effective, Json, Scalar, Trial
+from edgescope.records import Effective, Field, Json, Queries, Scalar, Trial, Window
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Spec:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     io: str = "host"
     options: Mapping[str, Scalar] = field(default_factory=dict)
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Artifact:
 
 def spec_of(trial: Trial) -> Spec:
     """Return what a trial asks of its backend."""
-    return Spec(trial.precision, trial.batch, trial.shapes, trial.io, trial.options)
+    return Spec(trial.precision, trial.batch, trial.shapes, trial.io, trial.options, trial.device)
 
 
 class Session(Protocol):
@@ -63,6 +65,65 @@ class Session(Protocol):
         """Free the engine's memory and threads."""
 
 
+@runtime_checkable
+class Staged(Protocol):
+    """Optional, of a session on a device with memory of its own: keeps inputs and outputs where `io` says."""
+
+    def stage(self, batch: Batch) -> Batch:
+        """Return the batch as this session takes it: in pinned host memory (`pinned`) or on the device (`device`)."""
+
+    def fetch(self, outputs: Sequence[Any]) -> Sequence[NDArray[Any]]:
+        """Return the outputs of a call as arrays on the host."""
+
+
+@dataclass(frozen=True)
+class Phases:
+    """What one query did, in nanoseconds, as trtexec defines it; nothing is said of transfers that io leaves out."""
+
+    latency_ns: int
+    """Host time from the call to its return."""
+    enqueue_ns: int | None
+    """Host time of the call that hands the network to the device, copies left out; None where it waits there, too."""
+    h2d_ns: int
+    compute_ns: int
+    d2h_ns: int
+
+
+@runtime_checkable
+class Phased(Protocol):
+    """Optional, of a session: answers one query with device events around its parts."""
+
+    def phases(self, batch: Batch) -> Phases:
+        """Answer one query and return how long each part took; slower than a plain call."""
+
+
+@dataclass(frozen=True)
+class Driven:
+    """What a program that owns its loop did: every query it made, on this process's monotonic clock."""
+
+    queries: Queries
+    window: Window
+    effective: Effective
+    answer: Callable[[Batch], Sequence[NDArray[Any]]]
+    """The outputs of one batch of the trial's size, through the same program and artifact."""
+    facts: Mapping[str, Field] = field(default_factory=dict)
+    """build_s, load_s, first_s, and the phases enqueue_s, h2d_s, gpu_compute_s, d2h_s."""
+    notes: Mapping[str, Json] = field(default_factory=dict)
+    """Program, version, command line, its own summary, clock offset and its uncertainty."""
+    warnings: tuple[str, ...] = ()
+    answer_rows: int | None = None
+    """Rows that `answer` takes at once, where they are more than the trial's batch."""
+
+
+@runtime_checkable
+class SelfDriven(Protocol):
+    """Optional, of a backend: a program that owns its loop (trtexec); the Result says driver = external."""
+
+    def drive(self, artifact: Artifact, trial: Trial) -> Driven:
+        """Run the program as the trial asks and return what it did; it times itself."""
+
+
+@runtime_checkable
 class Backend(Protocol):
     """One engine family."""
 
@@ -86,20 +147,26 @@ def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:
 
 #: Share of the heavy operators that must run in a reduced precision for the whole to carry its name.
 REDUCED_SHARE = 0.75
+#: Reduced precision -> the wider ones that some operators may be left in; any other may leave fp32.
+WIDER: Mapping[str, frozenset[str]] = {
+    "int8": frozenset({"fp16", "bf16", "tf32", "fp32"}),
+    "fp8": frozenset({"fp16", "bf16", "tf32", "fp32"}),
+    "fp16": frozenset({"tf32", "fp32"}),
+    "bf16": frozenset({"tf32", "fp32"}),
+    "fp32": frozenset(),
+}
 
 
 def precision_of(kinds: Mapping[str, int]) -> str:
     """Return the precision that heavy operators ran in, from operator counts by precision.
 
-    fp32 means every one of them. A reduced precision may leave some operators in fp32 (a first layer, say), as long
-    as three in four are reduced; anything else is `mixed (...)`, which is never what was asked for.
+    fp32 means every one of them. A reduced precision may leave some operators in wider ones (a first layer, say), as
+    long as three in four are reduced; anything else is `mixed (...)`, which is never what was asked for.
     """
-    if len(kinds) == 1:
-        return next(iter(kinds))
-    top = max((k for k in kinds if k != "fp32"), key=lambda k: kinds[k])
-    others = [k for k in kinds if k not in (top, "fp32")]
-    if not others and kinds[top] >= REDUCED_SHARE * sum(kinds.values()):
-        return top
+    for top, n in kinds.items():
+        wider = WIDER.get(top, frozenset({"fp32"}))
+        if set(kinds) <= wider | {top} and n >= REDUCED_SHARE * sum(kinds.values()):
+            return top
     return f"mixed ({counted(kinds)})"
 
 
@@ -116,3 +183,36 @@ def threads_of(spec: Spec) -> int | None:
     if isinstance(value, bool) or not str(value).isdigit() or int(value) < 1:
         raise UsageError("E-OPT-2", f"threads must be a whole number of at least 1, not {value!r}")
     return int(value)
+
+
+def flag(spec: Spec, name: str, *, default: bool = False) -> bool:
+    """Return an option that is true or false, or that word; UsageError for anything else."""
+    value = spec.options.get(name, default)
+    if isinstance(value, bool):
+        return value
+    if value not in ("true", "false"):
+        raise UsageError("E-OPT-4", f"{name} must be true or false, not {value!r}")
+    return value == "true"
+
+
+def choice(spec: Spec, name: str, known: Sequence[str]) -> str:
+    """Return an option that is one of a few words, the first unless asked otherwise; UsageError for another."""
+    value = spec.options.get(name, known[0])
+    if value not in known:
+        raise UsageError("E-OPT-3", f"{name} must be one of {', '.join(known)}, not {value!r}")
+    return str(value)
+
+
+def unforced(spec: Spec) -> None:
+    """Raise SettingError where the environment makes NVIDIA's libraries compute in the other of fp32 and tf32."""
+    forced = os.environ.get("NVIDIA_TF32_OVERRIDE")
+    other = {"tf32": "fp32", "fp32": "tf32"}.get(spec.precision)
+    if not forced or other is None or (forced != "0") == (spec.precision == "tf32"):
+        return
+    raise SettingError(
+        "E-TF32-1",
+        f"{spec.precision} was asked for and the environment asks for {other}",
+        evidence=f"NVIDIA_TF32_OVERRIDE={forced}",
+        effect=f"NVIDIA's libraries may compute in {other} whatever they are told, under this label",
+        fix=f"unset NVIDIA_TF32_OVERRIDE, or --precision {other}",
+    )

@@ -1,8 +1,9 @@
-"""ONNX Runtime on its CPU execution provider.
+"""ONNX Runtime on its CPU provider, or on its CUDA provider (_ort_cuda.py).
 
-fp32 runs the exported file; int8 runs the QDQ file, whose quantise/dequantise pairs the runtime fuses into integer
-kernels. fp16 and bf16 files are refused: on a CPU this runtime casts them back to fp32, so the label would lie.
-What really runs is read from the graph the runtime optimised, once, when the artifact is prepared.
+fp32 runs the exported file; int8 runs a QDQ file, whose quantise/dequantise pairs the CPU provider fuses into integer
+kernels. On a CPU fp16 and bf16 files are refused, because the runtime casts them back to fp32; on CUDA int8 is,
+because that provider computes between the pairs in fp32. The label would lie. What really runs is read from the
+graph that the runtime optimised (CPU) or from a profiled run (CUDA), once, when the artifact is prepared.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -18,14 +19,24 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgescope import cache, export
-from edgescope.backends.base import Artifact, Spec, checked, counted, precision_of, threads_of
-from edgescope.backends.onnx_file import onnx_file, refuse
-from edgescope.errors import ModelError
+from edgescope.backends import _cudart, _ort_cuda
+from edgescope.backends._ort_cuda import FLOATING, INTEGER
+from edgescope.backends.base import (
+    Artifact,
+    Session,
+    Spec,
+    checked,
+    choice,
+    counted,
+    flag,
+    precision_of,
+    threads_of,
+)
+from edgescope.backends.onnx_file import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
+from edgescope.errors import UsageError
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Json
-
-INTEGER = {"QLinearConv", "QLinearMatMul", "QGemm", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat"}
-FLOATING = {"Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"}
+from edgescope.records import digest as record_digest
 
 
 class OrtSession:
@@ -60,30 +71,83 @@ class OrtSession:
 class OnnxRuntime:
     """onnxruntime: fp32 and int8 on the CPU provider."""
 
-    OPTIONS: ClassVar[dict[str, str]] = {"threads": "intra-op threads (all cores of the affinity mask)"}
+    OPTIONS: ClassVar[dict[str, str]] = {
+        "threads": "intra-op threads (all cores of the affinity mask)",
+        **INT8_OPTIONS,
+        "layout": "on cuda: contiguous or channels_last (contiguous)",
+        "graph": "on cuda: capture the kernels in a CUDA graph (false)",
+    }
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the ONNX file for the precision and the operators the runtime will execute."""
         checked("onnxruntime", spec, self.OPTIONS)
         threads_of(spec)
-        if spec.precision not in ("fp32", "int8"):
-            raise refuse("onnxruntime", spec.precision, "its CPU kernels cast 16-bit floats to fp32")
-        path = onnx_file(model, spec.precision, folder)
+        _check(spec)
+        path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
         made, digest = export.about(path), cache.content(path)
-        ops = _remembered(path, digest)
-        notes = {"executed_ops": ops, "made": made}
+        notes: dict[str, Json] = {"made": made, "axes": _axes(path, digest, model, spec.batch)}
+        if spec.device == "cuda":
+            notes["executed_cuda"] = _remembered_cuda(path, digest, model, spec, notes["axes"])
+        else:
+            notes["executed_ops"] = _remembered(path, digest)
         return Artifact(model, spec, path, digest, made.get("build_s"), notes)
 
-    def load(self, artifact: Artifact) -> OrtSession:
-        """Return a session with the batch axis fixed."""
-        options = _options(artifact.spec)
+    def load(self, artifact: Artifact) -> Session:
+        """Return a session with every open axis fixed."""
+        options = _options(artifact.spec, artifact.notes["axes"])
+        if artifact.spec.device == "cuda":
+            return _ort_cuda.OrtCudaSession(artifact, options)
         return OrtSession(_open(artifact.path, options), artifact)
 
 
-def _options(spec: Spec) -> Any:
+def _check(spec: Spec) -> None:
+    """Raise for a precision or an option that this provider has not."""
+    asked = {
+        "graph": flag(spec, "graph"),
+        "layout": choice(spec, "layout", _ort_cuda.LAYOUTS) != "contiguous",
+    }
+    on_cuda = [name for name, value in asked.items() if value]
+    if spec.device == "cpu":
+        if on_cuda:
+            raise UsageError("E-OPT-4", f"{', '.join(on_cuda)}: only on a CUDA device", fix="--device cuda")
+        if spec.precision not in ("fp32", "int8"):
+            raise refuse("onnxruntime", spec.precision, "its CPU kernels cast 16-bit floats to fp32")
+    elif spec.precision not in ("fp32", "tf32", "fp16"):
+        why = "the CUDA provider has no integer kernels: between QDQ pairs it computes in fp32"
+        if spec.precision == "bf16":
+            why = "the CUDA provider has no bf16 convolution"
+        raise refuse("onnxruntime", spec.precision, why, "its CUDA provider", "--precision fp32 or fp16")
+    else:
+        _ort_cuda.able(spec)
+
+
+def _axes(path: Path, digest: str, model: Model, batch: int) -> dict[str, int]:
+    """Return the size of each axis that the file leaves open under a name; none for a name that would have two."""
+    known = cache.folder("ort") / f"{digest}-axes.json"
+    named = cache.read_json(known)
+    if named is None:
+        named = _named(path)
+        cache.write_json(known, named)
+    sizes: dict[str, set[int]] = {}
+    for given in model.inputs:
+        for axis, size in zip(named.get(given.name, ()), (batch, *given.shape), strict=False):
+            sizes.setdefault(axis, set()).add(size)
+    return {axis: min(found) for axis, found in sizes.items() if axis and len(found) == 1}
+
+
+def _named(path: Path) -> Json:
+    """Return the names of each input's axes, '' for one that is closed or has none."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    return {i.name: [axis.dim_param for axis in i.type.tensor_type.shape.dim] for i in graph.input}
+
+
+def _options(spec: Spec, axes: Mapping[str, int]) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads_of(spec) or 0
-    options.add_free_dimension_override_by_name("N", spec.batch)
+    for axis, size in axes.items():
+        options.add_free_dimension_override_by_name(axis, size)
     options.log_severity_level = 3
     return options
 
@@ -92,12 +156,7 @@ def _open(path: Path | None, options: Any) -> Any:
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime's exceptions share no base class
-        raise ModelError(
-            "E-ONNX-1",
-            f"ONNX Runtime cannot load {path}",
-            evidence=str(error).splitlines()[0][:300],
-            fix=f"python -m onnx.checker {path}",
-        ) from error
+        raise unreadable("E-ONNX-1", "ONNX Runtime", path, error) from error
 
 
 def _remembered(path: Path, digest: str) -> Json:
@@ -105,6 +164,18 @@ def _remembered(path: Path, digest: str) -> Json:
     note = cache.folder("ort") / f"{digest}-{ort.__version__}.json"
     if not note.is_file():
         cache.write_json(note, _executed(path))
+    return json.loads(note.read_text())
+
+
+def _remembered_cuda(path: Path, digest: str, model: Model, spec: Spec, axes: Mapping[str, int]) -> Json:
+    """Return what a profiled run on the CUDA provider executed, asked once per file, version, settings and GPU."""
+    shapes = _ort_cuda.shapes(model, spec)
+    gpu = [_cudart.runtime().device_name(), _cudart.runtime().compute_capability()]
+    layout = choice(spec, "layout", _ort_cuda.LAYOUTS)
+    asked = [digest, ort.__version__, spec.precision, layout, sorted(shapes.items()), *gpu]
+    note = cache.folder("ort") / f"cuda-{record_digest(asked)}.json"
+    if not note.is_file():
+        cache.write_json(note, _ort_cuda.executed(path, spec, _options(spec, axes), shapes))
     return json.loads(note.read_text())
 
 

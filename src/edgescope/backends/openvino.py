@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from edgescope import cache, export
 from edgescope.backends.base import Artifact, Spec, checked, counted, precision_of, threads_of
-from edgescope.backends.onnx_file import onnx_file, refuse
-from edgescope.errors import ModelError
+from edgescope.backends.onnx_file import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.models.base import Batch, Model, TensorSpec
 from edgescope.records import Effective
 
@@ -107,6 +106,7 @@ class OpenVino:
     OPTIONS: ClassVar[dict[str, str]] = {
         "threads": "inference threads (all cores)",
         "streams": "execution streams (1)",
+        **INT8_OPTIONS,
     }
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
@@ -117,7 +117,7 @@ class OpenVino:
         need = {"fp32": "FP32", "bf16": "BF16", "int8": "INT8"}.get(spec.precision, "")
         if need not in able:
             raise refuse("openvino", spec.precision, f"the CPU plugin offers {', '.join(able)}")
-        path = onnx_file(model, spec.precision, folder)
+        path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
         made = export.about(path)
         return Artifact(model, spec, path, cache.content(path), made.get("build_s"), {"made": made})
 
@@ -130,12 +130,7 @@ class OpenVino:
             graph.reshape(_shapes(graph, inputs, spec))
             compiled = core.compile_model(graph, "CPU", _settings(spec))
         except RuntimeError as error:
-            raise ModelError(
-                "E-OV-1",
-                f"OpenVINO cannot compile {artifact.path}",
-                evidence=" ".join(str(error).split())[:300],
-                fix=f"--backend onnxruntime, or python -m onnx.checker {artifact.path}",
-            ) from error
+            raise unreadable("E-OV-1", "OpenVINO", artifact.path, error) from error
         return OpenVinoSession(compiled, [i.name for i in inputs])
 
 

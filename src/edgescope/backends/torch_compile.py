@@ -1,65 +1,82 @@
-"""torch.compile with inductor and frozen weights.
+"""torch.compile with inductor and frozen weights, on the CPU or a CUDA device.
 
 Compilation happens in the first call (that is `first_s`) and its kernels are cached by inductor across processes.
-Freezing folds weights into the graph, which lets inductor pre-pack them; it needs inference without gradients.
+Freezing folds weights into the graph, which lets inductor fold batch norms and pre-pack weights; it needs inference
+without gradients. `graph=true` captures the compiled call in a CUDA graph of ours, copies included.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import ClassVar, cast
 
 import torch
 import torch._inductor.config as inductor
 
-from edgescope.backends.base import Artifact, Spec
-from edgescope.backends.torch_eager import OPTIONS, TorchSession, prepared, ready, require
+from edgescope.backends import _torch_module as shared
+from edgescope.backends.base import Artifact, Session, Spec, choice
+from edgescope.backends.torch_eager import session_of
 from edgescope.errors import UnavailableError
 from edgescope.models.base import Model
 from edgescope.records import Effective
 
+TUNES = ("default", "max-autotune")
 
-class CompiledSession(TorchSession):
-    """A compiled module; precision is that of the parameters it was compiled from."""
 
-    def __init__(self, module: torch.nn.Module, names: list[str], dtype: torch.dtype, layout: str) -> None:
-        super().__init__(module, names, dtype, layout)
-        for hook in self.hooks:  # a hook would break the graph
-            hook.remove()
-        self.hooks = []
-        self.frames = torch._dynamo.utils.counters["frames"]
+class Frames:
+    """Counts what dynamo compiled; hooks would break its graphs."""
+
+    def __init__(self) -> None:
+        self.frames: Counter[str] = torch._dynamo.utils.counters["frames"]
         self.frames.clear()
-        self.run = cast(torch.nn.Module, torch.compile(module, dynamic=False))
 
-    def effective(self) -> Effective:
+    def stop(self) -> None:
+        """Nothing is hooked."""
+
+    def effective(self, spec: Spec, said: str = "") -> Effective:
         """Return the parameters' precision; a graph that fell back to eager is named as such."""
         ok, total = self.frames["ok"], self.frames["total"]
-        where = "cpu" if ok else "cpu (eager fallback: nothing was compiled)"
-        name = {torch.float32: "fp32", torch.bfloat16: "bf16"}[self.dtype]
-        return Effective(where, name, torch.get_num_threads(), f"dynamo compiled {ok} of {total} frames")
+        where = spec.device if ok else f"{spec.device} (eager fallback: nothing was compiled)"
+        dtype = shared.NAMES[shared.DTYPES[spec.precision]]
+        return shared.effective(spec, where, dtype, f"{said}dynamo compiled {ok} of {total} frames")
 
 
 class TorchCompile:
-    """torch_compile: fp32 and bf16 through inductor."""
+    """torch_compile: the precisions of torch_eager through inductor."""
 
-    OPTIONS: ClassVar[dict[str, str]] = OPTIONS
+    OPTIONS: ClassVar[dict[str, str]] = {
+        **shared.OPTIONS,
+        "tune": "default or max-autotune: inductor times kernels for minutes (default)",
+    }
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the artifact; the first call compiles."""
-        return prepared("torch_compile", model, spec)
+        choice(spec, "tune", TUNES)
+        return shared.prepared("torch_compile", model, spec, self.OPTIONS)
 
-    def load(self, artifact: Artifact) -> CompiledSession:
+    def load(self, artifact: Artifact) -> Session:
         """Return a session that compiles in its first call."""
-        _require_compiler()
+        _require_compiler(artifact.spec)
         inductor.freezing = True
-        names = [i.name for i in artifact.model.inputs]
-        layout = str(artifact.spec.options.get("layout", "contiguous"))
-        return CompiledSession(ready(artifact), names, require(artifact.spec), layout)
+        tune = choice(artifact.spec, "tune", TUNES)
+        mode = None if tune == "default" else "max-autotune-no-cudagraphs"
+        witness = Frames()
+        run = cast(torch.nn.Module, torch.compile(shared.ready(artifact), dynamic=False, mode=mode))
+        return session_of(artifact)(run, artifact, witness)
 
 
-def _require_compiler() -> None:
+def _require_compiler(spec: Spec) -> None:
     from torch._inductor import cpp_builder
+    from torch.utils import _triton
 
+    if spec.device == "cuda" and not _triton.has_triton():
+        raise UnavailableError(
+            "E-COMP-2",
+            "torch.compile needs Triton to make kernels for a GPU, and it does not work here",
+            evidence=f"torch {torch.__version__}: has_triton() is false",
+            fix="--backend torch_eager --option fold=true",
+        )
     try:
         cpp_builder.get_cpp_compiler()
     except Exception as error:

@@ -6,20 +6,25 @@ remembered between processes in reference.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from edgescope import cache, reference, registry
 from edgescope.backends.base import Spec
 from edgescope.models.base import Model
 from edgescope.records import Json, Machine, Trial, Verification
 from edgescope.verify import Reference, Run
-from edgescope.workloads.base import Opened
+from edgescope.workloads.base import Answer
 
 BATCH = 8
 NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothing is computed")
 
 
 def prepare(model: Model) -> Reference | None:
-    """Return the fp32 outputs of `model`, computed by its reference backend the first time; None for null."""
-    if model.reference == "null":
+    """Return the fp32 outputs of `model`, computed by its reference backend the first time; None where it has none.
+
+    The null model computes nothing (`null`); of a file that is quantised already there is no fp32 network (`none`).
+    """
+    if model.reference in ("null", "none"):
         return None
 
     batch = int(getattr(model, "closed_batch", None) or BATCH)
@@ -32,21 +37,27 @@ def prepare(model: Model) -> Reference | None:
     return reference.reference(model, open_run, batch=batch)
 
 
-def check(trial: Trial, model: Model, opened: Opened, machine: Machine) -> Verification:
-    """Return the gate's answer for the open session."""
-    truth = prepare(model) if opened.answer is not None else None
-    if opened.answer is None or truth is None:
+def check(
+    trial: Trial, model: Model, answer: Answer | None, artifact: Mapping[str, Json], machine: Machine
+) -> Verification | None:
+    """Return the gate's verdict on `answer`, made from `artifact`; None where nothing can tell right from wrong."""
+    if model.reference == "none":
+        return None
+    truth = prepare(model) if answer is not None else None
+    if answer is None or truth is None:
         return NOTHING
     facts: dict[str, Json] = {
-        "artifact": opened.artifact.get("digest"),
+        "artifact": artifact.get("digest"),
         "backend": trial.backend,
+        "device": trial.device,
+        "io": trial.io,
         "options": dict(trial.options),
         "shapes": {name: list(shape) for name, shape in trial.shapes.items()},
         "packages": machine.state.get("packages"),
         "machine": machine.id,
     }
     return reference.verified(
-        opened.answer,
+        answer,
         model,
         truth,
         precision=trial.precision,

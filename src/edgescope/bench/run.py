@@ -18,14 +18,14 @@ from pathlib import Path
 
 from edgescope import cache, registry
 from edgescope.analysis import energy, summary
-from edgescope.backends.base import spec_of
-from edgescope.bench import gate
-from edgescope.bench.watch import Devices, Watch
+from edgescope.backends.base import SelfDriven, spec_of
+from edgescope.bench import external, gate, phases
+from edgescope.bench.require import require
+from edgescope.bench.watch import Devices, Watch, board
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.devices import manifest
 from edgescope.errors import (
     EdgescopeError,
-    RanElsewhereError,
     SafetyError,
     UnavailableError,
     UnsupportedError,
@@ -38,7 +38,6 @@ from edgescope.plan import Plan
 from edgescope.records import (
     QUERY_OK,
     Absent,
-    Effective,
     Field,
     Machine,
     Measured,
@@ -127,16 +126,25 @@ def _guarded(bare: Result, work: Callable[[Result], Result]) -> Result:
         Exception
     ) as error:  # models and engines raise anything; the trace goes to stderr, its end to the record
         traceback.print_exc(file=sys.stderr)
-        status = Status.OOM if isinstance(error, MemoryError) else Status.FAILED
+        status = Status.OOM if _out_of_memory(error) else Status.FAILED
         return replace(bare, status=status, reason=_raised(error))
 
 
 def _status(error: EdgescopeError) -> Status:
+    if isinstance(error, SafetyError) or _out_of_memory(error.__cause__ or error):
+        return Status.OOM
     if isinstance(error, UnsupportedError | UnavailableError):
         return Status.UNSUPPORTED
     if isinstance(error, WrongOutputError):
         return Status.WRONG_OUTPUT
-    return Status.OOM if isinstance(error, SafetyError) else Status.FAILED
+    return Status.FAILED
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether the host's or the device's memory ran out; engines have their own words for the latter."""
+    text = f"{type(error).__name__}: {error}".lower().replace("_", " ")
+    words = ("outofmemoryerror", "out of memory", "failed to allocate memory", "alloc failed")
+    return isinstance(error, MemoryError) or any(word in text for word in words)
 
 
 def _raised(error: BaseException) -> str:
@@ -157,21 +165,26 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
     scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, plan)
     model = zoo.get(trial.model, trial.shapes, trial.batch)
     backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
+    if isinstance(backend, SelfDriven):
+        return _settled(external.measure(bare, model, backend, watch), plan, "")
     workload = registry.load(registry.WORKLOADS, trial.workload, "workload")()
     with workload.open(trial, model, backend, cache.folder("artifacts")) as opened:
         effective = opened.effective()
-        _require(trial, effective)
+        require(trial, effective)
         with watch.watching():
             queries = _drive(scenario, opened, clock)
         peak = _peak_rss()
-        verification = gate.check(trial, model, opened, bare.machine)
+        parts = phases.metrics(opened, trial.io)
+        verification = gate.check(trial, model, opened.answer, opened.artifact, bare.machine)
     done = int((queries.rows(plan.window).columns["status"] == QUERY_OK).sum()) * trial.batch
     bounds = plan.window.start_ns, plan.window.stop_ns
-    spent = energy.energy(watch.readings, *bounds, done, device=effective.device)
+    spent = energy.energy(watch.readings, *bounds, done, device=effective.device, board=board())
     metrics: dict[str, Field] = {
         **opened.facts,
         **summary.metrics(queries, plan.window, trial.scenario),
         "peak_rss_bytes": peak,
+        **parts,
+        **watch.board_memory(trial.device, plan.window),
         "power_w": spent.power_w,
         "energy_j": spent.energy_j,
         "energy_per_sample_j": spent.energy_per_sample_j,
@@ -211,25 +224,6 @@ def _drive(scenario: Scenario, opened: Opened, clock: Clock) -> Queries:
         return scenario.drive(opened.work, clock)
     finally:
         gc.unfreeze()
-
-
-def _require(trial: Trial, effective: Effective) -> None:
-    """Raise RanElsewhereError unless the engine did what was asked, as far as it tells."""
-    threads = trial.options.get("threads")
-    told = effective.threads if threads is not None and effective.threads is not None else threads
-    for code, what, asked, did in (
-        ("E-RAN-1", "device", "cpu", effective.device),
-        ("E-RAN-2", "precision", trial.precision, effective.precision),
-        ("E-RAN-3", "number of threads", threads, told),
-    ):
-        if asked != did:
-            raise RanElsewhereError(
-                code,
-                f"{trial.backend} was asked for {what} {asked} and ran with {did}",
-                evidence=effective.evidence,
-                effect=f"A number under the label {asked} would describe another {what}",
-                fix="ask for what this engine does here (edgescope backends), or use another --backend",
-            )
 
 
 def _peak_rss() -> Field:

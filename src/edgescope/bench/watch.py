@@ -71,6 +71,18 @@ class Watch:
             slowdown=self.slowdown,
         )
 
+    def board_memory(self, device: str, window: Window) -> dict[str, Field]:
+        """Return the most memory in use on the GPU board within the window; {} of a trial that uses none."""
+        if device == "cpu":
+            return {}
+        channel = f"{board()}_memory_used_bytes"
+        t_ns, value = self.readings.series(channel)
+        inside = value[(t_ns >= window.start_ns) & (t_ns <= window.stop_ns)]
+        found: Field = Absent(f"no reading of {channel} fell into the window")
+        if len(inside):
+            found = Measured(float(inside.max()), "bytes", n=len(inside))
+        return {"gpu_board_memory_bytes": found}
+
     def metrics(self) -> dict[str, Field]:
         """Return what watching cost: share of one core, achieved rate."""
         share: Json = self.cost.get("cpu_share")
@@ -82,6 +94,15 @@ class Watch:
             "sampler_cpu_share": Measured(float(share), "1", n=ticks),
             "sampler_hz": Measured(float(self.cost["achieved_hz"]), "Hz", n=ticks),
         }
+
+
+def board(environ: Mapping[str, str] = os.environ) -> str:
+    """Return NVML's name for the GPU that CUDA calls 0: `gpu0`, unless CUDA_VISIBLE_DEVICES begins with another.
+
+    '' where that names a GPU by its UUID: no board's figures are then this trial's.
+    """
+    first = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    return f"gpu{first or 0}" if first.isdigit() or not first else ""
 
 
 def _throttle_watch(device: Device) -> AbstractContextManager[ThrottleWatch] | None:

@@ -24,15 +24,18 @@ def run(args: argparse.Namespace) -> int:
         row = {
             "name": name,
             "summary": entry.summary,
+            "devices": list(entry.devices),
             "available": True,
             "options": {},
             "reason": "",
             "fix": "",
         }
         try:
-            row["options"] = dict(registry.load(registry.BACKENDS, name, "backend").OPTIONS)
+            backend = registry.load(registry.BACKENDS, name, "backend")
+            row["options"] = dict(backend.OPTIONS)
+            getattr(backend, "usable", _nothing)()
         except UnavailableError as error:
-            row |= {"available": False, "reason": error.evidence, "fix": error.fix}
+            row |= {"available": False, "reason": error.evidence or error.what, "fix": error.fix}
         rows.append(row)
     if args.json:
         print(json.dumps(rows, indent=1))
@@ -44,9 +47,14 @@ def run(args: argparse.Namespace) -> int:
             row["name"],
             "yes" if row["available"] else f"no: {row['reason']}; {row['fix']}",
             row["summary"],
+            ", ".join(row["devices"]),
             "\n".join(f"{key}: {text}" for key, text in row["options"].items()),
         )
         for row in rows
     ]
-    terminal.table(("backend", "here", "what", "options"), cells)
+    terminal.table(("backend", "here", "what", "on", "options"), cells)
     return 0
+
+
+def _nothing() -> None:
+    """Stand in for the check of a backend that needs none beyond its import."""

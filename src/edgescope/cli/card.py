@@ -43,6 +43,9 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
         mark = "passed" if result.verification.passed else "FAILED"
         style = "" if result.verification.passed else "bold red"
         lines.append(("outputs", Text(f"{mark}: {result.verification.detail}", style=style)))
+    else:
+        text = "not verified: there is no fp32 reference to compare them with; this can never be a pick"
+        lines.append(("outputs", Text(text, style="yellow")))
     if result.effective is not None:
         e = result.effective
         lines.append(

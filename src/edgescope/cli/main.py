@@ -17,7 +17,9 @@ from edgescope.cli import (
     models,
     optimize,
     report,
+    study_verb,
     sweep,
+    train,
 )
 from edgescope.errors import EdgescopeError
 
@@ -28,10 +30,12 @@ VERBS = {
     "backends": backends,
     "bench": bench,
     "sweep": sweep,
+    "train": train,
     "optimize": optimize,
     "compare": compare,
     "list": list_results,
     "report": report,
+    "study": study_verb,
 }
 
 EPILOG = """exit codes: 0 ok, 1 a trial or gate failed, 2 usage, 3 unsupported or not installed, 4 a setting is not in

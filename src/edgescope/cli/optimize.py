@@ -1,24 +1,31 @@
 """Find the fastest way to run a model on this machine that still gives the right answers.
 
-Every candidate (engine and precision) is run in fresh processes, interleaved in random order, verified against the
-fp32 reference, and compared with PyTorch as it is. A candidate with wrong outputs is shown struck out and can
-never be the pick.
+Candidates (engines x precisions x layouts x graph capture) are screened in short runs; what cannot be told from the
+best is then measured in fresh processes, interleaved in random order with PyTorch as it is, and verified against the
+fp32 reference. A candidate with wrong outputs, or that breaks a constraint, is shown struck out and is never picked.
+A run that was interrupted goes on where it was when the same command is given again.
 
   edgescope optimize efficientnet_lite0
+  edgescope optimize efficientnet_lite0 --objective throughput --constraint "p99<=33ms" --save deployed
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
-    from edgescope.records import Result
+    from edgescope.analysis.objective import Wanted
+    from edgescope.candidates import Installed, Proposal
+    from edgescope.optimize import Step
+    from edgescope.records import Result, Trial
 
 HELP = "try engines and precisions on a model, verify each, pick one"
 
@@ -32,12 +39,28 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def add(sub: argparse.ArgumentParser) -> None:
     """Add the flags that optimize and demo share."""
     sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
-    sub.add_argument("--rounds", type=int, default=5, help="fresh processes of each candidate (5)")
-    sub.add_argument("--objective", default="latency", choices=("latency", "throughput", "energy"))
-    sub.add_argument(
+    group = sub.add_argument_group("what is wanted")
+    group.add_argument("--objective", default="latency", choices=("latency", "throughput", "energy"))
+    text = "p99<=33ms, accuracy>=0.98ref, memory<=2GB, power<=10W, energy<=50mJ ...; may be repeated"
+    group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
+    group = sub.add_argument_group("which candidates, how often")
+    text = (
+        "only candidates with one of these words, e.g. openvino,torch_compile+fp16; the baseline always stays"
+    )
+    group.add_argument("--try", dest="only", default="", metavar="WORD,..", help=text)
+    group.add_argument("--skip", default="", metavar="WORD,..", help="no candidate with one of these words")
+    group.add_argument(
+        "--rounds", type=int, default=5, help="final rounds: fresh processes of each finalist (5)"
+    )
+    text = "no short rounds: every candidate in every final round"
+    group.add_argument("--exhaustive", action="store_true", help=text)
+    group.add_argument("--fresh", action="store_true", help="measure again what the store already holds")
+    group = sub.add_argument_group("what is written")
+    text = "put what the pick runs into DIR: its file, run.py that needs its engine alone, and a card"
+    group.add_argument("--save", default=None, metavar="DIR", help=text)
+    group.add_argument(
         "--report", default=None, metavar="FILE", help="also write the report (.html, .md, .csv)"
     )
-    sub.add_argument("--fresh", action="store_true", help="measure again what the store already holds")
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
@@ -45,34 +68,58 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the rounds, print the table and the pick; exit 1 when nothing may be recommended."""
+    from edgescope.analysis.objective import wanted
+
+    asked = wanted(args.objective, args.constraint)
     if args.report:
         from edgescope.report import writable
 
         writable(Path(args.report))  # before minutes are spent
-    results = _measure(args)
-    from edgescope.analysis import variants
+    if args.save:
+        from edgescope.deploy import ready
 
-    found = variants.table(results)
+        ready(Path(args.save))
+    base, there = _base(args), installed()
+    proposal = _proposal(args, base, there)
+    results = _measure(args, proposal, asked, there)
+    from edgescope.analysis import variants
+    from edgescope.cli import variants_view
+
+    found = variants.table(results, wanted=asked)
     best = variants.pick(found, args.objective)
     if args.json:
-        from edgescope.cli import variants_view
-
-        print(json.dumps(variants_view.to_json(found, best, results), indent=1))
+        page = variants_view.to_json(found, best, results, proposal.not_here)
     else:
-        from edgescope.cli import variants_view
-
-        variants_view.show(found, best)
-    if args.report:
-        from edgescope.report import write
-
-        path = write(results, Path(args.report), objective=args.objective)
-        if not args.json:
-            print(f"report: {path}")
+        variants_view.show(found, best, proposal.not_here)
+    written = _written(args, results, asked, best.row.cell if best.row else "")
+    if args.json:
+        print(json.dumps(page | ({"saved": written["saved"]} if args.save else {}), indent=1))
+    else:
+        for what, where in written.items():
+            print(f"{what}: {where}")
     return 0 if best.row is not None else 1
 
 
-def _measure(args: argparse.Namespace) -> list[Result]:
-    from edgescope import optimize
+def _written(
+    args: argparse.Namespace, results: list[Result], asked: Wanted, cell: str
+) -> dict[str, str | None]:
+    """Write what --save and --report ask for; return what lies where."""
+    out: dict[str, str | None] = {}
+    if args.save:
+        from edgescope.deploy import save
+
+        chosen = [r for r in results if r.trial.cell == cell]
+        out["saved"] = str(save(chosen, results, Path(args.save), wanted=asked)) if chosen else None
+    if args.report:
+        from edgescope.report import write
+
+        out["report"] = str(write(results, Path(args.report), wanted=asked))
+    return out
+
+
+def _base(args: argparse.Namespace) -> Trial:
+    """Return what all candidates share."""
+    from edgescope import candidates
     from edgescope.models import zoo
     from edgescope.records import Trial
 
@@ -83,14 +130,77 @@ def _measure(args: argparse.Namespace) -> list[Result]:
         import time
 
         keys["seed"] = time.time_ns() // 1_000_000  # another question, so nothing stored answers it
-    base = Trial(model=zoo.pin(args.model), batch=args.batch, **keys)
-    store = opened.store(args)
-    cells = opened.cells(args, store)
+    usual = "cpu" if candidates.reads_tflite_only(args.model) else candidates.device()
+    keys["device"] = keys["device"] or usual
+    return Trial(model=zoo.pin(args.model), batch=args.batch, **keys)
+
+
+def _proposal(args: argparse.Namespace, base: Trial, there: Mapping[str, Installed]) -> Proposal:
+    from edgescope import candidates
+    from edgescope.errors import UnavailableError
+
+    words = {name: [w for w in getattr(args, name).split(",") if w] for name in ("only", "skip")}
+    proposal = candidates.propose(base, there, **words)
+    if not proposal.trials:
+        missing = "; ".join(f"{m.label}: {m.reason}" for m in proposal.not_here)
+        raise UnavailableError(
+            "E-TRY-2",
+            "no engine that could run this model is here",
+            evidence=missing,
+            fix="edgescope backends",
+        )
+    return proposal
+
+
+def installed() -> dict[str, Installed]:
+    """Return what `edgescope backends` says, asked in a process of its own: engines are large, and may crash."""
+    from edgescope.candidates import Installed
+
+    command = [sys.executable, "-m", "edgescope.cli.main", "backends", "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    return {
+        row["name"]: Installed(row["available"], tuple(row["options"]), row["reason"], row["fix"])
+        for row in rows
+    }
+
+
+def _measure(
+    args: argparse.Namespace, proposal: Proposal, asked: Wanted, there: Mapping[str, Installed]
+) -> list[Result]:
+    from edgescope import candidates, optimize
+
+    def mixture(trial: Trial) -> Trial | None:
+        return candidates.mixture(trial, there)
+
+    cells = opened.cells(args, opened.store(args))
     known = cells.finished()
-    results = []
-    rounds = optimize.Rounds(args.rounds, base.seed)
-    for result in optimize.optimize(optimize.candidates(base), cells, rounds=rounds, tell=opened.tell):
+    rounds = optimize.Rounds(args.rounds, proposal.trials[0].seed, short=0 if args.exhaustive else 2)
+    results, stored = [], 0
+    every = optimize.optimize(
+        proposal.trials, cells, wanted=asked, rounds=rounds, tell=_tell, instead=mixture
+    )
+    for result in every:
         results.append(result)
-        if result.trial.id in known and known[result.trial.id].id == result.id:
-            print(f"  from the store, measured {result.started_at}; --fresh measures again", file=sys.stderr)
-    return store.fulls(results)
+        stored += result.trial.id in known and known[result.trial.id].id == result.id
+    if stored:
+        print(
+            f"{stored} of {len(results)} runs are from the store; --fresh measures them again",
+            file=sys.stderr,
+        )
+    return results
+
+
+def _tell(step: Step) -> None:
+    """Print where the optimisation stands on stderr."""
+    left = "" if step.eta_s is None else f", about {_duration(step.eta_s)} left"
+    print(
+        f"[{step.stage} round {step.round}/{step.rounds}, {step.position}/{step.alive}]"
+        f" {step.trial.label}{left}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

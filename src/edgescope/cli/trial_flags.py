@@ -80,7 +80,10 @@ def add_load(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--scenario", default="single_stream", help="single_stream, offline or fixed_rate")
     group.add_argument("--rate", type=float, default=None, help="queries/s offered by fixed_rate")
     group.add_argument("--in-flight", type=int, default=1, help="queries outstanding at once")
-    group.add_argument("--io", default="host", help="where inputs and outputs live: host")
+    text = "cpu or cuda (what the backend usually runs on)"
+    group.add_argument("--device", default=None, choices=("cpu", "cuda"), help=text)
+    text = "where inputs and outputs live: host, or on a GPU pinned or device (host)"
+    group.add_argument("--io", default="host", help=text)
     group.add_argument("--threads", type=int, default=None, help="threads of the engine")
     text = "option of the backend, e.g. layout=channels_last (see edgescope backends)"
     group.add_argument("--option", type=option, action="append", default=[], metavar="K=V", help=text)
@@ -98,11 +101,16 @@ def keys(args: argparse.Namespace) -> dict[str, Any]:
     options = dict(args.option)
     if args.threads is not None:
         options["threads"] = args.threads
+    if "calibration" in options:
+        from edgescope.models import folder
+
+        options["calibration"] = folder.pin(str(options["calibration"]))
     out = {
         "scenario": args.scenario,
         "rate": args.rate,
         "in_flight": args.in_flight,
         "io": args.io,
+        "device": args.device,
         "options": options,
         "shapes": dict(args.shapes),
         "gate": args.gate,

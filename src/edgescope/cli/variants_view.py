@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from rich.text import Text
 
 from edgescope.analysis.variants import Pick, VariantRow, VariantTable
+from edgescope.candidates import NotHere
 from edgescope.cli import terminal
 from edgescope.cli.card import TRUST_STYLE
 from edgescope.codec import to_json as result_to_json
 from edgescope.codec import to_plain
-from edgescope.records import Absent, Json, Measured, Result
+from edgescope.records import Absent, Json, Measured, Result, Status
 
+#: Ends that another attempt may change; the store answers with them until --retry names them.
+AGAIN = (Status.TIMEOUT, Status.CRASHED, Status.OOM, Status.FAILED, Status.UNSUPPORTED)
 COLUMNS: tuple[tuple[str, Callable[[VariantRow], str]], ...] = (
     ("variant", lambda row: row.label),
     ("p50", lambda row: terminal.show(row.p50_s)),
@@ -28,22 +31,45 @@ COLUMNS: tuple[tuple[str, Callable[[VariantRow], str]], ...] = (
 )
 
 
-def show(found: VariantTable, best: Pick) -> None:
-    """Print the table, the reasons of rejected rows and of columns that nothing fills, and the pick."""
-    rows = sorted(found.rows, key=lambda row: (row.cell != found.baseline, bool(row.rejected), _seconds(row)))
+def show(found: VariantTable, best: Pick, not_here: Sequence[NotHere] = ()) -> None:
+    """Print the table, what was rejected, screened out or not here and why, and the pick."""
+    ran = [row for row in found.rows if row.replicates]
+    rows = sorted(ran, key=lambda row: (row.cell != found.baseline, bool(row.rejected), _seconds(row)))
     columns = [c for c in COLUMNS if any(c[1](row) != "n/a" for row in rows)]
     header = (*(name for name, _ in columns), "")
     terminal.table(header, [_row(row, [read(row) for _, read in columns], found, best) for row in rows])
     out = terminal.console()
     for row in found.rows:
         if row.rejected:
-            out.print(Text(f"rejected  {row.label}: {row.rejected}", style="red"))
+            word = "cannot run here" if row.status is Status.UNSUPPORTED else "rejected"
+            out.print(Text(f"{word}  {row.label}: {row.rejected}", style="red" if row.replicates else "dim"))
+    if ends := again(found):
+        terminal.note(f"measure again: --retry {','.join(ends)}")
+    for row in sorted(found.screened, key=_seconds):
+        terminal.note(f"screened out  {screened(row)}")
+    for missing in not_here:
+        terminal.note(f"not here  {missing.label}: " + "; ".join(filter(None, (missing.reason, missing.fix))))
     for text in dict.fromkeys(_absent(row) for row in found.rows if not row.rejected):
         terminal.note(text)
     if best.row is None:
         out.print(Text(f"no pick: {best.reason}", style="bold red"))
     else:
         out.print(Text("pick  ", style="bold green") + Text(best.reason, style="bold"))
+
+
+def again(found: VariantTable) -> list[str]:
+    """Return the statuses by which rows are rejected and that another attempt may change."""
+    said = {row.rejected.partition(":")[0].partition(" ")[0] for row in found.rows if row.rejected}
+    return [status.value for status in AGAIN if status.value in said]
+
+
+def screened(row: VariantRow) -> str:
+    """Return what is known of a variant that the short runs left behind."""
+    runs = len(row.replicates)
+    count = f"after {runs} short run{'s' if runs > 1 else ''} of {row.trial.max_s:.2g} s"
+    lead = row.p50_s if isinstance(row.p50_s, Measured) else row.throughput_sps
+    speed = f", {terminal.number(row.speedup.value)}x" if isinstance(row.speedup, Measured) else ""
+    return f"{row.label}: {terminal.show(lead, interval=False)}{speed} {count}"
 
 
 def _row(row: VariantRow, cells: list[str], found: VariantTable, best: Pick) -> list[str | Text]:
@@ -80,18 +106,28 @@ def _absent(row: VariantRow) -> str:
     return ""
 
 
-def to_json(found: VariantTable, best: Pick, results: Sequence[Result]) -> dict[str, Json]:
-    """Return {baseline, rows, pick, results} as plain JSON values."""
-    rows = []
-    for row in found.rows:
-        plain = to_plain(
-            {f.name: getattr(row, f.name) for f in dataclasses.fields(row) if f.name != "replicates"}
-        )
-        rows.append(plain | {"trial": row.trial.to_json()})
-    pick = {"cell": best.row.cell if best.row else None, "reason": best.reason, "ties": list(best.ties)}
+def to_json(
+    found: VariantTable, best: Pick, results: Sequence[Result], not_here: Sequence[NotHere] = ()
+) -> dict[str, Json]:
+    """Return {baseline, constraints, rows, screened, not_here, pick, results} as plain JSON values."""
+    pick = {
+        "cell": best.row.cell if best.row else None,
+        "reason": best.reason,
+        "ties": list(best.ties),
+        "nearest": best.nearest.cell if best.nearest else None,
+    }
     return {
         "baseline": found.baseline,
-        "rows": rows,
+        "constraints": [c.text for c in found.wanted.constraints],
+        "rows": [_plain(row) for row in found.rows],
+        "screened": [_plain(row) for row in found.screened],
+        "not_here": [dataclasses.asdict(missing) for missing in not_here],
         "pick": pick,
         "results": [result_to_json(r) for r in results],
     }
+
+
+def _plain(row: VariantRow) -> dict[str, Json]:
+    fields = {f.name: getattr(row, f.name) for f in dataclasses.fields(row) if f.name != "replicates"}
+    plain: dict[str, Json] = to_plain(fields)
+    return plain | {"trial": row.trial.to_json(), "runs": len(row.replicates)}

@@ -21,7 +21,21 @@ from typing import Any
 from edgescope.devices.base import Device
 from edgescope.records import Machine
 
-PACKAGES = ("duckdb", "edgescope", "numpy", "onnx", "onnxruntime", "openvino", "timm", "torch", "torchvision")
+PACKAGES = (
+    "ai-edge-litert",
+    "duckdb",
+    "edgescope",
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "openvino",
+    "tensorrt",
+    "timm",
+    "torch",
+    "torch-tensorrt",
+    "torchvision",
+)
 _PREFIXES = (
     *(
         "OMP_",

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
+from edgescope import _onnx_nodes
 from edgescope.errors import ModelError
 from edgescope.records import Json
 
@@ -105,21 +106,28 @@ def _foreign(path: Path, why: str) -> ModelError:
 
 
 def _check(path: Path, model: Any) -> None:
-    foreign = sorted({f"{n.domain}.{n.op_type}" for n in model.graph.node if n.domain not in KNOWN_DOMAINS})
+    local = {function.domain for function in model.functions}
+    foreign = {
+        (node.domain, node.op_type): node
+        for node in _onnx_nodes.every(model.graph)
+        if node.domain not in KNOWN_DOMAINS and node.domain not in local
+    }
     if foreign:
         raise ModelError(
             "E-ONNX-4",
             f"{path.name} has operators that no engine here knows",
-            evidence=", ".join(foreign[:5]),
+            evidence=", ".join(_onnx_nodes.described(node, model) for node in list(foreign.values())[:5]),
             fix="export it with standard operators",
         )
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:  # the checker and shape inference raise classes without a common base
+        said = " ".join(str(error).split())
+        where = _onnx_nodes.named_in(path, said) or f"opsets {_onnx_nodes.opsets(path)}"
         raise ModelError(
             "E-ONNX-6",
             f"{path.name} fails the ONNX checker",
-            evidence=" ".join(str(error).split())[:300],
+            evidence=f"{where}: {said[:300]}",
             fix="export it again with a newer exporter",
         ) from error
 

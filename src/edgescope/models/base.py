@@ -75,8 +75,11 @@ class Model(Protocol):
     def module(self) -> torch.nn.Module:
         """Return the fp32 network in eval mode; UnsupportedError where there is only a file."""
 
-    def onnx(self, folder: Path) -> Path:
-        """Return an fp32 ONNX file with an open batch axis, made once, cached by content under `folder`."""
+    def onnx(self, folder: Path, opset: int | None = None) -> Path:
+        """Return an fp32 ONNX file with an open batch axis, made once, cached by content under `folder`.
+
+        `opset` asks for that very version (an old engine reads no later one); None for the exporter's usual one.
+        """
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
         """Return up to n samples for this purpose, always the same ones; None where there are none."""

@@ -37,7 +37,7 @@ class OnnxFile:
             about = need("edgescope.models._onnx_reader:describe", name, zoo.ONNX_FIX)(self._path)
             cache.write_json(known, about)
         self.reference = "onnxruntime"
-        self.inputs = _fixed(name, about["inputs"], shapes or {})
+        self.inputs = fixed(name, about["inputs"], shapes or {})
         self._ranges = {given["name"]: (0, 1) for given in about["inputs"]}
         self._batches = {given["name"]: given["dims"][0] for given in about["inputs"]}
         self.info = ModelInfo(
@@ -73,8 +73,8 @@ class OnnxFile:
             fix="--backend onnxruntime or openvino",
         )
 
-    def onnx(self, folder: Path) -> Path:
-        """Return the file itself."""
+    def onnx(self, folder: Path, opset: int | None = None) -> Path:
+        """Return the file itself, whatever its opset: the engine that cannot read it says so."""
         return self._path.resolve()
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
@@ -82,7 +82,7 @@ class OnnxFile:
         return synthetic.samples(self.inputs, purpose, n, ranges=self._ranges)
 
 
-def _fixed(name: str, given: list[dict[str, Json]], shapes: Shapes) -> tuple[TensorSpec, ...]:
+def fixed(name: str, given: list[dict[str, Json]], shapes: Shapes) -> tuple[TensorSpec, ...]:
     """Return the inputs with every axis but the batch closed; UsageError where `shapes` does not do that."""
     dims = {entry["name"]: entry["dims"] for entry in given}
     listing = ", ".join(f"{key}={'x'.join(map(str, value))}" for key, value in dims.items())
@@ -148,9 +148,9 @@ class Custom:
         module: torch.nn.Module = make(self._name, self._state)[0]
         return module
 
-    def onnx(self, folder: Path) -> Path:
+    def onnx(self, folder: Path, opset: int | None = None) -> Path:
         """Return the network as ONNX with an open batch axis, exported once per content of its files."""
-        return export.onnx_file(self.info, self.inputs, self.module, folder, ranges=self._ranges)
+        return export.onnx_file(self.info, self.inputs, self.module, folder, ranges=self._ranges, opset=opset)
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
         """Return seeded random inputs; integers lie within the range of the example inputs."""

@@ -1,5 +1,8 @@
 """Image classifiers: one really trained on ImageNet, and eight famous ones without their weights.
 
+Each of the eight is there twice: with the 1000 classes it is known with, and as NAME_2class with the two-class
+head that a study of the Jetson Nano gave it (arXiv 2406.17749).
+
 efficientnet_lite0 carries real weights, so its answers mean something: it is fed real photographs and its
 accuracy is measured. The eight torchvision networks are UNTRAINED here (random weights, seed 0) and say so
 wherever they are used: their speed is that of the trained network, their answers are noise.
@@ -27,7 +30,7 @@ SEED = 0
 
 
 class ImageClassifier:
-    """A network of the zoo: float32 `input` (3, 224, 224), 1000 logits; `name` or `name@weights.pth`."""
+    """A network of the zoo: float32 `input` (3, 224, 224), one logit a class; `name` or `name@weights.pth`."""
 
     def __init__(self, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         base, _, weights = name.partition("@")
@@ -40,7 +43,7 @@ class ImageClassifier:
         self.info = self._info(base)
 
     def _info(self, name: str) -> ModelInfo:
-        definition = self._entry["definition"]
+        definition = [self._entry[key] for key in ("definition", "classes") if key in self._entry]
         if self._weights:
             source = f"weights given by the user: {self._weights.name}"
             identity = zoo.file_digest(self._weights)
@@ -53,7 +56,7 @@ class ImageClassifier:
             task="classify",
             trained=bool(self._weights or self._pretrained),
             source=source,
-            digest=digest([definition, identity]),
+            digest=digest([*definition, identity]),
             params=self._entry["params"],
             macs=self._entry["macs"],
         )
@@ -63,21 +66,25 @@ class ImageClassifier:
         make = need("edgescope.models._networks:network", self.info.name, "pip install 'edgescope[torch]'")
         in_order = bool(self._pretrained and self._pretrained["in_order"])
         weights = self._weights or self._pretrained_file()
-        module: torch.nn.Module = make(self._entry["definition"], weights, seed=SEED, in_order=in_order)
+        module: torch.nn.Module = make(self._entry, weights, seed=SEED, in_order=in_order)
         return module
 
-    def onnx(self, folder: Path) -> Path:
+    def onnx(self, folder: Path, opset: int | None = None) -> Path:
         """Return the network as ONNX with an open batch axis, exported once."""
         library = self._entry["definition"].split(":")[0]
-        return export.onnx_file(self.info, self.inputs, self.module, folder, packages=(library,))
+        return export.onnx_file(self.info, self.inputs, self.module, folder, packages=(library,), opset=opset)
+
+    @property
+    def preprocess(self) -> photos.Preprocess:
+        """Return how the network wants its images."""
+        size = self.inputs[0].shape[-1]
+        return photos.Preprocess(size, mean=tuple(self._entry["mean"]), std=tuple(self._entry["std"]))
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
         """Return real photographs for a trained network, seeded noise for an untrained one."""
         if not self.info.trained:
             return synthetic.samples(self.inputs, purpose, n)
-        size = self.inputs[0].shape[-1]
-        preprocess = photos.Preprocess(size, mean=tuple(self._entry["mean"]), std=tuple(self._entry["std"]))
-        return photos.samples(purpose, n, preprocess, self.inputs[0].name)
+        return photos.samples(purpose, n, self.preprocess, self.inputs[0].name)
 
     def _pretrained_file(self) -> Path | None:
         """Return the weights file of the package that carries it, once its SHA-256 is the known one."""

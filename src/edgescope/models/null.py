@@ -29,7 +29,7 @@ class NullModel:
             "E-NULL-1", "the null model has no network", fix="--backend null, or name a real model"
         )
 
-    def onnx(self, folder: Path) -> Path:
+    def onnx(self, folder: Path, opset: int | None = None) -> Path:
         """Refuse: there is no file."""
         self.module()
         return folder

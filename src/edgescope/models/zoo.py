@@ -2,7 +2,9 @@
 
     efficientnet_lite0            the zoo (zoo.toml holds its figures, so that listing it needs no torch)
     resnet50@weights.pth          the zoo's definition with the user's weights
+    har_cnn3d@weights.pth         a network for clips with the weights that `edgescope train` wrote
     model.onnx                    any ONNX file
+    model.tflite                  any LiteRT file
     package.module:callable       a factory that returns (nn.Module, example inputs)
     null                          nothing
 
@@ -92,15 +94,17 @@ def _family(name: str) -> str:
         return "null"
     if name.lower().endswith(".onnx"):
         return "onnx"
+    if name.lower().endswith(".tflite"):
+        return "tflite"
     if base in table():
-        return "zoo"
+        return "clips" if table()[base]["definition"].startswith("clips:") else "zoo"
     if ":" in name:
         return "callable"
     close = difflib.get_close_matches(base, names(), n=1)
     raise UsageError(
         "E-MODEL-3",
         f"no model is called {name!r}",
-        evidence=f"known: {', '.join(names())}; or a file.onnx, or module:callable",
+        evidence=f"known: {', '.join(names())}; or a file.onnx, file.tflite, or module:callable",
         fix=f"edgescope bench {close[0]}" if close else "edgescope models",
     )
 
@@ -110,8 +114,10 @@ def _content(name: str) -> str:
     family = _family(name)
     if family == "onnx":
         return onnx_digest(Path(name))
-    if family == "zoo" and "@" in name:
+    if family in ("zoo", "clips") and "@" in name:
         return file_digest(Path(name.partition("@")[2]))
+    if family == "tflite":
+        return file_digest(Path(name))
     if family == "callable":
         source = source_file(name.partition(":")[0])
         return file_digest(source) if source else ""

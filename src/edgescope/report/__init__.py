@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ FORMATS: Mapping[str, str] = {
 
 
 def write(
-    results: Iterable[Result], path: Path, *, title: str = "", command: str = "", objective: str = "latency"
+    results: Iterable[Result], path: Path, *, title: str = "", command: str = "", wanted: Wanted = FASTEST
 ) -> Path:
     """Write a report in the format of `path`'s suffix and return the path; UsageError for another suffix.
 
@@ -33,7 +34,7 @@ def write(
     file, printed in it.
     """
     module = importlib.import_module(writable(path))
-    written: Path = module.write(results, path, title=title, command=command, objective=objective)
+    written: Path = module.write(results, path, title=title, command=command, wanted=wanted)
     return written
 
 

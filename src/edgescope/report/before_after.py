@@ -10,6 +10,7 @@ from edgescope.report.chapter import Chapter
 from edgescope.report.columns import Shown, shown
 from edgescope.report.markup import Markup, tag
 from edgescope.report.numbers import Format, absence
+from edgescope.report.numbers import times as times_of
 
 EVIDENCE_SHOWN = 2
 """Pieces of evidence printed under a verdict that is not CLEAN; the full list is in its own section."""
@@ -29,11 +30,20 @@ def before_after(chapter: Chapter) -> Markup:
     body = [_row(chapter, look, row) for row in look.rows]
     table = tag("table", tag("thead", tag("tr", head)), tag("tbody", body), class_="variants stack")
     missing = [tag("li", f"{words}: {absence(Absent(why))}") for why, words in look.gaps().items()]
+    missing += [tag("li", left_behind(row)) for row in chapter.table.screened]
     note = tag("ul", missing, class_="missing") if missing else None
     lead = tag(
         "p", "Small figures are 95 % ", tag("a", "intervals", href="#def-interval"), ".", class_="lead"
     )
     return tag("section", tag("h3", "Before and after"), lead, tag("div", table, class_="scroll"), note)
+
+
+def left_behind(row: VariantRow) -> str:
+    """Return what is known of a variant that the short runs screened out, its speed-up being that of the short runs."""
+    runs = len(row.replicates)
+    times = f" at {times_of([row.p50_s]).text(row.p50_s)}" if isinstance(row.p50_s, Measured) else ""
+    ratio = f", {row.speedup.value:.3g}× the baseline" if isinstance(row.speedup, Measured) else ""
+    return f"{row.label}: screened out{times}{ratio} after {runs} short run{'s' if runs > 1 else ''}"
 
 
 def _row(chapter: Chapter, look: Shown, row: VariantRow) -> Markup:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgescope.analysis.compare import by_cell
+from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.analysis.variants import Pick, VariantRow, VariantTable, pick, table
 from edgescope.records import Json, Machine, ModelInfo, Result
 
@@ -53,17 +54,17 @@ class Chapter:
         return next(iter(row.replicates.values()), self.groups[row.cell][0])
 
 
-def chapters(results: Iterable[Result], objective: str = "latency") -> list[Chapter]:
+def chapters(results: Iterable[Result], wanted: Wanted = FASTEST) -> list[Chapter]:
     """Return one Chapter per (model, machine), in order of first appearance; empty for no results."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.trial.model, result.machine.id), []).append(result)
-    return [_chapter(model, group, objective) for (model, _), group in groups.items()]
+    return [_chapter(model, group, wanted) for (model, _), group in groups.items()]
 
 
-def _chapter(model: str, results: list[Result], objective: str) -> Chapter:
-    found = table(results)
-    return Chapter(model, results, found, pick(found, objective), by_cell(results))
+def _chapter(model: str, results: list[Result], wanted: Wanted) -> Chapter:
+    found = table(results, wanted=wanted)
+    return Chapter(model, results, found, pick(found, wanted.objective), by_cell(results))
 
 
 def machine_name(machine: Machine) -> str:

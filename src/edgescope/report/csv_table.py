@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterable
 from pathlib import Path
 
+from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.analysis.variants import VariantRow
 from edgescope.plots.style import ordered
 from edgescope.records import Absent, Result
@@ -30,13 +31,13 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write(
-    results: Iterable[Result], path: Path, *, title: str = "", command: str = "", objective: str = "latency"
+    results: Iterable[Result], path: Path, *, title: str = "", command: str = "", wanted: Wanted = FASTEST
 ) -> Path:
     """Write one line per variant and return the path; an absent value is empty, its reason beside it.
 
     `title` and `command` have no place in a CSV and are ignored.
     """
-    found = chapters(results, objective)
+    found = chapters(results, wanted)
     head = [*FACTS, *(f"{c.key}{part}" for c in COLUMNS for part in PARTS)]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as handle:

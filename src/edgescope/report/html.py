@@ -14,6 +14,7 @@ from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
+from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.records import Result
 from edgescope.report.answer import answer
 from edgescope.report.before_after import before_after
@@ -26,10 +27,10 @@ from edgescope.report.provenance import identities, machine, sampler, settings, 
 
 
 def write(
-    results: Iterable[Result], path: Path, *, title: str = "", command: str = "", objective: str = "latency"
+    results: Iterable[Result], path: Path, *, title: str = "", command: str = "", wanted: Wanted = FASTEST
 ) -> Path:
     """Write the page and return its path; no results give a page that says so."""
-    found = chapters(results, objective)
+    found = chapters(results, wanted)
     page = render(found, title or _title(found), command or made_by(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
@@ -38,6 +39,16 @@ def write(
 
 def render(found: Sequence[Chapter], title: str, command: str) -> str:
     """Return the whole page."""
+    body = join(
+        tag("header", tag("h1", title), _contents(found)),
+        list(_bodies(found, command)) or [_nothing(command)],
+        _glossary(),
+    )
+    return shell(title, body, plots=bool(found))
+
+
+def shell(title: str, body: Markup, *, plots: bool) -> str:
+    """Return a whole page around `body`: style sheet and footer, and what draws plots where there are any."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -47,18 +58,10 @@ def render(found: Sequence[Chapter], title: str, command: str) -> str:
         tag("title", title),
         tag("style", raw(_asset("page.css"))),
     )
-    body = tag(
-        "main",
-        tag("header", tag("h1", title), _contents(found)),
-        list(_bodies(found, command)) or [_nothing(command)],
-        _glossary(),
-        tag(
-            "footer",
-            tag("p", "Written by edgescope. All statistics are recomputed from the stored raw rows."),
-        ),
-    )
-    scripts = [tag("script", raw(get_plotlyjs())), tag("script", raw(_asset("page.js")))] if found else []
-    return "<!doctype html>\n" + tag("html", head, tag("body", body, scripts), lang="en") + "\n"
+    said = "Written by edgescope. All statistics are recomputed from the stored raw rows."
+    main = tag("main", body, tag("footer", tag("p", said)))
+    scripts = [tag("script", raw(get_plotlyjs())), tag("script", raw(_asset("page.js")))] if plots else []
+    return "<!doctype html>\n" + tag("html", head, tag("body", main, scripts), lang="en") + "\n"
 
 
 #: The page may not fetch anything from anywhere; plotly writes inline styles and images of its own.

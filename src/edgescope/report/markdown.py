@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.analysis.variants import VariantRow
 from edgescope.records import Absent, Field, Result
+from edgescope.report.before_after import left_behind
 from edgescope.report.chapter import Chapter, chapters
 from edgescope.report.columns import shown
 from edgescope.report.html import made_by
@@ -15,10 +17,10 @@ from edgescope.report.numbers import Format, absence
 
 
 def write(
-    results: Iterable[Result], path: Path, *, title: str = "", command: str = "", objective: str = "latency"
+    results: Iterable[Result], path: Path, *, title: str = "", command: str = "", wanted: Wanted = FASTEST
 ) -> Path:
     """Write the tables as Markdown and return the path."""
-    found = chapters(results, objective)
+    found = chapters(results, wanted)
     parts = [f"# {escaped(title or 'edgescope report')}", *(_chapter(c) for c in found)]
     if not found:
         parts.append("There are no results, so nothing can be recommended.")
@@ -41,6 +43,7 @@ def _chapter(chapter: Chapter) -> str:
         cells = [_cell(look.field(i, row, chapter), look.formats[i], row) for i in range(len(look.columns))]
         lines.append(_line([_name(chapter, row), *cells, _verdict(row)]))
     rejected = [f"* {escaped(r.label)} rejected: {escaped(r.rejected)}" for r in look.rows if r.rejected]
+    rejected += [f"* {escaped(left_behind(r))}" for r in chapter.table.screened]
     absent = [f"* {words}: {escaped(absence(Absent(why)))}" for why, words in look.gaps().items()]
     parts = [f"## {escaped(chapter.title)}", escaped(chapter.pick.reason), "\n".join(lines)]
     return "\n\n".join([*parts, *(["\n".join(rejected + absent)] if rejected or absent else [])])

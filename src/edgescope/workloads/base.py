@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from edgescope.backends.base import Backend
+from edgescope.backends.base import Backend, Phases
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Field, Json, Trial
 
@@ -47,6 +47,8 @@ class Opened:
     artifact: Mapping[str, Json] = field(default_factory=dict)
     failure: Callable[[], str] = lambda: ""
     """Text of the first query that failed, or ''."""
+    phases: Callable[[], Phases] | None = None
+    """Answers one query with device events around its parts; None where the engine has none."""
 
 
 class Workload(Protocol):

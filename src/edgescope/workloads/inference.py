@@ -7,19 +7,21 @@ lazily). The fourth, steady, is what the scenario measures afterwards.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgescope.backends.base import Artifact, Backend, spec_of
+from edgescope.backends.base import Artifact, Backend, Phased, Phases, Session, Staged, spec_of
 from edgescope.errors import UnavailableError, UnsupportedError
 from edgescope.models.base import Batch, Model, Purpose, Samples
 from edgescope.records import Absent, Field, Json, Measured, Trial
-from edgescope.workloads.base import Opened
+from edgescope.workloads.base import Answer, Opened
 from edgescope.workloads.blocking import Failures, Pool, blocking
 
 #: Distinct inputs cycled through, so that no engine answers from a cache and data-dependent work varies.
@@ -32,33 +34,53 @@ class Inference:
     @contextmanager
     def open(self, trial: Trial, model: Model, backend: Backend, folder: Path) -> Iterator[Opened]:
         """Prepare (or find) the artifact, load it, answer once; close on leaving."""
-        if trial.io != "host":
-            raise UnsupportedError(
-                "E-IO-1", f"io {trial.io} needs a device with memory of its own", fix="--io host"
-            )
         batches = batches_of(model, trial)
         artifact = backend.prepare(model, spec_of(trial), folder)
         start = time.monotonic_ns()
         session = backend.load(artifact)
-        loaded = time.monotonic_ns()
-        session(batches[0])
-        first = time.monotonic_ns()
-        failures = Failures()
-        size = len(batches)
-        work = blocking(lambda query_id: session(batches[query_id % size]), trial.in_flight, failures)
-        try:
-            yield Opened(
-                work,
-                session.__call__,
-                session.effective,
-                _facts(artifact, loaded - start, first - loaded),
-                _described(artifact),
-                lambda: failures.first,
-            )
-        finally:
-            if isinstance(work, Pool):
-                work.close()
-            session.close()
+        loaded_ns = time.monotonic_ns() - start
+        with contextlib.closing(session):
+            answer = _answer(session, trial)
+            if isinstance(session, Staged) and trial.io != "host":
+                batches = [session.stage(batch) for batch in batches]
+            start = time.monotonic_ns()
+            session(batches[0])
+            first_ns = time.monotonic_ns() - start
+            failures = Failures()
+            size = len(batches)
+            work = blocking(lambda query_id: session(batches[query_id % size]), trial.in_flight, failures)
+            try:
+                yield Opened(
+                    work,
+                    answer,
+                    session.effective,
+                    _facts(artifact, loaded_ns, first_ns),
+                    described(artifact),
+                    lambda: failures.first,
+                    _phases(session, batches),
+                )
+            finally:
+                if isinstance(work, Pool):
+                    work.close()
+
+
+def _answer(session: Session, trial: Trial) -> Answer:
+    """Return what verification calls: host arrays in, host arrays out, through the memory that `io` names."""
+    if trial.io == "host":
+        return session.__call__
+    if not isinstance(session, Staged):
+        raise UnsupportedError(
+            "E-IO-1", f"io {trial.io} needs a device with memory of its own", fix="--io host"
+        )
+    stage, fetch = session.stage, session.fetch
+    return lambda batch: fetch(session(stage(batch)))
+
+
+def _phases(session: Session, batches: list[Batch]) -> Callable[[], Phases] | None:
+    if not isinstance(session, Phased):
+        return None
+    inputs = itertools.cycle(batches)
+    return lambda: session.phases(next(inputs))
 
 
 def _facts(artifact: Artifact, load_ns: int, first_ns: int) -> dict[str, Field]:
@@ -72,7 +94,8 @@ def _facts(artifact: Artifact, load_ns: int, first_ns: int) -> dict[str, Field]:
     }
 
 
-def _described(artifact: Artifact) -> dict[str, Json]:
+def described(artifact: Artifact) -> dict[str, Json]:
+    """Return the artifact's file, its size and digest, and how it was made."""
     path = str(artifact.path) if artifact.path else None
     size = artifact.path.stat().st_size if artifact.path else None
     return {"path": path, "bytes": size, "digest": artifact.digest, **artifact.notes}

@@ -1,0 +1,196 @@
+"""The pick against the best loop an expert would write by hand, on the same machine in the same minutes.
+
+The pick of each model is read from a store (the same rule as `edgescope optimize`), or named by --pick. Every round
+starts each arm in a fresh process, lets it load, warm up and show its outputs, then gives them turns of --seconds in
+random order, one at a time. An expert's arm counts if its outputs are within the gate's bound (centred L2 <= 0.1).
+Target: the pick's speed is at least 0.97 of the best such arm's on every one of the study's models, by the ratio over
+rounds, the pick's own outputs being within the bound and an arm of each of FAMILIES having run with right outputs. A
+part of the models, or a pick that was named, is published under another name.
+
+    python benchmarks/expert.py --store DIR [--device cpu|cuda] [--models A,B] [--rounds 3] [--turns 5] [--seconds 1]
+    python benchmarks/expert.py --models squeezenet1_1 --pick '{"backend": "openvino", "precision": "fp32"}'
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from expert_arms import EXPERTS
+from facts import publish
+
+from edgescope.analysis.nano_study import study
+from edgescope.analysis.nano_table import picked
+from edgescope.stats import paired_log_ratio
+from edgescope.store import Store
+from edgescope.verify import L2_CEILING
+
+TARGET = 0.97
+FAMILIES = {"cpu": ("openvino", "torch_compile"), "cuda": ("torch_compile", "onnxruntime_graph")}
+"""What an expert would try first: without an arm of each that is right, nothing was beaten."""
+NO_PICK = "the store has no pick for this model"
+
+
+class Arm:
+    """One process that answers one way."""
+
+    def __init__(self, name: str, model: str, device: str, pick: dict[str, Any]) -> None:
+        script = str(Path(__file__).with_name("expert_arms.py"))
+        rest = [json.dumps(pick)] if name == "pick" else []
+        command = [sys.executable, script, name, model, device, *rest]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.ready = self._read()
+
+    def _read(self) -> dict[str, Any]:
+        line = self.process.stdout.readline() if self.process.stdout else ""
+        return json.loads(line) if line else {"absent": f"the process ended with {self.process.wait()}"}
+
+    def turn(self, seconds: float) -> float | None:
+        """Median latency, in seconds, of one turn; None where the process died, and `ready` then says so."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(f"go {seconds}\n")
+            self.process.stdin.flush()
+            answer = self._read()
+        except OSError:  # it died before the question
+            answer = {"absent": f"the process ended with {self.process.wait()}"}
+        if "absent" in answer:
+            self.ready = answer
+            return None
+        return float(answer["median_s"])
+
+    def close(self) -> None:
+        """Let the process end."""
+        if self.process.stdin:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        self.process.wait()
+
+
+def one_round(
+    model: str, pick: dict[str, Any], args: argparse.Namespace, rng: random.Random
+) -> dict[str, Any]:
+    """Arm -> {median_s, centred_l2} or {absent}, of one set of fresh processes."""
+    arms: dict[str, Arm] = {}
+    try:
+        for name in ("pick", *EXPERTS[args.device]):  # one after another: loading must not disturb a check
+            arms[name] = Arm(name, model, args.device, pick)
+        medians = take_turns(arms, args, rng)
+        return {n: a.ready | medians.get(n, {}) for n, a in arms.items()}
+    finally:
+        for arm in arms.values():
+            arm.close()
+
+
+def take_turns(arms: Mapping[str, Arm], args: argparse.Namespace, rng: random.Random) -> dict[str, Any]:
+    """Arm -> {median_s} of those that lived through all turns."""
+    turns: dict[str, list[float]] = {n: [] for n in arms}
+    for _ in range(args.turns):
+        alive = [n for n, a in arms.items() if "absent" not in a.ready]
+        for name in rng.sample(alive, len(alive)):
+            seconds = arms[name].turn(args.seconds)
+            turns[name] += [] if seconds is None else [seconds]
+    return {n: {"median_s": statistics.median(turns[n])} for n, a in arms.items() if "absent" not in a.ready}
+
+
+def judged(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """The arms over all rounds, the best eligible expert, and how fast the pick is beside it."""
+    arms = {n: [r[n] for r in rounds] for n in rounds[0]}
+    out: dict[str, Any] = {"arms": {n: _arm(found) for n, found in arms.items()}}
+    usable = {n: a["median_s"] for n, a in out["arms"].items() if n != "pick" and a.get("eligible")}
+    pick = out["arms"]["pick"]
+    if not usable or "median_s" not in pick:
+        return out | {"ratio": {"absent": "the pick or every expert's arm is missing"}}
+    if not pick["eligible"]:
+        why = f"the pick's centred L2 is {pick['centred_l2']:.3g}, more than {L2_CEILING:g}"
+        return out | {"ratio": {"absent": why}}
+    best = min(usable, key=lambda n: usable[n])
+    ratio = paired_log_ratio([r["median_s"] for r in arms[best]], [r["median_s"] for r in arms["pick"]])
+    ends = {"lo": ratio.lo, "hi": ratio.hi} if ratio.reliable else {}
+    return out | {"best_expert": best, "ratio": {"value": ratio.value, **ends, "n": ratio.n}}
+
+
+def _arm(found: list[dict[str, Any]]) -> dict[str, Any]:
+    missing = next((r["absent"] for r in found if "absent" in r), None)
+    if missing:
+        return {"absent": missing}
+    l2 = max(r["centred_l2"] for r in found)
+    median = statistics.median(r["median_s"] for r in found)
+    return {"median_s": median, "centred_l2": l2, "eligible": l2 <= L2_CEILING}
+
+
+def lacking(found: dict[str, Any], device: str) -> list[str]:
+    """The families of experts that have no arm with right outputs."""
+    right = [n for n, a in found.get("arms", {}).items() if a.get("eligible")]
+    return [f for f in FAMILIES[device] if not any(n.startswith(f) for n in right)]
+
+
+def met(found: dict[str, dict[str, Any]], device: str) -> bool:
+    """Whether the target is reached on all the study's models, against every family of experts."""
+    if not whole(list(found)) or any(lacking(f, device) for f in found.values()):
+        return False
+    return all(f["ratio"].get("value", 0.0) >= TARGET for f in found.values())
+
+
+def whole(models: Sequence[str]) -> bool:
+    """Whether these are all the study's models."""
+    return set(models) >= {r.ours for r in study().rows}
+
+
+def picks(args: argparse.Namespace) -> dict[str, dict[str, Any] | None]:
+    """Model -> backend, precision and options of the pick; None where the store has none."""
+    names = args.models or [r.ours for r in study().rows]
+    if args.pick:
+        return {m: {"options": {}} | json.loads(args.pick) for m in names}
+    store = Store(Path(args.store))
+    found = {
+        m: picked(store.fulls(r for r in store.results() if r.trial.model == m), m, args.device)
+        for m in names
+    }
+    return {
+        m: {"backend": t.backend, "precision": t.precision, "options": dict(t.options)} if t else None
+        for m, t in found.items()
+    }
+
+
+def measured(model: str, pick: dict[str, Any] | None, args: argparse.Namespace, rng: random.Random) -> Any:
+    """What is published of one model."""
+    if pick is None:
+        return {"pick": {"absent": NO_PICK}, "ratio": {"absent": NO_PICK}}
+    return {"pick": pick} | judged([one_round(model, pick, args, rng) for _ in range(args.rounds)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", default="edgescope-results")
+    parser.add_argument(
+        "--pick", default="", help="JSON with backend, precision and options, for all --models"
+    )
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--models", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    args = parser.parse_args()
+    rng, found = random.Random(0), {}
+    for model, pick in picks(args).items():
+        found[model] = measured(model, pick, args, rng)
+        found[model]["families_missing"] = lacking(found[model], args.device)
+        print(model, json.dumps(found[model]["ratio"]), file=sys.stderr, flush=True)
+    ratios = [f["ratio"]["value"] for f in found.values() if "value" in f["ratio"]]
+    worst = {"value": min(ratios), "n": len(ratios)} if ratios else {"absent": "no model has a ratio"}
+    figures = {"device": args.device, "target": TARGET, "worst": worst, "models": found}
+    part = "" if whole(list(found)) and not args.pick else "_subset"
+    publish(f"expert_{args.device}{part}", figures, met=not part and met(found, args.device))
+
+
+if __name__ == "__main__":
+    main()

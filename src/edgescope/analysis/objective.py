@@ -1,0 +1,202 @@
+"""What is wanted of a variant: one objective to be best at, and constraints that it must keep.
+
+    --objective latency --constraint "p99<=33ms" --constraint "accuracy>=0.98ref" --constraint "memory<=2GB"
+
+A constraint is judged on the end of the interval that hurts: of `p99<=33ms` the upper bound of the p99, where there
+is one. Only `accuracy` is judged on its value, because twenty labelled photographs leave an interval that nothing
+would pass. `0.98ref` is relative to the fp32 reference: the labelled accuracy of both, or, where there are no labels,
+the top-1 agreement with it. What was not measured does not keep a constraint.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgescope.errors import UsageError
+from edgescope.records import Absent, Field, Measured
+
+if TYPE_CHECKING:
+    from edgescope.analysis.variants import VariantRow
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What to optimise: the metric paired per replicate, and which way is better."""
+
+    metric: str
+    column: str
+    higher_is_better: bool
+    words: str
+
+
+OBJECTIVES: Mapping[str, Objective] = {
+    "latency": Objective("latency_p50_s", "p50_s", False, "lowest median latency"),
+    "throughput": Objective("throughput_sps", "throughput_sps", True, "highest throughput"),
+    "energy": Objective("energy_per_sample_j", "energy_per_sample_j", False, "least energy per sample"),
+}
+
+
+def goal(name: str) -> Objective:
+    """Return the objective called `name`; UsageError that lists them where there is none."""
+    if name not in OBJECTIVES:
+        raise UsageError(
+            "E-VAR-3", f"no objective is called {name!r}", evidence=f"known: {', '.join(OBJECTIVES)}"
+        )
+    return OBJECTIVES[name]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One thing that can be bounded: the field, which side, and the units it is written in."""
+
+    column: str
+    at_most: bool
+    units: Mapping[str, float]
+    """Unit -> factor to SI; the first is the one it is printed in."""
+
+
+TIME = {"ms": 1e-3, "s": 1.0, "us": 1e-6}
+BYTES = {"MB": 1e6, "GB": 1e9, "kB": 1e3, "B": 1.0, "MiB": 2.0**20, "GiB": 2.0**30}
+SHARE = {"": 1.0, "%": 0.01}
+QUANTITIES: Mapping[str, Quantity] = {
+    "p50": Quantity("p50_s", True, TIME),
+    "p99": Quantity("p99_s", True, TIME),
+    "throughput": Quantity("throughput_sps", False, {"": 1.0, "/s": 1.0}),
+    "accuracy": Quantity("accuracy", False, {**SHARE, "ref": 1.0}),
+    "agreement": Quantity("agreement", False, SHARE),
+    "memory": Quantity("peak_rss_bytes", True, BYTES),
+    "gpu_memory": Quantity("gpu_memory_bytes", True, BYTES),
+    "power": Quantity("power_w", True, {"W": 1.0, "mW": 1e-3}),
+    "energy": Quantity("energy_per_sample_j", True, {"mJ": 1e-3, "J": 1.0, "uJ": 1e-6}),
+}
+#: Properties of the artifact: they do not vary from run to run.
+STEADY = frozenset({"accuracy", "agreement"})
+WRITTEN = re.compile(r"\s*([a-z]\w*)\s*(<=|>=)\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)\s*")
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A bound on one quantity: `p99<=33ms`. `text` is how it was written, `limit` is SI."""
+
+    quantity: str
+    limit: float
+    relative: bool = False
+    """Whether the limit is a share of what the fp32 reference reaches."""
+    text: str = ""
+
+    def excess(self, of: VariantRow) -> float:
+        """Return how many times the limit is exceeded: up to 1 keeps it, infinity where nothing was measured."""
+        known, found, limit = self._figure(of)
+        if isinstance(found, Absent):
+            return math.inf
+        value = _hurting(found, known)
+        if known.at_most:
+            return value / limit if limit > 0 else (math.inf if value > 0 else 1.0)
+        return limit / value if value > 0 else math.inf if limit > 0 else 1.0
+
+    def broken(self, of: VariantRow) -> str:
+        """Return '' where the variant keeps this constraint, otherwise the figures that break it."""
+        if self.excess(of) <= 1:
+            return ""
+        known, found, limit = self._figure(of)
+        if isinstance(found, Absent):
+            return f"{self.text} cannot be judged: {found.reason}"
+        unit, factor = next(iter(known.units.items()))
+        shown = f"{_hurting(found, known) / factor:.4g}{_spaced(unit)}"
+        bound = "" if _hurting(found, known) == found.value else f", the bound of {found.value / factor:.4g}"
+        against = f", fp32 reaches {limit / self.limit:.4g}" if limit != self.limit else ""
+        return f"{self.text} broken: {shown}{_spaced(bound)}{_counted(found, known)}{against}"
+
+    def _figure(self, of: VariantRow) -> tuple[Quantity, Field, float]:
+        """Return what is judged: the quantity, the field, and its limit in the field's unit."""
+        known, limit = QUANTITIES[self.quantity], self.limit
+        if self.relative:
+            if isinstance(of.accuracy, Measured) and isinstance(of.reference_accuracy, Measured):
+                return known, of.accuracy, limit * of.reference_accuracy.value
+            known = QUANTITIES["agreement"]
+        found: Field = getattr(of, known.column)
+        return known, found, limit
+
+
+def _spaced(unit: str) -> str:
+    return f" {unit}" if unit.isalpha() else unit
+
+
+def _counted(found: Measured, known: Quantity) -> str:
+    return f" of {found.n}" if known.column in ("accuracy", "agreement") else ""
+
+
+def _hurting(found: Measured, known: Quantity) -> float:
+    """Return the end of the interval that hurts, the value where there is none (and for accuracy)."""
+    if known.column == "accuracy":
+        return found.value
+    end = found.hi if known.at_most else found.lo
+    return found.value if end is None else end
+
+
+def parse(text: str) -> Constraint:
+    """Read `p99<=33ms`, `accuracy>=0.98ref`, `memory<=2GB`; UsageError says what can be written."""
+    match = WRITTEN.fullmatch(text)
+    if match is None:
+        raise _unreadable(text, "it is not METRIC<=VALUE or METRIC>=VALUE")
+    name, sense, number, unit = match.groups()
+    known = QUANTITIES.get(name)
+    if known is None:
+        raise _unreadable(text, f"{name!r} cannot be bounded; known: {', '.join(QUANTITIES)}")
+    if (sense == "<=") is not known.at_most:
+        raise _unreadable(text, f"{name} is bounded by {'<=' if known.at_most else '>='}")
+    if unit not in known.units:
+        raise _unreadable(
+            text, f"{name} is written in {', '.join(u or 'a plain number' for u in known.units)}"
+        )
+    limit = float(number) * known.units[unit]
+    if not math.isfinite(limit):
+        raise _unreadable(text, "the limit is not finite")
+    return Constraint(name, limit, unit == "ref", f"{name}{sense}{number}{unit}")
+
+
+def _unreadable(text: str, why: str) -> UsageError:
+    return UsageError(
+        "E-CONS-1", f"--constraint {text!r} cannot be read", evidence=why, fix='--constraint "p99<=33ms"'
+    )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The objective and the constraints of one question."""
+
+    objective: str = "latency"
+    constraints: tuple[Constraint, ...] = ()
+
+    @property
+    def goal(self) -> Objective:
+        """The objective itself."""
+        return goal(self.objective)
+
+    def broken(self, of: VariantRow) -> tuple[str, ...]:
+        """Return the figures of every constraint that a variant breaks."""
+        return tuple(text for text in (c.broken(of) for c in self.constraints) if text)
+
+    def hopeless(self, of: VariantRow, margin: float) -> bool:
+        """Whether a constraint is broken by more than the margin that one short run leaves."""
+        allowed = {c: 1.0 if c.quantity in STEADY else 1 + margin for c in self.constraints}
+        return any(c.excess(of) > most for c, most in allowed.items())
+
+    def binding(self, of: VariantRow) -> tuple[float, str]:
+        """Return (excess, text) of the constraint that is broken the most; (1, '') where there is none."""
+        worst = max(((c.excess(of), c.text) for c in self.constraints), default=(1.0, ""))
+        return worst if worst[0] > 1 else (1.0, "")
+
+
+#: The lowest median latency, without constraints.
+FASTEST = Wanted()
+
+
+def wanted(objective: str, constraints: Sequence[str] = ()) -> Wanted:
+    """Return the question as typed; UsageError where a part of it cannot be read."""
+    goal(objective)
+    return Wanted(objective, tuple(parse(text) for text in constraints))

@@ -1,0 +1,166 @@
+"""Which TensorRT this is, and the part of its Python API that is used, as Protocols.
+
+Three forms of the API are alive on boards:
+
+* 8.0 to 8.4 (JetPack 4.6, Jetson Nano and TX2): inputs and outputs are numbered bindings (`Engine80`, `Context80`).
+* 8.5 to 10 (JetPack 5 and 6): they are named tensors; precisions are builder flags.
+* 11: networks are strongly typed, so precision comes from the ONNX file and the flags for it are gone.
+
+`Builder`, `Config`, `Engine` and the rest hold what all versions from 8.5 to 11 share; a type checker that has the
+stubs of 10.13 confirms that 10's classes fit them. What only one form has is asked for by its own name.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import tensorrt as trt
+
+FULL_VERSION = str(getattr(trt, "__version__", ""))
+if not FULL_VERSION:
+    # what a stubs package, or a folder called tensorrt, leaves behind
+    raise ImportError(f"the module tensorrt at {list(trt.__path__)} is not TensorRT: it has no __version__")
+VERSION = tuple(int(part) for part in FULL_VERSION.split(".")[:2])
+OLDEST = (8, 0)
+if VERSION < OLDEST:
+    raise ImportError(f"TensorRT {FULL_VERSION} is too old: its Python API is known here from 8.0 on")
+
+MEMORY_POOLS = (8, 4)
+TENSOR_NAMES = (8, 5)
+INSPECTOR = (8, 2)
+OPTIMISATION_LEVEL = (8, 6)
+PROFILE_SHARING = (8, 6)
+ALWAYS_EXPLICIT_BATCH = (10, 0)
+PROGRESS_MONITOR = (10, 0)
+STRONGLY_TYPED = (11, 0)
+
+Shape = tuple[int, ...]
+
+
+class Tensor(Protocol):
+    """An input of a network; an open axis is -1."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> Any: ...
+
+
+class Network(Protocol):
+    """The graph the parser fills."""
+
+    @property
+    def num_inputs(self) -> int: ...
+    def get_input(self, index: int, /) -> Any: ...
+
+
+class ParserError(Protocol):
+    """One complaint of the ONNX parser; later versions also name node and operator."""
+
+    def desc(self) -> str: ...
+    def node(self) -> int: ...
+
+
+class Profile(Protocol):
+    """Smallest, usual and largest shape of each input with open axes."""
+
+    def set_shape(self, name: str, least: Any, usual: Any, most: Any, /) -> Any: ...
+
+
+class Config(Protocol):
+    """How to build, in every version."""
+
+    profiling_verbosity: Any
+
+    def set_flag(self, flag: Any, /) -> None: ...
+    def clear_flag(self, flag: Any, /) -> None: ...
+    def add_optimization_profile(self, profile: Any, /) -> int: ...
+    def create_timing_cache(self, content: Any, /) -> Any: ...
+    def set_timing_cache(self, cache: Any, ignore_mismatch: bool, /) -> bool: ...
+    def get_timing_cache(self) -> Any: ...
+
+
+class PoolConfig(Protocol):
+    """From 8.4: workspace is one of several memory pools."""
+
+    def set_memory_pool_limit(self, pool: Any, size: int, /) -> None: ...
+
+
+class Config80(Protocol):
+    """Before 8.4: nothing unless told, and then in bytes."""
+
+    max_workspace_size: int
+
+
+class Builder(Protocol):
+    """What turns a network into an engine, in every version."""
+
+    def create_network(self, flags: int = 0, /) -> Any: ...
+    def create_builder_config(self) -> Any: ...
+    def create_optimization_profile(self) -> Any: ...
+    def build_serialized_network(self, network: Any, config: Any, /) -> Any: ...
+
+
+class WeakBuilder(Builder, Protocol):
+    """Up to 10: says which precisions the GPU has kernels for."""
+
+    @property
+    def platform_has_fast_fp16(self) -> bool: ...
+    @property
+    def platform_has_fast_int8(self) -> bool: ...
+
+
+class Engine80(Protocol):
+    """Before 8.5: bindings by number, inputs and outputs alike."""
+
+    @property
+    def num_bindings(self) -> int: ...
+    def get_binding_name(self, index: int, /) -> str: ...
+    def binding_is_input(self, index: int, /) -> bool: ...
+    def get_binding_dtype(self, index: int, /) -> Any: ...
+
+
+class Context80(Protocol):
+    """Before 8.5: one list of addresses a call."""
+
+    def set_binding_shape(self, index: int, shape: Shape, /) -> bool: ...
+    def get_binding_shape(self, index: int, /) -> Sequence[int]: ...
+    def execute_async_v2(self, bindings: list[int], stream_handle: int) -> bool: ...
+
+
+class Engine(Protocol):
+    """From 8.5: named tensors."""
+
+    @property
+    def num_io_tensors(self) -> int: ...
+    def get_tensor_name(self, index: int, /) -> str: ...
+    def get_tensor_mode(self, name: str, /) -> Any: ...
+    def get_tensor_dtype(self, name: str, /) -> Any: ...
+
+
+class Context(Protocol):
+    """From 8.5: an address for each name."""
+
+    def set_input_shape(self, name: str, shape: Shape, /) -> bool: ...
+    def get_tensor_shape(self, name: str, /) -> Any: ...
+    def set_tensor_address(self, name: str, memory: int, /) -> bool: ...
+    def execute_async_v3(self, stream_handle: int) -> bool: ...
+
+
+class Log(trt.ILogger):  # type: ignore[misc]  # TensorRT may be absent where this is checked
+    """Keeps the last complaints, which TensorRT reports nowhere else; prints nothing."""
+
+    def __init__(self) -> None:
+        trt.ILogger.__init__(self)
+        self.kept: deque[str] = deque(maxlen=20)
+
+    def log(self, severity: Any, msg: str) -> None:
+        """Keep what is worse than a warning; called by TensorRT, from any of its threads."""
+        if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):
+            self.kept.append(" ".join(msg.split()))
+
+    def said(self) -> str:
+        """Return the last complaints on one line."""
+        return "; ".join(list(self.kept)[-3:])[:400] or "TensorRT gave no reason"

@@ -1,0 +1,70 @@
+"""A program that owns its loop (trtexec): edgescope starts it, watches the machine, and checks its answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edgescope import cache
+from edgescope.analysis import energy, summary
+from edgescope.backends.base import Backend, SelfDriven, spec_of
+from edgescope.bench import gate
+from edgescope.bench.require import require
+from edgescope.bench.watch import Watch, board
+from edgescope.errors import UsageError
+from edgescope.models.base import Model
+from edgescope.records import QUERY_OK, Absent, Field, Result, Status
+from edgescope.workloads.inference import described
+
+
+def measure(bare: Result, model: Model, backend: SelfDriven, watch: Watch) -> Result:
+    """Return the Result of a trial whose loop is the program's own."""
+    trial = bare.trial
+    if trial.scenario not in ("single_stream", "offline"):
+        raise UsageError(
+            "E-SCEN-9",
+            f"{trial.backend} owns its loop and offers no {trial.scenario}",
+            fix="--scenario single_stream, or a backend that edgescope drives",
+        )
+    assert isinstance(backend, Backend)
+    artifact = backend.prepare(model, spec_of(trial), cache.folder("artifacts"))
+    with watch.watching():
+        driven = backend.drive(artifact, trial)
+    require(trial, driven.effective)
+    made = {**described(artifact), "program": dict(driven.notes)}
+    asked = replace(trial, batch=driven.answer_rows or trial.batch)
+    verification = gate.check(asked, model, driven.answer, made, bare.machine)
+    window = driven.window
+    rows = driven.queries.rows(window)
+    done = int((rows.columns["status"] == QUERY_OK).sum()) * trial.batch
+    spent = energy.energy(
+        watch.readings, window.start_ns, window.stop_ns, done, device=driven.effective.device, board=board()
+    )
+    metrics: dict[str, Field] = {
+        **summary.metrics(driven.queries, window, trial.scenario),
+        "peak_rss_bytes": Absent("the program runs in a process of its own"),
+        "power_w": spent.power_w,
+        "energy_j": spent.energy_j,
+        "energy_per_sample_j": spent.energy_per_sample_j,
+        **watch.board_memory(trial.device, window),
+        **watch.metrics(),
+        **driven.facts,
+    }
+    return replace(
+        bare,
+        status=Status.OK,
+        driver="external",
+        model=model.info,
+        artifact=made,
+        effective=driven.effective,
+        verification=verification,
+        window=window,
+        metrics=metrics,
+        queries=driven.queries,
+        readings=watch.readings,
+        verdict=watch.verdict(window),
+        warnings=(
+            *spent.warnings,
+            *summary.warnings(driven.queries, window, trial.scenario),
+            *driven.warnings,
+        ),
+    )

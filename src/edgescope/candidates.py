@@ -1,0 +1,233 @@
+"""What is worth trying for a model on a device: engines x precisions x layouts x graph capture, as data.
+
+The first candidate is the baseline, PyTorch as it is. The list is what people who do this by hand try; what cannot
+run here (an engine that is not installed, an option it does not have) is named with the reason and never measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from edgescope import registry
+from edgescope.errors import UsageError
+from edgescope.records import Scalar, Trial
+
+Options = dict[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One engine, precision and set of options."""
+
+    backend: str
+    precision: str
+    options: Options = field(default_factory=dict)
+
+    @property
+    def words(self) -> frozenset[str]:
+        """What --try and --skip know it by: engine, precision, and each `option=value`."""
+        options = (f"{k}={str(v).lower()}" for k, v in self.options.items())
+        return frozenset((self.backend, self.precision, *options))
+
+    @property
+    def label(self) -> str:
+        """Return `torch_eager fp16 graph=true layout=channels_last`."""
+        options = sorted(f"{k}={str(v).lower()}" for k, v in self.options.items())
+        return " ".join((self.backend, self.precision, *options))
+
+
+def _each(backend: str, precisions: str, *options: Options) -> Iterator[Candidate]:
+    for precision in precisions.split():
+        for chosen in options or ({},):
+            yield Candidate(backend, precision, chosen)
+
+
+LAST: Options = {"layout": "channels_last"}
+GRAPH: Options = {"graph": True}
+#: Batch norms folded into cuDNN's fused convolutions.
+FOLD: Options = {**LAST, **GRAPH, "fold": True}
+CANDIDATES: Mapping[str, tuple[Candidate, ...]] = {
+    "cpu": (
+        Candidate("torch_eager", "fp32"),
+        *_each("torch_eager", "fp32 bf16", LAST),
+        *_each("torch_compile", "fp32 bf16", LAST),
+        *_each("onnxruntime", "fp32 int8"),
+        *_each("openvino", "fp32 bf16 int8"),
+        *_each("openvino", "int8", {"qdq": "s8s8"}),
+        *_each("litert", "fp32 int8"),
+    ),
+    "cuda": (
+        Candidate("torch_eager", "fp32"),
+        *_each("torch_eager", "fp32 fp16", GRAPH),
+        *_each("torch_eager", "tf32 fp16", FOLD),
+        *_each("torch_compile", "fp32 tf32 fp16", {**LAST, **GRAPH}),
+        *_each("onnxruntime", "fp32 tf32 fp16", GRAPH),
+        *_each("onnxruntime", "fp16", {**LAST, **GRAPH}),
+        *_each("tensorrt", "fp32 tf32 fp16 int8"),
+        *_each("trtexec", "fp32 tf32 fp16 int8"),
+        *_each("ort_tensorrt", "fp32 tf32 fp16 int8"),
+        *_each("torch_tensorrt", "fp32 tf32 fp16"),
+    ),
+}
+#: Options that say how an int8 file is made; every other precision refuses them.
+INT8_OPTIONS = frozenset({"qdq", "calibration", "quantizer", "fallback"})
+#: Take a compiler's time at every start: tried once, after the others.
+DEAR = frozenset({"torch_compile", "torch_tensorrt"})
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Whether a backend can be loaded here, the options it has, and why not and what to do where it cannot."""
+
+    available: bool
+    options: Collection[str] = ()
+    reason: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class NotHere:
+    """A candidate that is not measured, and why."""
+
+    label: str
+    reason: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The trials to compare, baseline first, and the candidates that cannot run here."""
+
+    trials: tuple[Trial, ...]
+    not_here: tuple[NotHere, ...] = ()
+
+
+def device() -> str:
+    """Return cuda where a GPU answers its driver library, cpu elsewhere; imports no engine."""
+    for name in ("nvidia", "jetson"):
+        if name in registry.DEVICES and not registry.load(registry.DEVICES, name, "device")().present():
+            return "cuda"
+    return "cpu"
+
+
+def dear(trial: Trial) -> bool:
+    """Return whether a start of this trial takes a compiler's time."""
+    return trial.backend in DEAR
+
+
+def propose(
+    base: Trial,
+    installed: Mapping[str, Installed] | None = None,
+    *,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+) -> Proposal:
+    """Return what to try for `base` on its device; options of `base` go to every candidate.
+
+    Those that say how an int8 file is made go to the int8 candidates alone.
+    `only` and `skip` are words of candidates (an engine, a precision, `graph=true`), or several that must all fit
+    (`torch_compile+fp16`); the baseline, the first whose engine is here, always stays.
+    UsageError for a word that no candidate has, and for an option that the baseline has not. `installed` says what
+    can run here (None: assume all).
+    """
+    table = [c for c in CANDIDATES[base.device] if _fits(c, base)]
+    _checked({*only, *skip}, table)
+    first = next((c for c in table if _here(c.backend, installed)), None)
+    table = [c for c in table if c == first or (_named(c, only, True) and not _named(c, skip, False))]
+    trials, missing = [], []
+    for candidate in table:
+        trial = _trial(candidate, base)
+        lacking = _lacking(trial, candidate.label, installed)
+        if lacking and candidate == first:
+            raise UsageError(
+                "E-TRY-3",
+                f"the baseline, {candidate.label}, cannot run with these options",
+                evidence=lacking.reason,
+                effect="There would be nothing to compare the candidates with; nothing was measured",
+                fix="leave that --option out; edgescope backends lists what each engine has",
+            )
+        if lacking:
+            missing.append(lacking)
+        elif trial not in trials:  # an option of the user's may make two candidates one
+            trials.append(trial)
+    return Proposal(tuple(trials), _merged(missing))
+
+
+def mixture(trial: Trial, installed: Mapping[str, Installed] | None = None) -> Trial | None:
+    """Return an int8 trial with the layers that break it in fp32; None where its engine has no such option."""
+    if trial.precision != "int8" or "fallback" in trial.options:
+        return None
+    mixed = replace(trial, options={**trial.options, "fallback": True})
+    return None if _lacking(mixed, "", installed) else mixed
+
+
+def _trial(candidate: Candidate, base: Trial) -> Trial:
+    """Return `base` as this candidate runs it."""
+    whole = candidate.precision == "int8"
+    given = {name: value for name, value in base.options.items() if whole or name not in INT8_OPTIONS}
+    return replace(
+        base,
+        backend=candidate.backend,
+        precision=candidate.precision,
+        options={**candidate.options, **given},
+    )
+
+
+def reads_tflite_only(model: str) -> bool:
+    """Return whether a model's name is that of a .tflite file, which LiteRT alone runs."""
+    return model.partition("#")[0].lower().endswith(".tflite")
+
+
+def reads_onnx_only(model: str) -> bool:
+    """Return whether a model's name is that of an ONNX file, which PyTorch cannot run."""
+    return model.partition("#")[0].lower().endswith(".onnx")
+
+
+def _fits(candidate: Candidate, base: Trial) -> bool:
+    """Whether the engine exists, runs on the device, and can read the model."""
+    entry = registry.BACKENDS.get(candidate.backend)
+    if entry is None or base.device not in entry.devices:
+        return False
+    if reads_tflite_only(base.model):
+        return candidate.backend == "litert"
+    return not (reads_onnx_only(base.model) and candidate.backend.startswith("torch"))
+
+
+def _named(candidate: Candidate, words: Sequence[str], default: bool) -> bool:
+    return any(set(word.split("+")) <= candidate.words for word in words) if words else default
+
+
+def _checked(words: Collection[str], table: Sequence[Candidate]) -> None:
+    known = frozenset[str]().union(*(c.words for c in table))
+    unknown = sorted({part for word in words for part in word.split("+")} - known)
+    if unknown:
+        raise UsageError(
+            "E-TRY-1", f"no candidate has {', '.join(unknown)}", evidence=f"known: {', '.join(sorted(known))}"
+        )
+
+
+def _here(backend: str, installed: Mapping[str, Installed] | None) -> bool:
+    found = None if installed is None else installed.get(backend)
+    return found is None or found.available
+
+
+def _lacking(trial: Trial, label: str, installed: Mapping[str, Installed] | None) -> NotHere | None:
+    found = None if installed is None else installed.get(trial.backend)
+    if found is None:
+        return None
+    if not found.available:
+        return NotHere(label, found.reason, found.fix)
+    unknown = sorted(set(trial.options) - set(found.options))
+    if unknown:
+        return NotHere(label, f"{trial.backend} has no option {', '.join(unknown)}")
+    return None
+
+
+def _merged(missing: Sequence[NotHere]) -> tuple[NotHere, ...]:
+    """Return one entry for each backend and reason, its label naming all the precisions."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for m in missing:
+        backend, _, rest = m.label.partition(" ")
+        groups.setdefault((backend, m.reason, m.fix), []).append(rest)
+    return tuple(NotHere(f"{b} {', '.join(rest)}", why, fix) for (b, why, fix), rest in groups.items())

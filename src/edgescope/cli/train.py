@@ -1,0 +1,80 @@
+"""Train one of the networks for clips on your videos.
+
+The folder is laid out as UCF50 is: ROOT/CLASS/video.avi. A fifth of the recordings, the same in every class, is
+held out; the accuracy printed is that on their videos. The weights are then a model like any other.
+
+  edgescope train har_cnn3d --data UCF50 --classes Biking,Diving,GolfSwing,JumpRope --out actions.pth
+  edgescope bench har_cnn3d@actions.pth
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgescope.models.clips import Data
+    from edgescope.models.training import Epoch
+
+HELP = "train a network for clips on a folder of videos"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("model", help="har_cnn3d, har_autoencoder or har_densenet")
+    sub.add_argument("--data", required=True, metavar="ROOT", help="folder of videos, ROOT/CLASS/video.avi")
+    sub.add_argument("--out", required=True, metavar="FILE", help="weights to write, e.g. actions.pth")
+    sub.add_argument("--classes", default="", metavar="A,B,...", help="classes to tell apart (all there are)")
+    sub.add_argument("--epochs", type=int, default=40, help="passes over the training videos (40)")
+    sub.add_argument("--batch", type=int, default=16, help="clips in one step (16)")
+    sub.add_argument("--rate", type=float, default=1e-3, help="learning rate at the start (0.001)")
+    sub.add_argument("--seed", type=int, default=0, help="of the first weights and the order of clips (0)")
+    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    sub.add_argument("--json", action="store_true", help="print what is written beside the weights")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, printing loss and held-out accuracy after each epoch; write the weights."""
+    from edgescope.models import training
+
+    settings = training.Settings(args.epochs, args.batch, args.seed, args.device, args.rate)
+    about = training.train(
+        args.model,
+        Path(args.data),
+        Path(args.out),
+        classes=[name.strip() for name in args.classes.split(",") if name.strip()],
+        settings=settings,
+        started=_started,
+        tell=_tell,
+    )
+    if args.json:
+        print(json.dumps(about, indent=1))
+        return 0
+    found = about["accuracy"]
+    print(
+        f"held-out accuracy {found['value']:.1%} [{found['lo']:.1%}, {found['hi']:.1%}], {found['n']} videos,"
+        f" one clip each; {about['seconds']:.0f} s\n"
+        f"next: edgescope bench {args.model}@{args.out}"
+    )
+    return 0
+
+
+def _started(data: Data) -> None:
+    if data.warning:
+        print(data.warning, file=sys.stderr)
+    print(
+        f"{len(data.training)} videos to train on, {len(data.held_out)} held out"
+        f" ({len({v.group for v in data.held_out})} recordings); classes: {', '.join(data.classes)}",
+        file=sys.stderr,
+    )
+
+
+def _tell(epoch: Epoch) -> None:
+    print(
+        f"epoch {epoch.number:3}  loss {epoch.loss:.4f}  held-out {epoch.right}/{epoch.held_out}"
+        f" ({epoch.right / epoch.held_out:.0%})  {epoch.seconds:.1f} s",
+        file=sys.stderr,
+    )

@@ -1,0 +1,170 @@
+"""Trains a network on clips, in PyTorch: AdamW, a cosine schedule, the weights of the last epoch.
+
+The held-out videos are looked at, one clip each, after every epoch, for the reader alone: they choose nothing,
+neither an epoch nor a setting, so the last accuracy is that of videos nobody tuned on. Each epoch sees every
+training video once, as a clip at a random offset. Nothing is flipped or played backwards: that would turn
+an action into another. The same data, settings, machine and number of threads give the same weights.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.flop_counter import FlopCounterMode
+
+from edgescope.errors import ModelError, UnavailableError
+from edgescope.models import _clip_networks, clips
+from edgescope.models.clips import Data, Video
+from edgescope.models.training import Epoch, Settings
+
+Window = tuple[Video, int]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained network, the sizes of one sample's pass, and how training went."""
+
+    network: torch.nn.Module
+    params: int
+    macs: int
+    history: tuple[Epoch, ...]
+
+
+def train(
+    entry: dict[str, Any],
+    data: Data,
+    settings: Settings,
+    *,
+    tell: Callable[[Epoch], None] = lambda epoch: None,
+) -> Trained:
+    """Return the network of a zoo entry, trained on `data`, on the CPU, in eval mode.
+
+    UnavailableError without the device asked for; ModelError where the loss is no longer a number.
+    """
+    device = _device(settings.device)
+    network = _clip_networks.build(entry, classes=len(data.classes), seed=settings.seed)
+    params, macs = _sizes(entry, len(data.classes))
+    with _repeatable(settings.seed, device):
+        loop = _Loop(entry, data, settings, network, device)
+        history = []
+        for number in range(1, settings.epochs + 1):
+            history.append(loop.epoch(number))
+            tell(history[-1])
+    return Trained(network.to("cpu").eval(), params, macs, tuple(history))
+
+
+class _Loop:
+    """One training run: the objective, its optimiser and schedule, and the order of the clips."""
+
+    def __init__(
+        self,
+        entry: dict[str, Any],
+        data: Data,
+        settings: Settings,
+        network: torch.nn.Module,
+        device: torch.device,
+    ) -> None:
+        self.entry, self.data, self.batch, self.device = entry, data, settings.batch, device
+        self.network = network
+        self.objective = _clip_networks.objective(network).to(device)
+        self.optimiser = torch.optim.AdamW(self.objective.parameters(), lr=settings.rate, weight_decay=0.01)
+        steps = settings.epochs * -(-len(data.training) // settings.batch)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimiser, steps)
+        self.rng = np.random.default_rng(settings.seed)
+
+    def epoch(self, number: int) -> Epoch:
+        """Train once on every video; return the mean loss and how many held-out videos are right."""
+        begin = time.perf_counter()
+        loss = self._train()
+        if not np.isfinite(loss):
+            raise ModelError(
+                "E-TRAIN-3",
+                f"the loss of epoch {number} is no longer a number",
+                effect="No weights were written",
+                fix="a smaller --rate",
+            )
+        right = self._right()
+        return Epoch(number, loss, right, len(self.data.held_out), time.perf_counter() - begin)
+
+    def _train(self) -> float:
+        self.objective.train()
+        total = 0.0
+        for videos in self._batches(self.rng.permutation(len(self.data.training))):
+            windows = [(video, int(self.rng.choice(video.starts))) for video in videos]
+            self.optimiser.zero_grad(set_to_none=True)
+            loss = self.objective(self._clips(windows), self._labels(windows))
+            loss.backward()
+            self.optimiser.step()
+            self.schedule.step()
+            total += loss.item() * len(windows)
+        return total / len(self.data.training)
+
+    def _batches(self, order: NDArray[np.int64]) -> Iterator[list[Video]]:
+        """Yield the training videos in this order, in batches of nearly the same size."""
+        for part in np.array_split(order, -(-len(order) // self.batch)):
+            yield [self.data.training[i] for i in part]
+
+    def _right(self) -> int:
+        self.network.eval()
+        right = 0
+        with torch.inference_mode():
+            for start in range(0, len(self.data.held_out), self.batch):
+                windows = [(v, v.middle) for v in self.data.held_out[start : start + self.batch]]
+                answers = self.network(self._clips(windows)).argmax(dim=1)
+                right += int((answers == self._labels(windows)).sum())
+        return right
+
+    def _clips(self, windows: Sequence[Window]) -> torch.Tensor:
+        cut = [clips.prepared(clips.clip(video, start), self.entry) for video, start in windows]
+        return torch.from_numpy(np.stack(cut)).to(self.device)
+
+    def _labels(self, windows: Sequence[Window]) -> torch.Tensor:
+        return torch.tensor([video.label for video, _ in windows], device=self.device)
+
+
+def _device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UnavailableError(
+            "E-TRAIN-2",
+            "no CUDA device can be used",
+            evidence=f"PyTorch {torch.__version__}",
+            effect="Nothing was trained",
+            fix="--device cpu, or a PyTorch built for your driver",
+        )
+    return torch.device(name)
+
+
+def _sizes(entry: dict[str, Any], classes: int) -> tuple[int, int]:
+    """Return parameters, and multiply-accumulates of one sample, counted without computing."""
+    with torch.device("meta"):
+        network = _clip_networks.build(entry, classes=classes)
+        sample = torch.empty(1, *entry["input"])
+    with FlopCounterMode(display=False) as counter:
+        network(sample)
+    return sum(p.numel() for p in network.parameters()), counter.get_total_flops() // 2
+
+
+@contextmanager
+def _repeatable(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed PyTorch and let it use deterministic algorithms only; put both back afterwards."""
+    before = torch.are_deterministic_algorithms_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs to be deterministic
+    devices = [torch.cuda.current_device()] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before)
+            torch.backends.cudnn.benchmark = benchmark

@@ -1,0 +1,32 @@
+"""The study's table as a page, as Markdown and as CSV: the file's suffix says which.
+
+The three read the same NanoTable, so a figure and the number beside it cannot disagree.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgescope.analysis.nano_table import NanoTable
+from edgescope.report import writable
+
+FORMATS: Mapping[str, str] = {
+    ".html": "edgescope.report.nano_table_html",
+    ".htm": "edgescope.report.nano_table_html",
+    ".md": "edgescope.report.nano_table_text",
+    ".csv": "edgescope.report.nano_table_csv",
+}
+CALL = "edgescope.report.nano_table.write(nano_table(results), path)"
+
+
+def write(found: NanoTable, path: Path, command: str = "") -> Path:
+    """Write the table in the format of `path`'s suffix and return the path; UsageError for another suffix.
+
+    `command` is what made this file, printed in it; without one the call is.
+    """
+    writable(path)
+    module = importlib.import_module(FORMATS[path.suffix.lower()])
+    path.write_text(module.render(found, command or CALL), encoding="utf-8")
+    return path

@@ -1,0 +1,115 @@
+"""Constraints: what can be written, what it means, and which end of an interval is judged."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgescope.analysis.objective import QUANTITIES, parse, wanted
+from edgescope.errors import UsageError
+from edgescope.records import Absent, Measured
+
+NUMBERS = st.floats(0, 1e9, allow_nan=False).map(lambda x: f"{x:.6g}") | st.integers(0, 10**9).map(str)
+
+
+def figures(**fields):
+    absent = dict.fromkeys((q.column for q in QUANTITIES.values()), Absent("not measured"))
+    return SimpleNamespace(**(absent | {"reference_accuracy": Absent("no labels")} | fields))
+
+
+@given(st.sampled_from(sorted(QUANTITIES)), NUMBERS, st.data(), st.sampled_from(["", " ", "  "]))
+def test_what_is_written_is_read_back(name, number, data, space):
+    known = QUANTITIES[name]
+    unit = data.draw(st.sampled_from(sorted(known.units)))
+    sense = "<=" if known.at_most else ">="
+    found = parse(f"{space}{name}{space}{sense}{space}{number}{space}{unit}{space}")
+    assert found.limit == pytest.approx(float(number) * known.units[unit])
+    assert found.quantity == name and found.relative == (unit == "ref")
+    assert parse(found.text) == found
+
+
+@given(st.text(max_size=30))
+def test_anything_else_is_refused_in_words(text):
+    try:
+        found = parse(text)
+    except UsageError as error:
+        assert error.code == "E-CONS-1" and error.evidence
+    else:
+        assert math.isfinite(found.limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("p99>=33ms", "bounded by <="),
+        ("accuracy<=0.9", "bounded by >="),
+        ("p99<=33", "written in ms, s, us"),
+        ("p98<=33ms", "cannot be bounded"),
+        ("p99<33ms", "METRIC<=VALUE"),
+        ("p99<=-1ms", "METRIC<=VALUE"),
+        ("power<=nanW", "METRIC<=VALUE"),
+        ("memory<=1e999GB", "not finite"),
+        ("power<=0.9ref", "written in W, mW"),
+    ],
+)
+def test_the_message_says_what_is_wrong(text, why):
+    with pytest.raises(UsageError, match="E-CONS-1") as caught:
+        parse(text)
+    assert why in caught.value.evidence
+
+
+@given(st.floats(0.001, 1), st.floats(0, 0.5), st.floats(0.001, 1).map(lambda x: float(f"{x:.4g}")))
+def test_p99_is_judged_on_its_upper_bound(value, half, limit):
+    found = figures(p99_s=Measured(value, "s", value - half / 2, value + half, 500))
+    broken = parse(f"p99<={limit}s").broken(found)
+    assert bool(broken) == (value + half > parse(f"p99<={limit}s").limit)
+
+
+def test_the_figures_are_in_the_sentence():
+    found = figures(p99_s=Measured(0.030, "s", 0.028, 0.0412, 500))
+    assert parse("p99<=33ms").broken(found) == "p99<=33ms broken: 41.2 ms, the bound of 30"
+    assert parse("p99<=33ms").broken(figures(p99_s=Measured(0.030, "s"))) == ""
+    assert parse("throughput>=100").broken(figures(throughput_sps=Measured(110, "samples/s", 90, 130)))
+
+
+def test_what_was_not_measured_keeps_no_constraint():
+    text = parse("energy<=50mJ").broken(figures(energy_per_sample_j=Absent("no power sensor")))
+    assert text == "energy<=50mJ cannot be judged: no power sensor"
+    assert parse("energy<=50mJ").excess(figures()) == math.inf
+
+
+def test_relative_accuracy_takes_the_labels_or_else_the_agreement():
+    asked = parse("accuracy>=0.98ref")
+    labelled = {
+        "accuracy": Measured(0.85, "1", 0.6, 0.95, 20),
+        "reference_accuracy": Measured(0.9, "1", n=20),
+    }
+    agreeing = Measured(0.99, "1", 0.985, 1.0, 370)
+    assert "0.85 of 20, fp32 reaches 0.9" in asked.broken(figures(**labelled, agreement=agreeing))
+    assert asked.broken(figures(**labelled | {"accuracy": Measured(0.9, "1", 0.7, 1, 20)})) == ""
+    assert asked.broken(figures(agreement=agreeing)) == ""
+    assert asked.broken(figures(agreement=Measured(0.99, "1", 0.97, 1.0, 370)))
+    assert "cannot be judged" in asked.broken(figures())
+
+
+def test_hopeless_is_more_than_the_margin_but_accuracy_has_none():
+    near = figures(p99_s=Measured(0.035, "s"), agreement=Measured(0.95, "1"))
+    assert not wanted("latency", ["p99<=33ms"]).hopeless(near, 0.1)
+    assert wanted("latency", ["p99<=33ms"]).hopeless(near, 0.01)
+    assert wanted("latency", ["agreement>=0.96"]).hopeless(near, 0.1)
+
+
+def test_the_binding_constraint_is_the_one_broken_most():
+    asked = wanted("latency", ["p99<=10ms", "memory<=1GB", "power<=10W"])
+    found = figures(
+        p99_s=Measured(0.011, "s"), peak_rss_bytes=Measured(3e9, "bytes"), power_w=Measured(5, "W")
+    )
+    assert asked.binding(found) == (pytest.approx(3), "memory<=1GB")
+    assert len(asked.broken(found)) == 2
+
+
+def test_an_unknown_objective_is_refused():
+    with pytest.raises(UsageError, match="E-VAR-3"):
+        wanted("beauty")

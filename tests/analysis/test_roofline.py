@@ -1,0 +1,78 @@
+"""The bound is arithmetic on measured ceilings; each part is checked by hand."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgescope.analysis.roofline import Ceilings, Limit, Work, bandwidth_at, limit, read
+from edgescope.errors import UsageError
+from edgescope.records import Absent, Measured
+
+HERE = Ceilings(
+    "m1",
+    "cuda",
+    {"fp32": Measured(1e12, "FLOP/s"), "int8": Absent("not measured")},
+    [(1e6, 8e11), (1e8, 1e11)],
+    5e-6,
+    [(4000, 2e-6), (1e6, 4e-5)],
+    [(4000, 3e-6), (1e6, 5e-5)],
+)
+WORK = Work(macs=10**9, params=24_000_000, input=150_528, outputs=1000)
+
+
+def test_the_parts_by_hand():
+    found = limit(WORK, HERE)
+    assert isinstance(found, Limit)
+    assert found.compute_s == pytest.approx(2e9 / 1e12)
+    moved = (24_000_000 + 150_528 + 1000) * 4
+    assert found.memory_s == pytest.approx(moved / 1e11)  # 97 MB do not fit the fast megabyte
+    h2d = 2e-6 + (602_112 - 4000) / (1e6 - 4000) * (4e-5 - 2e-6)
+    assert found.transfer_s == pytest.approx(h2d + 3e-6)
+    assert found.total_s == pytest.approx(found.compute_s + found.transfer_s + 5e-6)
+    assert found.bound_by == "compute"
+
+
+def test_half_the_precision_is_half_the_bytes_and_no_ceiling_is_no_bound():
+    assert Work(1, 10, 1, 1, "fp16").compulsory_bytes * 2 == Work(1, 10, 1, 1).compulsory_bytes
+    assert limit(Work(1, 1, 1, 1, "int8"), HERE) == Absent("not measured")
+    assert isinstance(limit(Work(1, 1, 1, 1, "bf16"), HERE), Absent)
+
+
+def test_on_a_host_nothing_is_transferred():
+    bare = Ceilings("m", "cpu", HERE.flops, HERE.bandwidth, 0.0, [], [])
+    found = limit(WORK, bare)
+    assert isinstance(found, Limit) and found.transfer_s == 0
+
+
+@given(
+    st.lists(st.tuples(st.floats(1, 1e9), st.floats(1e6, 1e12)), min_size=1, max_size=8), st.floats(1, 1e10)
+)
+def test_bandwidth_never_rises_with_the_working_set(points, size):
+    points = sorted(points)
+    assert bandwidth_at(points, size) >= bandwidth_at(points, size * 2) or size * 2 > points[-1][0]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"machine_id": "x", "figures": {"flops": {}}}', "[1]"])
+def test_a_file_that_holds_no_ceilings_says_how_to_make_one(tmp_path, text):
+    path = tmp_path / "c.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"E-CEIL-1.*benchmarks/ceilings\.py"):
+        read(path)
+
+
+def test_what_the_script_writes_is_read_back(tmp_path):
+    figures = {
+        "device": "cpu",
+        "flops": {"fp32": {"value": 1e11, "size": 512, "unit": "FLOP/s"}, "int8": {"absent": "no kernel"}},
+        "bandwidth": [{"bytes": 1000, "value": 1e10}],
+        "launch_s": 1e-8,
+        "h2d": [],
+        "d2h": [],
+    }
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"machine_id": "m1", "figures": figures}))
+    found = read(path)
+    assert found.flops == {"fp32": Measured(1e11, "FLOP/s"), "int8": Absent("no kernel")}
+    assert found.bandwidth == [(1000.0, 1e10)] and found.machine_id == "m1"

@@ -1,0 +1,85 @@
+"""`edgescope study nano_table`: stored results to a table, and measuring what is missing."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgescope.cli import optimize
+from edgescope.cli.main import main
+from edgescope.errors import UsageError
+from edgescope.store import Store
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
+from made_results import KINDS, study
+
+
+@pytest.fixture
+def store(tmp_path):
+    place = Store(tmp_path / "store")
+    for result in study(KINDS[:4], 3, "alexnet", trained=False):
+        place.save(result)
+    return place
+
+
+def run(store, *more):
+    return main(["study", "nano_table", "--store", str(store.root), *more])
+
+
+def test_the_table_and_the_file(store, tmp_path, capsys):
+    assert run(store, "--out", str(tmp_path / "t.csv")) == 0
+    said = capsys.readouterr().out
+    assert "alexnet" in said and "ratio printed as 2.09, should be 5.61" in said
+    assert "--modelsvgg19,resnet50" in "".join(said.split())  # what would fill the rest
+    assert (tmp_path / "t.csv").read_text().count("\n") == 12
+
+
+def test_json_holds_everything(store, capsys):
+    assert run(store, "--models", "alexnet", "--json") == 0
+    page = json.loads(capsys.readouterr().out)
+    (row,) = page["rows"]
+    assert row["speedup"]["lo"] < row["speedup"]["value"] < row["speedup"]["hi"]
+    assert row["study"]["misprints"][0]["correct"] == "5.61"
+    assert set(row["before"]) == {"cold_s", "first_s", "warm_s", "steady_s"}
+    assert page["study"]["geometric_mean"] == pytest.approx(6.04, abs=0.01)
+
+
+def test_nothing_stored_is_exit_1_and_bad_names_are_usage(tmp_path, store, capsys):
+    assert main(["study", "nano_table", "--store", str(tmp_path / "none")]) == 1
+    assert run(store, "--models", "resnet18") == 2
+    assert run(store, "--ceilings", str(tmp_path / "absent.json")) == 2
+    assert run(store, "--out", str(tmp_path / "t.xyz")) == 2
+    assert "E-CEIL-1" in capsys.readouterr().err
+
+
+def test_run_measures_each_model_through_optimize_and_survives_one_that_fails(store, monkeypatch, capsys):
+    asked = []
+
+    def measured(args):
+        asked.append((args.model, args.rounds, args.device, args.batch, args.store))
+        print("a table of its own")
+        if args.model == "vgg19":
+            raise UsageError("E-X-1", "cannot")
+        for result in study(KINDS[:2], 2, args.model, trained=False):
+            store.save(result)
+        return 0
+
+    monkeypatch.setattr(optimize, "run", measured)
+    assert run(store, "--run", "--models", "vgg19,resnet50", "--rounds", "2", "--json") == 0
+    said = capsys.readouterr()
+    page = json.loads(said.out)  # optimize's own table is not in it
+    assert asked == [(m, 2, "cpu", 1, str(store.root)) for m in ("vgg19", "resnet50")]
+    assert "vgg19: E-X-1" in said.err and "a table of its own" in said.err
+    assert [("value" in r["speedup"]) for r in page["rows"]] == [False, True]
+
+
+def test_the_page_names_the_command_that_made_it_without_secrets(store, tmp_path, monkeypatch):
+    out = tmp_path / "t.md"
+    flags = ["--store", str(store.root), "--out", str(out)]
+    monkeypatch.setattr(
+        sys, "argv", ["/bin/edgescope", "study", "nano_table", *flags, "--api-token", "hidden"]
+    )
+    assert run(store, "--out", str(out)) == 0
+    text = out.read_text()
+    assert f"edgescope study nano_table --store {store.root} --out {out}" in text and "hidden" not in text

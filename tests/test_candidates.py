@@ -1,0 +1,155 @@
+"""Candidates as data: which are proposed, which words choose them, what is said of those that cannot run."""
+
+import importlib.util
+
+import pytest
+
+from edgescope import candidates, registry
+from edgescope.backends import onnx_file
+from edgescope.candidates import CANDIDATES, Installed, propose
+from edgescope.errors import UnavailableError, UsageError
+from edgescope.records import PRECISIONS, Trial
+
+CPU, CUDA = Trial(model="resnet50"), Trial(model="resnet50", device="cuda")
+ALL = {name: Installed(True, {"layout", "graph", "tune", "qdq", "threads"}) for name in registry.BACKENDS}
+
+
+def real():
+    """Return the options that the backends have, of those that can be imported here."""
+    found = {}
+    for name in registry.BACKENDS:
+        try:
+            options = registry.load(registry.BACKENDS, name, "backend").OPTIONS
+        except UnavailableError:
+            continue
+        found[name] = Installed(True, tuple(options))
+    return found
+
+
+@pytest.mark.parametrize("device", CANDIDATES)
+def test_the_table_is_sound(device):
+    table = CANDIDATES[device]
+    assert (table[0].backend, table[0].precision, table[0].options) == ("torch_eager", "fp32", {})
+    assert len({c.label for c in table}) == len(table)
+    assert {c.precision for c in table} <= set(PRECISIONS)
+    for c in table:
+        if c.backend in registry.BACKENDS:
+            assert device in registry.BACKENDS[c.backend].devices, c.label
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in ("torch_eager", "torch_compile", "onnxruntime", "openvino") if n in registry.BACKENDS]
+)
+def test_every_option_in_the_table_is_one_its_backend_has(name):
+    if importlib.util.find_spec(name.split("_")[0]) is None:
+        pytest.skip(f"{name} is not installed")
+    known = set(registry.load(registry.BACKENDS, name, "backend").OPTIONS)
+    used = {o for table in CANDIDATES.values() for c in table if c.backend == name for o in c.options}
+    assert used <= known
+
+
+def test_an_onnx_file_is_tried_by_engines_that_read_one():
+    found = propose(Trial(model="m.onnx#0123456789ab")).trials
+    assert {t.backend for t in found} >= {"onnxruntime", "openvino"}
+    assert not any(t.backend.startswith("torch") for t in found)
+    assert propose(CPU).trials[0].label == "torch_eager fp32 b1"
+
+
+def test_words_choose_and_the_baseline_stays():
+    labels = [t.label for t in propose(CPU, only=["openvino"], skip=["bf16"]).trials]
+    assert labels[:3] == ["torch_eager fp32 b1", "openvino fp32 b1", "openvino int8 b1"]
+    graphs = propose(CUDA, only=["graph=true"]).trials[1:]
+    assert graphs and all(t.options["graph"] for t in graphs)
+    with pytest.raises(UsageError, match="E-TRY-1"):
+        propose(CPU, skip=["fp64"])
+
+
+def test_what_is_not_installed_is_named_and_not_proposed():
+    gone = ALL | {"openvino": Installed(False, (), "No module named 'openvino'", "pip install openvino")}
+    found = propose(CPU, gone)
+    assert "openvino" not in {t.backend for t in found.trials}
+    (missing,) = (m for m in found.not_here if m.label.startswith("openvino"))
+    assert missing.label.startswith("openvino fp32, bf16, int8")
+    assert missing.reason == "No module named 'openvino'" and missing.fix == "pip install openvino"
+
+
+def test_options_of_the_user_go_to_every_candidate_that_has_them():
+    some = ALL | {"openvino": Installed(True, {"qdq"})}
+    found = propose(Trial(model="resnet50", options={"threads": 1}), some)
+    assert all(t.options["threads"] == 1 for t in found.trials)
+    assert [m.reason for m in found.not_here] == ["openvino has no option threads"]
+
+
+@pytest.mark.parametrize(
+    "option", ["calibration=photos#1", "qdq=s8s8", "fallback=true", "quantizer=modelopt"]
+)
+def test_what_says_how_an_int8_file_is_made_goes_to_int8_candidates_alone(option):
+    name, _, value = option.partition("=")
+    there, base = real(), Trial(model="resnet50", options={name: value})
+    if "torch_eager" not in there or "openvino" not in there:
+        pytest.skip("PyTorch or OpenVINO is not installed")
+    found = propose(base, there)
+    assert found.trials[0].label == "torch_eager fp32 b1"
+    assert {t.precision for t in found.trials if name in t.options} == {"int8"}
+    assert any(t.options.get(name) == value for t in found.trials if t.backend == "openvino")
+    without = {(t.backend, t.precision) for t in propose(CPU, there).trials}
+    assert without - {(t.backend, t.precision) for t in found.trials} <= {("litert", "int8")}
+
+
+def test_the_options_of_int8_files_are_those_of_the_backends():
+    assert set(onnx_file.INT8_OPTIONS) == candidates.INT8_OPTIONS
+
+
+def test_an_option_that_the_baseline_has_not_is_refused():
+    some = ALL | {"torch_eager": Installed(True, {"layout"}), "openvino": Installed(True, {"streams", "qdq"})}
+    with pytest.raises(UsageError, match=r"E-TRY-3: the baseline, torch_eager fp32.*no option streams"):
+        propose(Trial(model="resnet50", options={"streams": 2}), some)
+
+
+def test_where_pytorch_is_not_here_the_first_that_is_stays_whatever_the_words():
+    gone = {name: Installed(False, (), "not here") for name in ALL if name.startswith("torch")}
+    found = propose(CPU, ALL | gone, only=["int8"], skip=["onnxruntime"])
+    assert found.trials[0].label == "onnxruntime fp32 b1"
+    assert {t.precision for t in found.trials[1:]} == {"int8"}
+
+
+def test_a_tflite_file_is_tried_by_litert_alone():
+    found = propose(Trial(model="m.tflite#0123456789ab")).trials
+    assert {t.backend for t in found} == {"litert"}
+    assert (found[0].precision, dict(found[0].options)) == ("fp32", {})
+
+
+def test_the_mixture_of_an_int8_trial():
+    int8 = Trial(model="resnet50", backend="openvino", precision="int8", options={"qdq": "s8s8"})
+    mixed = candidates.mixture(int8, {"openvino": Installed(True, {"qdq", "fallback"})})
+    assert mixed is not None and dict(mixed.options) == {"qdq": "s8s8", "fallback": True}
+    assert candidates.mixture(mixed) is None
+    assert candidates.mixture(int8, {"openvino": Installed(True, {"qdq"})}) is None
+    assert candidates.mixture(CPU) is None
+
+
+def test_an_option_that_makes_two_candidates_one_is_tried_once():
+    found = propose(Trial(model="resnet50", options={"layout": "channels_last"})).trials
+    assert len({t.id for t in found}) == len(found)
+    assert [t.precision for t in found if t.backend == "torch_eager"] == ["fp32", "bf16"]
+
+
+def test_the_device_is_a_gpu_where_its_driver_answers(monkeypatch):
+    class Gpu:
+        def __init__(self, reason):
+            self.reason = reason
+
+        def present(self):
+            return self.reason
+
+    for reason, device in (("", "cuda"), ("no driver", "cpu")):
+        monkeypatch.setattr(registry, "load", lambda *a, reason=reason: lambda: Gpu(reason))
+        assert candidates.device() == device
+
+
+def test_words_joined_by_plus_must_all_fit():
+    found = propose(CUDA, only=["torch_compile+fp16", "fold=true+tf32"]).trials[1:]
+    assert sorted((t.backend, t.precision) for t in found) == [
+        ("torch_compile", "fp16"),
+        ("torch_eager", "tf32"),
+    ]

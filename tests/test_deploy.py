@@ -1,0 +1,254 @@
+"""A deployed folder: run.py in a fresh process, without edgescope, gives the answers the gate judged by."""
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgescope
+from edgescope import cache, deploy, reference, snippets, verify
+from edgescope.errors import StoreError, UnsupportedError, UsageError, WrongOutputError
+from edgescope.models import zoo
+from edgescope.records import Trial
+
+SOURCE = """
+import torch
+
+def net():
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(1800, 10)]
+    return torch.nn.Sequential(*layers).eval(), (torch.randn(1, 3, 32, 32),)
+"""
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """A folder with a small network of the user's own, and a cache that holds nothing else."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "tiny_deploy.py").write_text(SOURCE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        patch.setenv("EDGESCOPE_CACHE", str(folder / "cache"))
+        yield folder
+
+
+def measured(backend, precision="fp32", model="tiny_deploy:net", **keys):
+    trial = Trial(
+        model=model,
+        backend=backend,
+        precision=precision,
+        min_s=0.05,
+        max_s=0.05,
+        warmup=0.0,
+        **keys,
+    )
+    found = edgescope.run(trial)
+    assert found.status.value == "ok", found.reason
+    return found
+
+
+KINDS = [
+    ("onnxruntime", {"options": {"threads": 1}}),
+    ("openvino", {"batch": 2}),
+    ("torch_eager", {"options": {"layout": "channels_last"}, "batch": 3}),
+]
+
+
+@pytest.mark.parametrize(("backend", "keys"), KINDS, ids=[k[0] for k in KINDS])
+def test_run_py_alone_gives_the_references_answers(here, tmp_path, backend, keys):
+    found = measured(backend, **keys)
+    folder = deploy.save([found], [found], tmp_path / "out")
+    model = zoo.get(found.trial.model, {}, found.trial.batch)
+    samples = verify.gate_samples(model)
+    np.savez(tmp_path / "in.npz", **{n: a[:6] for n, a in samples.arrays.items()})
+    # no edgescope: the name is made impossible to import
+    block = f"import runpy, sys; sys.modules['edgescope'] = None; sys.argv[1:] = {['in.npz', 'out.npz']!r};"
+    run = f"runpy.run_path({str(folder / 'run.py')!r}, run_name='__main__')"
+    subprocess.run([sys.executable, "-c", block + run], cwd=tmp_path, check=True)
+    truth = reference.reference(model, lambda: pytest.fail("the reference is not in the cache"))
+    with np.load(tmp_path / "out.npz") as got:
+        assert np.abs(got["output_0"] - truth.gate[0][:6]).max() < 1e-3
+        assert len(got.files) == 1
+    text = (folder / "run.py").read_text()
+    assert "import edgescope" not in text and "from edgescope" not in text
+    card = json.loads((folder / "card.json").read_text())
+    assert card["checked"]["run_py"]["passed"] and card["checked"]["when_measured"]["passed"]
+    assert card["artifact"]["sha256"] == cache.content(folder / card["artifact"]["file"])
+    assert card["measured"]["figures"]["p50_s"]["value"] > 0
+    assert card["measured"]["figures"]["power_w"].keys() in ({"absent"}, {"value", "unit", "lo", "hi", "n"})
+    assert card["trial"] == found.trial.to_json()
+    read = (folder / "card.md").read_text()
+    assert found.trial.label in read and card["artifact"]["sha256"] in read
+    assert "median latency" in read and "None" not in read
+    timed = card["measured"]["run_py"]
+    assert 1 <= timed["calls"] <= 30 and 0 < timed["median_s"] < 3
+    assert f"| run.py alone, median of its calls | {timed['median_s'] * 1e3:.4g} ms |" in read
+
+
+def test_run_py_without_arguments_answers_the_sample(here, tmp_path):
+    found = measured("onnxruntime", options={"threads": 1})
+    folder = deploy.save([found], [found], tmp_path / "out")
+    said = subprocess.run([sys.executable, "run.py"], cwd=folder, capture_output=True, text=True, check=True)
+    assert "output 0 (1, 10): differs from fp32 by at most" in said.stdout
+    assert re.search(r"^median of \d+ calls: \S+ s$", said.stdout, re.MULTILINE)
+    assert deploy.save([found], [found], folder) == folder  # written before by us: written again
+
+
+def test_a_lost_file_is_built_again_and_a_changed_one_is_refused(here, tmp_path):
+    found = measured("onnxruntime", options={"threads": 1})
+    path = Path(found.artifact["path"])
+    path.unlink()
+    with pytest.raises(StoreError, match="E-DEPLOY-4"):
+        deploy.save(
+            [replace(found, artifact={**found.artifact, "digest": "0" * 64})], [found], tmp_path / "a"
+        )
+    assert path.is_file()
+
+
+def test_outputs_that_are_not_the_judged_ones_are_never_handed_over(here, tmp_path, monkeypatch):
+    found = measured("onnxruntime", options={"threads": 1})
+    lines = snippets.ONNXRUNTIME.replace("session.run(None, batch)", "[-a for a in session.run(None, batch)]")
+    monkeypatch.setitem(snippets.LINES, "onnxruntime", (lines, *snippets.LINES["onnxruntime"][1:]))
+    with pytest.raises(WrongOutputError, match="E-DEPLOY-5"):
+        deploy.save([found], [found], tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+    broken = snippets.ONNXRUNTIME.replace("session.run(None, batch)", "session.walk(batch)")
+    monkeypatch.setitem(snippets.LINES, "onnxruntime", (broken, *snippets.LINES["onnxruntime"][1:]))
+    with pytest.raises(WrongOutputError, match=r"E-DEPLOY-6.*no attribute 'walk'"):
+        deploy.save([found], [found], tmp_path / "other")
+    monkeypatch.undo()
+    assert (
+        deploy.save([found], [found], tmp_path / "out") == tmp_path / "out"
+    )  # what failed is in nobody's way
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "out"]
+
+
+def contents(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+def test_an_earlier_folder_is_replaced_whole_or_left_as_it_was(here, tmp_path, monkeypatch):
+    first, second = measured("onnxruntime", options={"threads": 1}), measured("torch_eager")
+    folder = deploy.save([first], [first], tmp_path / "out")
+    before = contents(folder)
+    wrong = snippets.TORCH.replace("o.float() if", "-o.float() if")
+    monkeypatch.setitem(snippets.LINES, "torch_eager", (wrong, *snippets.LINES["torch_eager"][1:]))
+    with pytest.raises(WrongOutputError, match="E-DEPLOY-5"):
+        deploy.save([second], [second], folder)
+    assert contents(folder) == before
+    monkeypatch.undo()
+    real = Path.rename
+    monkeypatch.setattr(
+        Path,
+        "rename",
+        lambda p, to: real(p, to) if p.name != "new" else (_ for _ in ()).throw(OSError("busy")),
+    )
+    with pytest.raises(StoreError, match=r"E-DEPLOY-8.*busy"):
+        deploy.save([second], [second], folder)
+    assert contents(folder) == before
+    monkeypatch.undo()
+    deploy.save([second], [second], folder)
+    assert sorted(contents(folder)) == ["card.json", "card.md", "model.pt2", "run.py", "sample.npz"]
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_the_user_put_beside_a_card_is_not_deleted(here, tmp_path):
+    found = measured("onnxruntime", options={"threads": 1})
+    folder = deploy.save([found], [found], tmp_path / "out")
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"E-DEPLOY-1.*notes\.txt"):
+        deploy.save([found], [found], folder)
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_weights_beside_the_onnx_file_are_copied_and_named_on_the_card(here, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    weight = onnx.numpy_helper.from_array(np.eye(4, 3, dtype=np.float32), "w")
+    ports = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", n])
+        for name, n in (("x", 4), ("y", 3))
+    ]
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", ports[:1], ports[1:], [weight])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    path = here / "beside.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="beside.bin", size_threshold=0)
+    found = measured("onnxruntime", model=zoo.pin(str(path)), options={"threads": 1})
+    folder = deploy.save([found], [found], tmp_path / "out")
+    card = json.loads((folder / "card.json").read_text())
+    digest = cache.content(folder / "beside.bin")
+    assert card["artifact"]["weights"] == {"beside.bin": {"sha256": digest, "bytes": 48}}
+    assert digest in (folder / "card.md").read_text()
+    deploy.save([found], [found], folder)  # its own weights are nothing else
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(UsageError, match="E-DEPLOY-1"):
+        deploy.ready(tmp_path)
+    assert deploy.ready(tmp_path / "new").is_dir()
+    assert [p.name for p in (tmp_path / "new").parent.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_folder_that_cannot_be_made_names_the_flag(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match=r"E-DEPLOY-7: --save .*file/out") as raised:
+        deploy.ready(tmp_path / "file/out")
+    assert "EDGESCOPE_CACHE" not in str(raised.value)
+    with pytest.raises(UsageError, match="E-DEPLOY-1"):
+        deploy.ready(tmp_path / "file")
+
+
+class FakeOrt:
+    """An ONNX Runtime that takes the providers `takes`."""
+
+    def __init__(self, takes):
+        self.takes, self.loaded = takes, 0
+
+    def preload_dlls(self):
+        self.loaded += 1
+
+    def SessionOptions(self):
+        return type("Options", (), {"add_free_dimension_override_by_name": lambda *a: None})()
+
+    def InferenceSession(self, path, options, providers):
+        assert self.loaded == 1  # before the session
+        takes = self.takes
+        return type("Session", (), {"get_providers": lambda s: takes, "io_binding": lambda s: None})()
+
+
+@pytest.mark.parametrize(("backend", "graph"), [("onnxruntime", 0), ("onnxruntime", 1), ("ort_tensorrt", 0)])
+def test_run_py_does_not_go_on_where_the_runtime_fell_back(tmp_path, monkeypatch, backend, graph):
+    options = {"graph": True} if graph else {}
+    trial = Trial(model="m", backend=backend, device="cuda", options=options)
+    (tmp_path / "run.py").write_text(snippets.script(trial, "model.onnx", ("a",)))
+    asked = "TensorrtExecutionProvider" if backend == "ort_tensorrt" else "CUDAExecutionProvider"
+    fallen = ["CUDAExecutionProvider"] if backend == "ort_tensorrt" else ["CPUExecutionProvider"]
+    monkeypatch.setitem(sys.modules, "onnxruntime", FakeOrt(fallen))
+    with pytest.raises(SystemExit, match=f"took {fallen[0]}, not {asked}"):
+        runpy.run_path(str(tmp_path / "run.py"))
+    monkeypatch.setitem(sys.modules, "onnxruntime", FakeOrt([asked, *fallen]))
+    runpy.run_path(str(tmp_path / "run.py"))
+
+
+@pytest.mark.parametrize("backend", snippets.LINES)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_script_is_valid_python(backend, device):
+    options = {"graph": True, "layout": "channels_last", "tune": "max-autotune", "threads": 2}
+    for given in ({}, options):
+        trial = Trial(model="m", backend=backend, device=device, precision="fp32", options=given)
+        text = snippets.script(trial, "model.bin", ("a", "b"))
+        compile(text, "run.py", "exec")
+        assert '"model.bin"' in text and "('a', 'b')" in text
+
+
+def test_what_has_no_script_says_so():
+    with pytest.raises(UnsupportedError, match="E-DEPLOY-2"):
+        snippets.script(Trial(model="m", backend="null"), "model.bin", ("a",))

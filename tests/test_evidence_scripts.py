@@ -1,0 +1,266 @@
+"""The scripts behind published figures: their rules, on made-up rounds, and the ceilings for real in miniature."""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from edgescope.analysis import roofline
+from edgescope.analysis.nano_study import study
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import ceilings
+import expert
+import expert_arms
+import halving
+import nano_table
+
+
+def test_ceilings_are_measured_and_read_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(ceilings, "SIZES", {"cpu": (64, 128)})
+    monkeypatch.setattr(ceilings, "WORKING_SETS", (2**18, 2**20))
+    monkeypatch.setattr(sys, "argv", ["ceilings.py", "--seconds", "0.01"])
+    kept = {}
+    monkeypatch.setattr(ceilings, "publish", lambda name, figures, met: kept.update({name: figures}))
+    ceilings.main()
+    meanwhile = kept["ceilings_cpu"]["machine_meanwhile"]
+    assert len(meanwhile["load_average_before"]) == 3 and meanwhile["spin_slowdown"] > 0
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"machine_id": "here", "figures": kept["ceilings_cpu"]}))
+    found = roofline.read(path)
+    assert found.device == "cpu" and not found.h2d
+    assert (
+        1e6 < found.flops["fp32"].value < 1e15 and 1e6 < roofline.bandwidth_at(found.bandwidth, 2**20) < 1e14
+    )
+    assert isinstance(roofline.limit(roofline.Work(10**6, 10**4, 100, 10), found), roofline.Limit)
+
+
+def test_an_int8_rate_below_that_of_16_bit_floats_is_no_ceiling():
+    rates = {"fp16": {"absent": "x"}, "bf16": {"value": 4.0}, "int8": {"value": 3.0}}
+    assert "absent" in ceilings.believable(rates)["int8"]
+    assert ceilings.believable(rates | {"int8": {"value": 5.0}})["int8"] == {"value": 5.0}
+
+
+def rounds(**arms):
+    return [
+        {n: {"median_s": s * (1 + 0.01 * i), "centred_l2": l2} for n, (s, l2) in arms.items()}
+        for i in range(3)
+    ]
+
+
+def test_the_pick_is_held_against_the_best_expert_whose_outputs_are_right():
+    found = expert.judged(
+        rounds(pick=(0.9, 0.0), fast_but_wrong=(0.1, 0.3), right=(1.0, 0.05), slow=(2.0, 0.0))
+    )
+    assert found["best_expert"] == "right" and found["arms"]["fast_but_wrong"]["eligible"] is False
+    assert (
+        found["ratio"]["value"] == pytest.approx(1 / 0.9) and found["ratio"]["lo"] <= found["ratio"]["value"]
+    )
+
+
+def test_an_arm_that_is_missing_in_a_round_does_not_count():
+    some = rounds(pick=(1.0, 0.0), a=(0.5, 0.0), b=(2.0, 0.0))
+    some[1]["a"] = {"absent": "no engine"}
+    assert expert.judged(some)["best_expert"] == "b"
+    some[0]["pick"] = {"absent": "gone"}
+    assert "absent" in expert.judged(some)["ratio"]
+
+
+def test_a_pick_with_wrong_outputs_has_no_ratio():
+    found = expert.judged(rounds(pick=(0.1, 0.2), right=(1.0, 0.0)))
+    assert "centred L2 is 0.2" in found["ratio"]["absent"]
+
+
+DIES = """
+import sys
+print('{"centred_l2": 0.0}', flush=True)
+sys.stdin.readline()
+print('{"median_s": 0.5, "n": 5}', flush=True)
+sys.stdin.readline()
+sys.exit(3)
+"""
+LIVES = """
+import sys
+print('{"centred_l2": 0.0}', flush=True)
+for line in sys.stdin:
+    print('{"median_s": 1.0, "n": 5}', flush=True)
+"""
+
+
+def test_an_arm_that_dies_in_the_middle_of_a_round_is_absent(monkeypatch):
+    def started(command, **keys):
+        script = DIES if command[2] == "pick" else LIVES
+        return started.real([sys.executable, "-c", script], **keys)
+
+    started.real = subprocess.Popen
+    monkeypatch.setattr(expert.subprocess, "Popen", started)
+    args = argparse.Namespace(device="cpu", turns=3, seconds=0.0)
+    found = expert.one_round("squeezenet1_1", {}, args, random.Random(0))
+    assert found["pick"] == {"absent": "the process ended with 3"}
+    assert found["openvino_latency"] == {"centred_l2": 0.0, "median_s": 1.0}
+    assert "absent" in expert.judged([found])["ratio"]
+
+
+ELEVEN = [r.ours for r in study().rows]
+
+
+def experts(*names, **ratios):
+    arms = {n: {"eligible": True} for n in names}
+    return {m: {"arms": arms, "ratio": {"value": ratios.get(m, 1.0)}} for m in ELEVEN}
+
+
+def test_the_experts_are_met_on_all_models_and_from_every_family():
+    both = experts("openvino_latency", "torch_compile_fp32")
+    assert expert.met(both, "cpu")
+    assert not expert.met(both, "cuda")  # no ONNX Runtime with a graph
+    assert not expert.met({m: both[m] for m in ELEVEN[1:]}, "cpu") and not expert.met({}, "cpu")
+    assert not expert.met(experts("openvino_latency", "torch_compile_fp32", vgg19=0.96), "cpu")
+    wrong = both | {"vgg19": {"arms": {"openvino_latency": {"eligible": True}}, "ratio": {"value": 1.0}}}
+    assert not expert.met(wrong, "cpu") and expert.lacking(wrong["vgg19"], "cpu") == ["torch_compile"]
+
+
+def test_a_model_without_a_pick_is_published_as_absent_and_a_subset_by_another_name(tmp_path, monkeypatch):
+    kept = {}
+    monkeypatch.setattr(expert, "publish", lambda name, figures, met: kept.update({name: (figures, met)}))
+    monkeypatch.setattr(sys, "argv", ["expert.py", "--store", str(tmp_path / "none")])
+    expert.main()
+    figures, met = kept["expert_cpu"]
+    assert not met and set(figures["models"]) == set(ELEVEN)
+    assert figures["models"]["vgg19"]["ratio"] == {"absent": expert.NO_PICK} and "absent" in figures["worst"]
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--models", "vgg19"])
+    expert.main()
+    assert set(kept) == {"expert_cpu", "expert_cpu_subset"}
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "layout"),
+    [
+        ("squeezenet1_1", (1, 3, 224, 224), torch.channels_last),
+        ("har_cnn3d", (1, 3, 16, 64, 64), torch.channels_last_3d),
+    ],
+)
+def test_the_compiled_expert_gets_weights_and_inputs_channels_last(monkeypatch, model, shape, layout):
+    seen = {}
+
+    def compiled(net, mode):
+        seen["weights"] = net.weight.is_contiguous(memory_format=layout)
+
+        def run(x):
+            seen["inputs"] = x.is_contiguous(memory_format=layout)
+            return net(x).mean(dim=tuple(range(2, x.dim())))
+
+        return run
+
+    kind = torch.nn.Conv2d if len(shape) == 4 else torch.nn.Conv3d
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)  # put back
+    monkeypatch.setattr(expert_arms, "eager", lambda m, d: (torch, kind(3, 4, 3)))
+    run = expert_arms._compiled(model, "cpu", "fp32", layout)
+    assert run({"x": np.ones(shape, np.float32)})[0].shape == (1, 4) and seen == {
+        "weights": True,
+        "inputs": True,
+    }
+
+
+def test_of_clips_the_faster_layout_is_the_experts(monkeypatch):
+    made = []
+    monkeypatch.setattr(expert_arms, "_compiled", lambda m, d, p, layout: made.append(layout) or layout)
+    monkeypatch.setattr(expert_arms, "batches", lambda *a: [])
+    for slow in (torch.contiguous_format, torch.channels_last_3d):
+        monkeypatch.setattr(
+            expert_arms, "measure", lambda run, *a, slow=slow: {"median_s": 2.0 if run is slow else 1.0}
+        )
+        assert expert_arms.compiled("har_cnn3d", "cpu", "fp32") is not slow
+    assert set(made) == {torch.contiguous_format, torch.channels_last_3d}
+    assert expert_arms.compiled("squeezenet1_1", "cpu", "fp32") is torch.channels_last
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_staged_input_is_that_of_the_call():
+    run = expert_arms._torch_loop(torch, torch.nn.Identity(), "cuda", torch.float16, torch.channels_last)
+    for value in (1.0, 2.0):
+        assert (run({"x": np.full((1, 3, 8, 8), value, np.float32)})[0] == value).all()
+
+
+def row(model, speedup, share=None, verdicts=("CLEAN", "CLEAN"), variant="openvino fp16 b1", width=0.1):
+    ends = {"lo": speedup - width, "hi": speedup + width} if width else {"lo": None, "hi": None}
+    return {
+        "model": model,
+        "speedup": {"value": speedup, **ends},
+        "of_limit": {"value": share} if share else {"absent": "x"},
+        "verdicts": list(verdicts),
+        "variant": variant,
+    }
+
+
+def table(mean, *special, others=8.0):
+    rows = {m: row(m, others) for m in ELEVEN} | {r["model"]: r for r in special}
+    return {"geometric": {"value": mean}, "rows": list(rows.values())}
+
+
+def test_the_targets():
+    assert nano_table.met(table(8.0, row("resnet50", 7.5), row("vgg19", 3.0)), "cuda")
+    assert not nano_table.met(table(8.0, row("resnet50", 6.0)), "cuda")
+    assert nano_table.met(table(5.0, row("resnet50", 6.0, 0.85), row("vgg19", 3.0, 0.8)), "cuda")
+    assert not nano_table.met(table(5.0, row("resnet50", 6.0, 0.85), row("vgg19", 3.0, 1.2)), "cuda")
+    assert not nano_table.met(table(7.0), "cuda")  # a mean that its rows contradict: none is slow
+    assert nano_table.met(table(3.1, others=3.1), "cpu") and not nano_table.met(table(2.9), "cpu")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_no_target_is_reached_by_figures_that_cannot_be_trusted(device):
+    assert nano_table.met(table(9.0), device)
+    bad = {
+        "absent": row("vgg19", 9.0) | {"speedup": {"absent": "not measured"}},
+        "without interval": row("vgg19", 9.0, width=0),
+        "one by chance": row("vgg19", 1.0, 0.9, width=0),
+        "throttled": row("vgg19", 9.0, verdicts=("CLEAN", "THROTTLED")),
+        "disturbed": row("vgg19", 9.0, verdicts=("DISTURBED", "CLEAN")),
+    }
+    assert not [why for why, one in bad.items() if nano_table.met(table(9.0, one), device)]
+    itself = row("vgg19", 1.0, 0.9, variant="torch_eager fp32 b1", width=0)
+    assert nano_table.met(table(9.0, itself), device)
+    part = table(9.0)
+    part["rows"].pop()
+    assert not nano_table.met(part, device)
+
+
+def test_a_part_of_the_table_has_another_name():
+    assert nano_table.named("cpu", ELEVEN) == "nano_table_cpu"
+    assert nano_table.named("cuda", ELEVEN[:3]) == "nano_table_cuda_subset"
+
+
+def halved(**shares):
+    rows = [
+        {
+            "model": m,
+            "pick_over_best": 1.0,
+            "halving": {"seconds": 100 * shares.get(m, 0.3)},
+            "exhaustive": {"seconds": 100},
+        }
+        for m in halving.MODELS
+    ]
+    return rows
+
+
+def test_each_model_is_held_to_the_share_of_time():
+    assert halving.met(halving.figures(halved()))
+    found = halving.figures(halved(resnet50=0.5))
+    assert found["share_of_time"] == pytest.approx(0.35) and found["worst_share_of_time"] == 0.5
+    assert not halving.met(found)
+    assert not halving.met(halving.figures(halved()[1:]))
+    assert halving.named("cpu", halving.MODELS) == "halving_cpu"
+    assert halving.named("cpu", ["resnet50"]) == "halving_cpu_subset"
+
+
+def test_the_ceilings_of_a_gpu_need_half_precision():
+    some = {"fp32": {"value": 1.0}, "tf32": {"value": 1.0}, "fp16": {"absent": "x"}}
+    assert ceilings.met("cpu", some) and not ceilings.met("cuda", some)
+    assert ceilings.met("cuda", some | {"fp16": {"value": 1.0}}) and not ceilings.met("cpu", {})
