@@ -51,9 +51,8 @@ def measured(backend, precision="fp32", model="tiny_deploy:net", **keys):
     )
     found = edgescope.run(trial)
     assert found.status in (Status.OK, Status.UNSTABLE), found.reason
-    return replace(
-        found, status=Status.OK, reason=""
-    )  # a busy machine is unstable: nothing here is about that
+    # a busy machine is unstable: nothing here is about that
+    return replace(found, status=Status.OK, reason="")
 
 
 KINDS = [

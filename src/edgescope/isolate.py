@@ -34,7 +34,8 @@ POLL_MS = 100
 COMMAND = "EDGESCOPE_COMMAND"
 #: Default memory floor: 8 % of the machine, at least 400 MB; a unified-memory board needs this to stay up.
 FLOOR_SHARE, FLOOR_BYTES = 0.08, 400_000_000
-#: How much of the end of the child's stderr is read, and how much goes into a Result: a traceback of a deep folder fits.
+#: How much of the end of the child's stderr is read, and how much of that goes into a Result: the traceback of a
+#: program in a deep folder fits.
 TAIL_BYTES, TAIL_CHARACTERS = 8192, 4000
 #: Statuses that are explained by what the process wrote last; the others say all in their reason.
 _TRACED = frozenset({Status.FAILED, Status.CRASHED, Status.TIMEOUT, Status.OOM})
