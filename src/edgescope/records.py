@@ -122,6 +122,8 @@ class Trial:
     """Where inputs and outputs live; `host` puts the copies inside the latency."""
     warmup: float | None = None
     """Seconds of warm-up; None lets the data decide."""
+    idle_s: float = 0.0
+    """Seconds for which the loaded process idles before the warm-up and again after the window, watched."""
     min_s: float = 1.0
     max_s: float = 10.0
     """Measured seconds: at least, and at most."""
@@ -191,7 +193,7 @@ class Trial:
 
 _WORDS = ("model", "backend", "device", "precision", "workload", "scenario", "mode", "io")
 _COUNTS = ("batch", "in_flight", "processes", "seed", "replicate", "max_queries")
-_NUMBERS = ("rate", "warmup", "min_s", "max_s", "rel_width", "gate")
+_NUMBERS = ("rate", "warmup", "idle_s", "min_s", "max_s", "rel_width", "gate")
 
 
 def _mistyped(t: Trial) -> str:
@@ -227,6 +229,7 @@ def _problem(t: Trial) -> str:
         (0 <= t.min_s <= t.max_s, f"need 0 <= min_s <= max_s, not {t.min_s} and {t.max_s}"),
         (0 < t.rel_width < 1, f"rel_width must lie between 0 and 1, not {t.rel_width}"),
         (t.warmup is None or t.warmup >= 0, f"warmup must not be negative, not {t.warmup}"),
+        (t.idle_s >= 0, f"idle_s must not be negative, not {t.idle_s}"),
         (t.max_queries is None or t.max_queries >= 1, f"max_queries must be at least 1, not {t.max_queries}"),
         (t.gate is None or 0 <= t.gate <= 1, f"gate must lie between 0 and 1, not {t.gate}"),
         (
@@ -297,6 +300,28 @@ class Window:
     stop: int
     start_ns: int
     stop_ns: int
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A stretch in which the process had its model loaded and did nothing; monotonic times, as the window's."""
+
+    when: str
+    """before or after the load."""
+    start_ns: int
+    stop_ns: int
+
+
+@dataclass(frozen=True)
+class Meter:
+    """The meter that a result's watts and joules come from; figures of two scopes are not comparable."""
+
+    name: str
+    """Channel name without its suffix: `gpu0`, `cpu_package`, `vdd_in`."""
+    scope: str
+    """What the meter sits in front of, in the words of Channel.scope."""
+    method: str
+    """counter, trapezoid or trapezoid of averages."""
 
 
 @dataclass(frozen=True)
@@ -397,6 +422,10 @@ class Result:
     effective: Effective | None = None
     verification: Verification | None = None
     window: Window | None = None
+    idle: tuple[Idle, ...] = ()
+    """The idle stretches that were watched; empty where the trial's idle_s is 0."""
+    meter: Meter | None = None
+    """What power_w and the energies of `metrics` were measured with; None where no meter answered."""
     metrics: Mapping[str, Field] = field(default_factory=dict)
     """Derived from the raw rows by analysis.summary; recomputable."""
     warnings: tuple[str, ...] = ()
