@@ -157,6 +157,7 @@ VERBS = (
     "list",
     "report",
     "study",
+    "record",
 )
 
 

@@ -89,6 +89,7 @@ DEVICES: Mapping[str, Entry] = {
         "edgescope.devices.nvidia:NvidiaDevice", "install the NVIDIA driver", "NVIDIA GPUs through NVML"
     ),
     "null": Entry("edgescope.devices.null:NullDevice", summary="no sensors at all"),
+    "replay": Entry("edgescope.devices.replay:ReplayDevice", summary="a recorded board (--board), played back"),
 }
 
 WORKLOADS: Mapping[str, Entry] = {

@@ -19,11 +19,11 @@ from pathlib import Path
 from edgescope import cache, registry
 from edgescope.analysis import energy, summary
 from edgescope.backends.base import SelfDriven, spec_of
-from edgescope.bench import external, gate, phases
+from edgescope.bench import external, gate, phases, replayed
 from edgescope.bench.require import require
 from edgescope.bench.watch import Devices, Watch, board
 from edgescope.clock import Clock, MonotonicClock
-from edgescope.devices import manifest
+from edgescope.devices import manifest, replay
 from edgescope.errors import (
     EdgescopeError,
     SafetyError,
@@ -89,7 +89,7 @@ def answer(
     devices: Devices,
 ) -> Result:
     """Return the Result that a begun one becomes when its trial is measured."""
-    return _guarded(begun, lambda bare: _measure(bare, clock, hz, devices))
+    return replayed.marked(_guarded(begun, lambda bare: _measure(bare, clock, hz, devices)))
 
 
 def prepare(begun: Result) -> Result:
@@ -107,8 +107,11 @@ def prepare(begun: Result) -> Result:
 
 
 def present() -> Devices:
-    """Return one of every device there is, by registry name, but null."""
-    return {n: registry.load(registry.DEVICES, n, "device")() for n in registry.DEVICES if n != "null"}
+    """Return one of every device there is, by registry name, but null; a recorded board's where one is played."""
+    if board_file := replay.played():
+        return replay.devices(board_file)
+    names = [n for n in registry.DEVICES if n not in ("null", "replay")]
+    return {n: registry.load(registry.DEVICES, n, "device")() for n in names}
 
 
 def here() -> Machine:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from edgescope import __version__
 from edgescope.cli import (
@@ -16,6 +18,7 @@ from edgescope.cli import (
     list_results,
     models,
     optimize,
+    record,
     report,
     study_verb,
     sweep,
@@ -36,7 +39,11 @@ VERBS = {
     "list": list_results,
     "report": report,
     "study": study_verb,
+    "record": record,
 }
+
+BOARD = "EDGESCOPE_BOARD"
+"""Environment variable that --board sets; devices.replay reads it."""
 
 EPILOG = """exit codes: 0 ok, 1 a trial or gate failed, 2 usage, 3 unsupported or not installed, 4 a setting is not in
 effect, 5 stopped for memory or thermal safety, 6 ran elsewhere than asked, 130 interrupted"""
@@ -50,6 +57,9 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
     )
     top.add_argument("--version", action="version", version=f"edgescope {__version__}")
+    top.add_argument(
+        "--board", metavar="FILE", help="measure a recorded board instead: a file, or a shipped name such as nano"
+    )
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, module in VERBS.items():
         sub = verbs.add_parser(name, help=module.HELP, description=module.__doc__)
@@ -62,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     args = parser().parse_args(argv)
     try:
-        return int(VERBS[args.verb].run(args))
+        with _playing(args.board):
+            return int(VERBS[args.verb].run(args))
     except EdgescopeError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -79,6 +90,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             "I-STOP-1: interrupted. What was finished is stored; the same command resumes.", file=sys.stderr
         )
         return 130
+
+
+@contextmanager
+def _playing(board: str | None) -> Iterator[None]:
+    """Have a recorded board stand in for this machine, here and in every process started meanwhile."""
+    before = os.environ.get(BOARD)
+    os.environ.update({BOARD: board} if board else {})
+    try:
+        yield
+    finally:
+        if board:
+            del os.environ[BOARD]
+            os.environ.update({BOARD: before} if before else {})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,42 @@
+"""Capture this machine into one file: what its sensors say over some seconds, and optionally results measured on it.
+
+Reading only; no root is needed, and what root alone may read is recorded as absent. Serial numbers, host name,
+addresses, environment and command lines are left out. `edgescope --board FILE VERB ...` plays it on any machine.
+
+  edgescope record -o myboard.board.jsonl --seconds 30
+  edgescope record -o myboard.zip --results edgescope-results
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = "capture this machine's sensors into one file that any machine can play"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("-o", "--output", required=True, help="FILE.board.jsonl, or FILE.zip with --results")
+    sub.add_argument("--seconds", type=float, default=30.0, help="how long to watch (30)")
+    sub.add_argument("--hz", type=float, default=2.0, help="how often to look (2)")
+    sub.add_argument("--name", default="", help="what to call the board (its model's name)")
+    sub.add_argument("--results", metavar="STORE", help="also take the results of this store")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Capture, write, say what was written."""
+    from edgescope import recorder
+    from edgescope.cli import terminal
+    from edgescope.devices.capture import capture
+
+    output, plan = Path(args.output), recorder.plan(args.output, args.seconds, args.hz, args.results)
+    what = capture(args.name or recorder.board_name(), plan)
+    size = recorder.write(what, output, Path(args.results) if args.results else None)
+    readable = sum(e.text is not None for e in what.entries)
+    terminal.note(
+        f"{output}: {readable} files of {what.board}, {len(what.entries) - readable} unreadable, "
+        f"{len(what.frames)} frames over {what.seconds:.1f} s, {size / 1e3:.0f} kB"
+    )
+    terminal.note(f"play it: edgescope --board {output} doctor")
+    return 0

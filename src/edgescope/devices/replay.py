@@ -1,0 +1,162 @@
+"""Replay: the devices of a recorded board, measured by the same code that measures a real one.
+
+The devices of a recording are the real ones over its tree of files (stage.py). Their sources run in the sampler's
+process as always, each wrapped in a ReplaySource that first lets the tree move on and then reads. What they say is
+the board's own: its paths, and its reasons where a file could not be read.
+
+A recording is not a machine: settings cannot be changed, the process that is measured runs elsewhere, and every
+result says `replayed`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from edgescope.devices import recording
+from edgescope.devices.base import ChannelSpec, Device, Failed, Mode, Source, SourceSpec, Throttle, Unsupported
+from edgescope.devices.base import ThrottleWatch, Value
+from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.stage import Stage
+
+BOARD = "EDGESCOPE_BOARD"
+"""Environment variable: the recording that stands in for this machine, a file or a shipped one's name."""
+MARK = "replayed"
+"""Name under which the recording appears among the devices and in a machine's facts."""
+
+
+def devices(name: str) -> dict[str, Device]:
+    """Return the devices of the recording `name`, played from its beginning; Usage- or StoreError for a bad one."""
+    stage = Stage.make(recording.find(name))
+    inner: dict[str, Device] = {"cpu": CpuDevice(stage.root)}
+    return {n: Replayed(d, stage) for n, d in inner.items()} | {MARK: ReplayDevice(stage)}
+
+
+def root(here: Mapping[str, Any]) -> Path:
+    """Return the folder that stands for / among these devices: a stage's tree, or / itself."""
+    mark = here.get(MARK)
+    return mark.stage.root if isinstance(mark, ReplayDevice) and mark.stage else Path("/")
+
+
+class ReplayDevice:
+    """The recording itself: which board, how it was made, which file."""
+
+    def __init__(self, stage: Stage | None = None) -> None:
+        self.stage = stage
+
+    def present(self) -> str:
+        """Return '' while a recording is played."""
+        return "" if self.stage else "no recording is played (edgescope --board FILE ...)"
+
+    def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return the recording's digest, so that a replayed machine never has a real one's id, and what it is."""
+        if self.stage is None:
+            return {}, {}
+        what = self.stage.recording
+        digest = hashlib.sha256("".join(recording.lines(what)).encode()).hexdigest()[:16]
+        facts = {"board": what.board, "made": what.made, "about": what.about, "seconds": what.seconds}
+        return {"recording": digest}, facts
+
+    def sources(self, pid: int) -> Sequence[SourceSpec]:
+        """Return none: the board's devices have them."""
+        return ()
+
+    def modes(self) -> Mapping[str, Mode]:
+        """Return none."""
+        return {}
+
+
+class Replayed:
+    """A real device over a recorded tree."""
+
+    def __init__(self, inner: Device, stage: Stage) -> None:
+        self._inner, self._stage = inner, stage
+
+    def present(self) -> str:
+        """Return '' when the recorded board has this hardware, otherwise why not."""
+        return self._stage.plain(self._inner.present())
+
+    def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return the recorded board's facts, as far as it has been played."""
+        self._stage.advance(begin=False)
+        stable, state = self._inner.machine()
+        return self._stage.plainly(stable), self._stage.plainly(state)
+
+    def sources(self, pid: int) -> Sequence[SourceSpec]:
+        """Return the device's own sources, each wrapped."""
+        folder, target = str(self._stage.folder), f"{__name__}:{ReplaySource.__name__}"
+        return tuple(
+            SourceSpec(target, {"target": s.target, "kwargs": dict(s.kwargs), "stage": folder}, s.every)
+            for s in self._inner.sources(pid)
+        )
+
+    def modes(self) -> Mapping[str, Mode]:
+        """Return the board's modes, none of which can be entered."""
+        return self._inner.modes()
+
+    def throttle_watch(self) -> AbstractContextManager[ThrottleWatch]:
+        """Return the device's own watch; its two looks are at the recording."""
+        make = getattr(self._inner, "throttle_watch", None)
+        return ReplayWatch(make() if make else None, self._stage)
+
+
+class ReplayWatch:
+    """A device's look at its throttling counters, before and after, with the recording moved on in between."""
+
+    def __init__(self, inner: AbstractContextManager[ThrottleWatch] | None, stage: Stage) -> None:
+        self._inner, self._stage = inner, stage
+        self._watch: ThrottleWatch | None = None
+
+    def __enter__(self) -> ReplayWatch:
+        self._stage.advance()
+        self._watch = self._inner.__enter__() if self._inner else None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stage.advance()
+        if self._inner:
+            self._inner.__exit__(kind, error, trace)
+
+    def evidence(self) -> Throttle:
+        """Return what the recorded counters did."""
+        found = self._watch.evidence() if self._watch else Throttle()
+        plain = [tuple(map(self._stage.plain, part)) for part in (found.events, found.looked_at, found.absent)]
+        return Throttle(*plain)
+
+
+class ReplaySource:
+    """A source over a recorded tree: moves the recording on, then reads."""
+
+    def __init__(self, target: str, kwargs: Mapping[str, Any], stage: str) -> None:
+        self._stage = Stage.join(Path(stage))
+        self._stage.advance()
+        module, name = target.split(":")
+        self._inner: Source = getattr(importlib.import_module(module), name)(**kwargs)
+
+    def channels(self) -> Sequence[ChannelSpec]:
+        """Return the source's channels, their paths as on the board."""
+        return tuple(replace(c, source=self._stage.plain(c.source)) for c in self._inner.channels())
+
+    def read(self) -> Sequence[tuple[str, int, Value]]:
+        """Return the source's rows; a time stamp is that of reading, on this machine's clock."""
+        self._stage.advance()
+        return [(name, t_ns, self._plain(value)) for name, t_ns, value in self._inner.read()]
+
+    def _plain(self, value: Value) -> Value:
+        if isinstance(value, Unsupported | Failed):
+            return type(value)(self._stage.plain(value.reason))
+        return value
+
+
+def played() -> str:
+    """Return the recording that this process was asked to play, '' for none."""
+    return os.environ.get(BOARD, "")
