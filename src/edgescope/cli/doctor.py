@@ -1,16 +1,23 @@
 """Say what this machine is, what can be measured on it, what would disturb a measurement now, and what is missing.
 
-Every metric is probed on its own: measured, unsupported or failed, each with its source, scope and cost.
+Every metric is probed on its own: measured, unsupported or failed, each with its source, scope, rate and cost.
+
+  edgescope doctor                      # one screen
+  edgescope doctor --all                # every metric, and why the others are not measured
+  edgescope doctor --container          # the docker run flags that measuring needs here
+  edgescope doctor --noise              # an A/A run: what this machine can tell apart
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgescope.devices.doctor import Metric, Report
+    from edgescope.devices.doctor import Report
 
 HELP = "what this machine is and can measure, and what would disturb a measurement"
 
@@ -18,57 +25,72 @@ HELP = "what this machine is and can measure, and what would disturb a measureme
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("--json", action="store_true")
-    sub.add_argument("--all", action="store_true", help="also print the metrics that are unsupported here")
+    text = "put back what a killed run left changed (power mode, clocks), and do nothing else"
+    sub.add_argument("--restore", action="store_true", help=text)
+    sub.add_argument("--all", action="store_true", help="every metric, and the reason of those not measured")
+    sub.add_argument("--container", action="store_true", help="the docker run flags that measuring needs here")
+    sub.add_argument("--noise", action="store_true", help="measure the noise floor: identical runs in pairs")
+    sub.add_argument("--minutes", type=float, default=2.0, help="how long --noise may take (2)")
+    sub.add_argument("--store", default=None, help="where --noise keeps its answer")
 
 
 def run(args: argparse.Namespace) -> int:
     """Examine and print."""
+    if args.restore:
+        from edgescope.cli import modes
+
+        return modes.restore()
+    if args.noise:
+        from edgescope.cli import noise_view
+
+        return noise_view.run(args)
     from edgescope.bench import present
+    from edgescope.devices import replay
     from edgescope.devices.doctor import examine
 
-    report = examine(present())
+    devices = present()
+    report = examine(devices, root=replay.root(devices))
     if args.json:
-        from edgescope.codec import to_plain
-
-        print(json.dumps(to_plain(report), indent=1))
-        return 0
-    _show(report, everything=args.all)
+        _json(report, args)
+    elif args.container:
+        _container(report)
+    else:
+        _show(report, args)
     return 0
 
 
-def _show(report: Report, *, everything: bool) -> None:
-    from edgescope.cli import terminal
+def _json(report: Report, args: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from edgescope.bench import noise
+    from edgescope.cli import opened
+    from edgescope.codec import to_plain
+
+    found = noise.stored(opened.store(args).root, report.machine.id)
+    print(json.dumps(to_plain(report) | {"noise": asdict(found) if found else None}, indent=1))
+
+
+def _show(report: Report, args: argparse.Namespace) -> None:
+    from rich.text import Text
+
+    from edgescope.cli import noise_view, opened, terminal
+    from edgescope.cli.doctor_view import lines
 
     out = terminal.console()
-    out.print(f"machine {report.machine.id}", style="bold")
-    for family, facts in report.machine.stable.items():
-        shown = ", ".join(
-            f"{k} {v}" for k, v in facts.items() if isinstance(v, str | int | float) and v != ""
-        )
-        out.print(f"  {family}: {shown}", markup=False)
-    for name, why in report.devices.items():
-        if why:
-            out.print(f"  {name}: not here: {why}", style="dim", markup=False)
-    rows = [_row(m) for m in report.metrics if everything or m.status != "unsupported"]
-    terminal.table(("metric", "now", "scope", "status", "source", "one read"), rows)
-    hidden = len(report.metrics) - len(rows)
-    if hidden:
-        terminal.note(f"{hidden} metrics are unsupported here; --all lists them with the reason")
-    for title, findings in (
-        ("would disturb a measurement now", report.disturbances),
-        ("missing here", report.missing),
-    ):
-        out.print(title if findings else f"{title}: nothing", style="bold" if findings else "dim")
-        for finding in findings:
-            out.print(f"  {finding.code}: {finding.text}", markup=False)
-            if finding.fix:
-                out.print(f"      Try: {finding.fix}", style="dim", markup=False)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+    noise = noise_view.stored(opened.store(args), report.machine.id)
+    for text, style in lines(report, width, everything=args.all, noise=noise):
+        out.print(Text(text, style=style), soft_wrap=True)
 
 
-def _row(m: Metric) -> tuple[str, ...]:
-    from edgescope.cli import terminal
-    from edgescope.records import Measured
+def _container(report: Report) -> None:
+    from edgescope.devices import containers
 
-    now = terminal.show(Measured(m.value, m.unit)) if m.value is not None else "n/a"
-    status = m.status if m.status == "measured" else f"{m.status}: {m.reason}"
-    return m.name, now, m.scope, status, m.source, f"{m.read_us:.0f} us"
+    where = f"in this {report.container} container" if report.container else "in a container on this machine"
+    if not report.container_flags:
+        print(f"nothing that measuring needs is missing {where}")
+        return
+    print(f"what measuring would lack {where}:")
+    for flag in report.container_flags:
+        print(f"  {flag.flag:<48} {flag.brings}")
+    print(containers.command(report.container_flags))

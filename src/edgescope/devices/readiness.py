@@ -1,10 +1,15 @@
-"""Is this machine ready for a measurement? Findings diagnose, then prescribe; each carries a code."""
+"""Is this machine ready for a measurement? Findings diagnose, then prescribe; each carries a code.
+
+This half is any Linux machine's: who is busy, which settings make clocks move, who else polls sensors. What a board
+adds (heat, modes, cores that are off, fan, supply) is readiness_board.py; what cannot be measured at all, and what
+would unlock it, is unlock.py.
+"""
 
 from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,24 +19,30 @@ from edgescope.devices.kernel_files import is_absent
 BUSY_SHARE = 0.10
 STEAL_SHARE = 0.02
 FREE_SHARE = 0.15
+SWAP_SHARE = 0.80
 _WATCHERS = ("tegrastats", "jtop", "nvidia-smi", "dcgm", "nsys", "ncu", "edgescope")
 """Programs that poll the same sensors or measure at the same time."""
+_DESKTOPS = (
+    *("Xorg", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "plasmashell", "weston", "lxsession"),
+    *("lxqt-session", "xfce4-session", "sway", "compiz", "mutter"),
+)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One diagnosis: code, what and its evidence, and the command that helps ('' where none does)."""
+    """One diagnosis: code, what it is, the command that helps ('' where none does), what was read."""
 
     code: str
     text: str
     fix: str = ""
+    evidence: str = ""
 
 
 def disturbances(
     values: Mapping[str, float], cpu: Mapping[str, Any], root: Path = Path("/")
 ) -> tuple[Finding, ...]:
     """Return what would disturb a measurement now, from metric values and the CPU's state facts."""
-    return tuple(_load(values, cpu)) + tuple(_settings(cpu)) + tuple(_programs(root))
+    return (*_load(values, cpu), *_memory(values, cpu), *_settings(cpu), *_programs(root))
 
 
 def _load(values: Mapping[str, float], cpu: Mapping[str, Any]) -> list[Finding]:
@@ -49,10 +60,25 @@ def _load(values: Mapping[str, float], cpu: Mapping[str, Any]) -> list[Finding]:
     if isinstance(cores, list) and load > len(cores):
         text = f"the load average is {load:.1f} on {len(cores)} cores"
         out.append(Finding("W-CPU-3", text, "wait for it to fall: uptime"))
+    for name, value in values.items():
+        if name.startswith("gpu") and name.endswith("_busy") and value > BUSY_SHARE:
+            users = "nvidia-smi" if name != "gpu_busy" else "sudo fuser -v /dev/nvhost-gpu /dev/nvmap"
+            text = f"the GPU is {value:.0%} busy before anything is measured"
+            out.append(Finding("W-GPU-1", text, f"find the users with: {users}", f"{name} = {value:.0%}"))
+    return out
+
+
+def _memory(values: Mapping[str, float], cpu: Mapping[str, Any]) -> list[Finding]:
+    out = []
     total, free = cpu.get("memory_total_bytes"), values.get("mem_available_bytes")
     if isinstance(total, int) and free is not None and free < FREE_SHARE * total:
-        text = f"only {free / 2**30:.1f} of {total / 2**30:.1f} GiB memory is available"
+        text = f"only {free / 1e9:.1f} of {total / 1e9:.1f} GB memory is available"
         out.append(Finding("W-MEM-1", text, "find the users with: ps aux --sort=-rss | head"))
+    swap, used = cpu.get("swap_total_bytes"), cpu.get("swap_used_bytes")
+    if isinstance(swap, int) and isinstance(used, int) and swap > 0 and used >= SWAP_SHARE * swap:
+        text = f"swap is {used / swap:.0%} full: what is paged in and out is timed as work"
+        evidence = f"{used / 1e9:.2f} of {swap / 1e9:.2f} GB"
+        out.append(Finding("W-MEM-2", text, "close what holds it, then: sudo swapoff -a", evidence))
     return out
 
 
@@ -60,11 +86,12 @@ def _settings(cpu: Mapping[str, Any]) -> list[Finding]:
     out = []
     clocks = cpu.get("clocks", {})
     if isinstance(clocks, dict) and not is_absent(clocks):
-        others = sorted({str(p["governor"]) for p in clocks.values()} - {"performance"})
+        others = sorted({str(p["governor"]) for p in clocks.values() if isinstance(p.get("governor"), str)})
+        others = [name for name in others if name != "performance"]
         if others:
             text = f"the CPU frequency governor is {', '.join(others)}, so clocks follow the load"
             fix = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
-            out.append(Finding("W-CLK-1", text, fix))
+            out.append(Finding("W-CLK-3", text, fix))
     cores, affinity = cpu.get("online_cpus"), cpu.get("affinity")
     if isinstance(cores, list) and isinstance(affinity, list) and len(affinity) < len(cores):
         text = f"this process may use {len(affinity)} of {len(cores)} online cores"
@@ -84,13 +111,25 @@ def _settings(cpu: Mapping[str, Any]) -> list[Finding]:
 
 
 def _programs(root: Path) -> list[Finding]:
-    out = []
+    out, desktop = [], {}
     for pid, words in _others(root):
-        name = next((w for w in _WATCHERS for word in words[:3] if os.path.basename(word).startswith(w)), "")
-        if name:
-            text = f"{name} is running (process {pid}) and may measure or poll sensors at the same time"
-            out.append(Finding("W-PROC-1", text, f"kill {pid}"))
+        names = [os.path.basename(word) for word in words[:3]]
+        watcher = next((w for w in _WATCHERS for name in names if name.startswith(w)), "")
+        if watcher:
+            text = f"{watcher} is running (process {pid}) and may measure or poll sensors at the same time"
+            out.append(Finding("W-PROC-1", text, _stop(watcher, pid), " ".join(names).strip()))
+        elif names[0] in _DESKTOPS:
+            desktop.setdefault(names[0], pid)
+    if desktop:
+        text = "a desktop session is running: it draws on the GPU and wakes the CPU"
+        seen = ", ".join(f"{name} (process {pid})" for name, pid in desktop.items())
+        fix = "sudo systemctl isolate multi-user.target   (back: graphical.target)"
+        out.append(Finding("W-GUI-1", text, fix, seen))
     return out
+
+
+def _stop(program: str, pid: int) -> str:
+    return "sudo systemctl stop jtop" if program == "jtop" else f"kill {pid}"
 
 
 def _others(root: Path) -> list[tuple[int, list[str]]]:
@@ -110,37 +149,3 @@ def _others(root: Path) -> list[tuple[int, list[str]]]:
     return sorted(
         (p, words) for p, (parent, words) in found.items() if p not in mine and parent != os.getpid()
     )
-
-
-def missing(
-    reasons: Mapping[str, str], names: Collection[str], root: Path = Path("/")
-) -> tuple[Finding, ...]:
-    """Return what the unread metrics (name -> reason) mean and the one command that would unlock each."""
-    out = []
-    rapl = reasons.get("cpu_package_energy_j")
-    if rapl and "permission" in rapl:
-        files = " ".join(sorted(glob.glob(str(root / "sys/class/powercap/intel-rapl:*/energy_uj"))))
-        text = f"CPU energy cannot be read: {rapl}"
-        out.append(Finding("E-PWR-1", text, f"sudo chmod a+r {files}"))
-    elif rapl:
-        text = f"CPU energy is not measured: {rapl} (virtual machines and most Arm boards have no RAPL)"
-        out.append(Finding("E-PWR-2", text, "on a host that has it: docker run -v /sys:/sys:ro ..."))
-    power = {
-        n: r for n, r in reasons.items() if n.startswith("gpu") and n.endswith(("_power_w", "_energy_j"))
-    }
-    if power and not any(n.startswith("gpu") and n not in reasons for n in names if n.endswith("_power_w")):
-        reason = next(iter(power.values()))
-        fix = "docker run --gpus all ... (in a container); nvidia-smi (on a host)" if "NVML" in reason else ""
-        out.append(Finding("E-PWR-3", f"GPU power is not measured: {reason}", fix))
-    if "cpu_freq_hz" in reasons:
-        text = f"clocks cannot be read: {reasons['cpu_freq_hz']}; the spin probe stands in for them"
-        out.append(Finding("W-CLK-2", text))
-    if any(n.startswith("temperature") for n in reasons):
-        name = next(n for n in reasons if n.startswith("temperature"))
-        fix = "sudo modprobe -a coretemp k10temp" if (root / "sys/class/hwmon").is_dir() else ""
-        out.append(Finding("W-THR-1", f"{name} cannot be read: {reasons[name]}", fix))
-    if "psi_cpu_some" in reasons:
-        out.append(
-            Finding("W-PSI-1", f"no pressure information: {reasons['psi_cpu_some']}", "boot with psi=1")
-        )
-    return tuple(out)

@@ -1,0 +1,51 @@
+"""Watch this machine live: load, clocks, rails, temperatures against their trips, memory, throttling, the trial.
+
+  edgescope monitor                     # q or Ctrl-C ends it
+  edgescope monitor --plain --hz 1      # one line a tick, for a pipe or a log
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from types import FrameType
+
+HELP = "a live view of sensors and of the trial that runs"
+MAX_HZ = 20.0
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("--hz", type=float, default=2.0, help="looks a second (2)")
+    sub.add_argument("--plain", action="store_true", help="one line a tick; also where there is no terminal")
+    sub.add_argument("--seconds", type=float, default=0.0, help="end after this long (0: run until q)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Watch until told to stop."""
+    from edgescope.bench import present
+    from edgescope.devices import replay
+    from edgescope.errors import UsageError
+    from edgescope.monitor.live import Monitor, Pace
+    from edgescope.monitor.screen import is_plain
+
+    if not 0 < args.hz <= MAX_HZ:
+        raise UsageError("E-MON-1", f"--hz must lie in (0, {MAX_HZ:g}], not {args.hz:g}", fix="--hz 2")
+    devices = present()
+    monitor = Monitor(devices, Pace(args.hz, args.seconds), root=replay.root(devices))
+    signal.signal(signal.SIGTERM, _leave)  # a terminal must be restored then too
+    signal.signal(signal.SIGHUP, _leave)
+    try:
+        if args.plain or is_plain(sys.stdout, os.environ):
+            monitor.paper(lambda text: print(text, flush=True))
+        else:
+            monitor.screen(encoding=sys.stdout.encoding)
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,42 @@
+"""`edgescope doctor --noise`: measure, keep beside the machine's results, print."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgescope.store import Store
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure the noise floor and store it."""
+    from edgescope.bench import noise
+    from edgescope.cli import opened
+
+    store = opened.store(args)
+    store.check()
+
+    def tell(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    tell(f"identical runs in pairs for about {args.minutes:g} minutes ...")
+    found = noise.measure(args.minutes * 60, tell=tell)
+    path = noise.save(found, store.root)
+    if args.json:
+        print(json.dumps(asdict(found), indent=1))
+        return 0
+    print(f"noise floor: {noise.words(found)}.")
+    print(f"kept in {path}")
+    return 0
+
+
+def stored(store: Store, machine_id: str) -> str:
+    """Return the stored noise floor in words, '' where none was measured."""
+    from edgescope.bench import noise
+
+    found = noise.stored(store.root, machine_id)
+    return f"{noise.words(found)}." if found else ""

@@ -1,0 +1,135 @@
+"""The monitor's loop: read what is due, draw, wait for the next tick or a key; on paper one line a tick.
+
+Everything it needs (devices, a terminal, where /proc is) is passed in; the command line is cli/monitor.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgescope.devices.base import ChannelSpec, Device, SourceSpec
+from edgescope.devices.trips import Trip, next_trip
+from edgescope.monitor import plain
+from edgescope.monitor.about import facts, title
+from edgescope.monitor.frame import ASCII, BLOCKS, View, rows
+from edgescope.monitor.screen import QUIT, Screen
+from edgescope.monitor.sensors import SPAN_S, Sensors
+from edgescope.monitor.trials import Finder, Marks, Running
+
+Print = Callable[[str], None]
+_LOOK_S = 1.0
+"""How often /proc is searched for a trial."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast the view runs, and for how long (0: until told to stop)."""
+
+    hz: float = 2.0
+    seconds: float = 0.0
+
+
+class Monitor:
+    """One view of `devices`; `screen` and `paper` run it."""
+
+    def __init__(
+        self,
+        devices: Mapping[str, Device],
+        pace: Pace,
+        *,
+        root: Path = Path("/"),
+        proc: Path = Path("/proc"),
+    ) -> None:
+        here = {name: device for name, device in devices.items() if not device.present()}
+        machines = {name: device.machine() for name, device in here.items()}
+        self._title, self._facts = title(machines), facts(machines)
+        self._devices, self._pace = list(here.values()), pace
+        self._finder = Finder(proc)
+        self._marks = Marks(max(2, round(SPAN_S * pace.hz)))
+        self._trial: Running | None = self._finder.look()
+        self._sensors = Sensors(self._specs(), pace.hz)
+        self._trips = _trips(self._sensors.channels, root)
+        self._began = self._cpu_s = 0.0
+        self._look_every = max(1, round(_LOOK_S * pace.hz))
+
+    def _specs(self) -> Sequence[SourceSpec]:
+        pid = os.getpid()
+        return [spec for device in self._devices for spec in device.sources(pid)]
+
+    def screen(self, environ: Mapping[str, str] = os.environ, encoding: str = "utf-8") -> None:
+        """Draw on the terminal until a key, the time or a signal ends it; the terminal is restored."""
+        blocks = BLOCKS if encoding.lower().replace("-", "") == "utf8" else ASCII
+        with Screen(environ) as screen:
+
+            def show() -> None:
+                screen.draw(rows(self._view(blocks), *screen.size()))
+
+            self._run(show, lambda seconds: screen.key(seconds) in QUIT)
+
+    def paper(self, out: Print) -> None:
+        """Print one line a tick."""
+
+        def wait(seconds: float) -> bool:
+            time.sleep(max(0.0, seconds))
+            return False
+
+        self._run(lambda: out(plain.line(self._view(ASCII))), wait)
+
+    def _run(self, show: Callable[[], None], wait: Callable[[float], bool]) -> None:
+        gc.collect()
+        gc.freeze()  # what was imported stays; a frame leaves no cycles, so a collection would only cost
+        self._began, self._cpu_s = time.monotonic(), time.process_time()
+        period, tick = 1 / self._pace.hz, 0
+        while True:
+            self._tick(tick)
+            show()
+            tick = max(tick + 1, int((time.monotonic() - self._began) / period))  # late: skip, never bunch
+            due = self._began + tick * period
+            if self._pace.seconds and due - self._began > self._pace.seconds:
+                return
+            while (left := due - time.monotonic()) > 0:
+                if wait(left):
+                    return
+
+    def _tick(self, tick: int) -> None:
+        if tick % self._look_every == 0:
+            self._trial = self._finder.look()
+        self._marks.tick(self._trial)
+        self._sensors.tick(tick)
+
+    def _view(self, blocks: str) -> View:
+        sensors = self._sensors
+        return View(
+            title=self._title,
+            channels=sensors.channels,
+            values=sensors.values,
+            last_minute=sensors.last_minute,
+            facts=self._facts,
+            trips=self._trips,
+            trial=self._trial,
+            marks=self._marks.last_minute,
+            cost=self._cost(),
+            blocks=blocks,
+        )
+
+    def _cost(self) -> str:
+        """Return what this view costs, and which sensors it reads less often for that."""
+        wall = time.monotonic() - self._began
+        if wall < 2.0:
+            return "measuring what this view costs ..."
+        share = (time.process_time() - self._cpu_s) / wall
+        text = f"this view costs {share:.2%} of one core at {self._pace.hz:g} Hz"
+        slow = [f"{name} every {seconds:.0f} s" for name, seconds in self._sensors.slow()]
+        return text + (f"; read less often: {', '.join(slow)}" if slow else "")
+
+
+def _trips(channels: Mapping[str, ChannelSpec], root: Path) -> dict[str, Trip]:
+    """Return the next harmful trip of each zone; a temperature's source is its file, beside which they lie."""
+    files = {n: c.source for n, c in channels.items() if c.unit == "degC" and c.source.startswith("/")}
+    zones = {name: (root / file.lstrip("/")).parent for name, file in files.items()}
+    return {name: trip for name, zone in zones.items() if (trip := next_trip(zone))}

@@ -1,0 +1,21 @@
+"""Values in seven columns: `612 MHz`, `4.97 W`, `37 %`; scaled with the tables that every verb prints with."""
+
+from __future__ import annotations
+
+_STEPS = {
+    "byte": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
+    "Hz": ((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz"), (1.0, "Hz")),
+    "W": ((1.0, "W"), (1e-3, "mW")),
+}
+_WORDS = {"degC": "C", "share": "%", "1": ""}
+
+
+def short(value: float, unit: str) -> str:
+    """Return `value` with three significant digits and a scaled unit."""
+    if unit == "share":
+        return f"{100 * value:.0f} %"
+    steps = _STEPS.get(unit, ((1.0, _WORDS.get(unit, unit)),))
+    factor, word = next((s for s in steps if abs(value) >= s[0]), steps[-1] if value else steps[0])
+    scaled = value / factor
+    digits = 0 if abs(scaled) >= 100 else 1 if abs(scaled) >= 10 or unit == "degC" else 2
+    return f"{scaled:.{digits}f} {word}".rstrip()
