@@ -95,10 +95,11 @@ def optimize(
 
 
 def short(trial: Trial, replicate: int) -> Trial:
-    """Return the short run of a candidate: a window at most a third of its full one."""
+    """Return the short run of a candidate: a window at most a third of its full one, without idling."""
     warmup = SHORT_WARMUP_S if trial.warmup is None else min(SHORT_WARMUP_S, trial.warmup)
     seconds = min(SHORT_S, trial.max_s / 3)
-    return replace(trial, warmup=warmup, min_s=seconds, max_s=seconds, max_queries=None, replicate=replicate)
+    window = {"warmup": warmup, "idle_s": 0.0, "min_s": seconds, "max_s": seconds, "max_queries": None}
+    return replace(trial, **window, replicate=replicate)  # type: ignore[arg-type]
 
 
 class _Race:

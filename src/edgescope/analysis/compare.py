@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgescope.analysis.replicates import across, by_replicate, paired_values, pooled_quantile
+from edgescope.analysis.scopes import scope, scopes
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Json, Measured, Result
 from edgescope.stats import Judgement, judge_pairs
@@ -22,6 +23,8 @@ JUDGED: Mapping[str, bool] = {
     "latency_mean_s": False,
     "throughput_sps": True,
     "energy_per_sample_j": False,
+    "energy_dynamic_per_sample_j": False,
+    "power_w": False,
 }
 
 
@@ -146,21 +149,17 @@ def _blockers(a: Sequence[Result], b: Sequence[Result]) -> tuple[str, ...]:
     for side, group in (("baseline", a), ("candidate", b)):
         if len({r.machine.id for r in group}) > 1:
             found.append(f"the {side} was measured on several machines")
+        mixed = {s for s in map(scope, group) if s}
+        if len(mixed) > 1:
+            found.append(f"the {side} mixes scopes of power: {', '.join(sorted(mixed))}")
     for word, old, new in (
         ("io", {r.trial.io for r in a}, {r.trial.io for r in b}),
         ("machine", {r.machine.id for r in a}, {r.machine.id for r in b}),
-        ("scope of power", _scopes(a), _scopes(b)),
+        ("scope of power", scopes(a), scopes(b)),
     ):
         if old and new and old != new:
             found.append(f"{word} differs: {', '.join(sorted(old))} against {', '.join(sorted(new))}")
     return tuple(found)
-
-
-def _scopes(results: Sequence[Result]) -> set[str]:
-    """Scopes that power or energy was measured in; empty where no reading was or none is loaded."""
-    loaded = [r.readings for r in results if r.readings is not None]
-    channels = [c for readings in loaded for c in readings.channels]
-    return {c.scope for c in channels if c.unit in ("W", "J") and c.status == "measured"}
 
 
 def differences(a: Sequence[Result], b: Sequence[Result]) -> tuple[Difference, ...]:

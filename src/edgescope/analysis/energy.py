@@ -1,9 +1,9 @@
 """Energy over a window: a counter's difference where the hardware has one, else power integrated over time.
 
 A counter (RAPL, NVML) has no sampling error but moves in steps (1 ms to 100 ms), so its value at the window's
-edges is interpolated between its updates, and `lo`/`hi` bound what the steps leave open. Power readings are
-integrated by trapezoid with interpolated edges, rows with one time stamp counted once; polling faster than
-the sensor adds no knowledge, so the number of distinct updates is reported and too few of them are a warning.
+edges is interpolated between its updates. Power readings are collapsed to the sensor's own updates and integrated by
+trapezoid with interpolated edges; polling faster than the sensor adds no knowledge, so the number of distinct updates
+is reported and too few of them are a warning. `lo` and `hi` bound what either cannot have seen (analysis.integral).
 Energy has a scope: what the meter sits in front of. Figures of two scopes must not be compared.
 """
 
@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from edgescope.analysis.integral import Total, count, integrate
+from edgescope.analysis.updates import updates
 from edgescope.errors import message
 from edgescope.records import Absent, Channel, Field, Measured, Readings
 
@@ -26,10 +25,16 @@ _SUFFIXES = ("_energy_j", "_power_w", "_power_average_w")
 """Best first: a counter misses nothing between its readings, an average smears the edges."""
 MIN_UPDATES = {"counter": 5, "gauge": 20, "average": 20}
 """Fewer distinct updates inside the window than this: a warning; a counter's error is at its edges only."""
-MIN_COVERAGE = 0.95
-"""Share of the window that the readings must span; the rest is filled at the mean power."""
-MAX_GAP = 0.2
-"""Longest silence of a power sensor inside the window, as a share of it; a counter counts on meanwhile."""
+AVERAGED_S = {"_power_average_w": 1.0}
+"""Suffix -> seconds that a reading is the mean of: NVML's average power is one of 1 s (nvml.h, field 185)."""
+_LEFT_OUT = {
+    "carrier": "a camera, a display and the supply's losses",
+    "module": "the carrier board, cameras and the supply's losses",
+    "sum_of_rails": "what hangs on no measured rail, the carrier board and the supply's losses",
+    "gpu_board": "the host's CPU and memory and the supply's losses",
+    "cpu_package": "memory, disks, a GPU, the board and the supply's losses",
+    "rail": "every other rail, the carrier board and the supply's losses",
+}
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,8 @@ class Energy:
     energy_j: Field
     energy_per_sample_j: Field
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Total:
-    joules: float
-    updates: int
-    lo: float | None = None
-    hi: float | None = None
+    total: Total | None = None
+    """The integral behind the figures, for windows within this one."""
 
 
 def energy(
@@ -67,9 +66,9 @@ def energy(
 ) -> Energy:
     """Return the energy of [start_ns, stop_ns] by the named meter, else by the one of the widest scope.
 
-    `device` is where the work ran, `board` the meter of its GPU: one that does not sit before it is no meter of it.
-    Counters carry `lo` and `hi`, bounds on the step error. Every figure is Absent with the reason where no
-    meter answered.
+    One rail of several is no total, and must be named. `device` is where the work ran, `board` the meter of its GPU: one that does not sit before it is no meter of it.
+    `lo` and `hi` bound what the meter cannot have seen. Every figure is Absent with the reason where no meter
+    answered.
     """
     every = energies(readings, start_ns, stop_ns, samples)
     mine = [
@@ -80,6 +79,9 @@ def energy(
         and (e.scope != "gpu_board" or e.meter == board or meter is not None)
     ]
     measured = [e for e in mine if isinstance(e.energy_j, Measured)]
+    if len(measured) > 1 and measured[0].scope == "rail":  # the widest there is, and one of several
+        names = ", ".join(e.meter for e in measured)
+        return _absent("", "", f"only single rails were measured, and none of them is a total: {names}")
     if measured:
         return measured[0]
     return mine[0] if len(mine) == 1 else _absent("", "", _no_meter(readings, mine, meter))
@@ -131,29 +133,41 @@ def _absent(meter: str, scope: str, reason: str) -> Energy:
 
 
 def _one(readings: Readings, meter: str, channel: Channel, span: tuple[int, int], samples: int) -> Energy:
-    t_ns, value = readings.series(channel.name)
-    t_ns, first = np.unique(t_ns, return_index=True)
-    t_s, start, stop = (t_ns - span[0]) / 1e9, 0.0, (span[1] - span[0]) / 1e9
-    counter = channel.name.endswith("_energy_j")
-    if stop <= start:
+    seconds = (span[1] - span[0]) / 1e9
+    if seconds <= 0:
         return _absent(meter, channel.scope, "the window is empty")
-    total = (_count if counter else _integrate)(t_s, value[first], stop)
+    total = _total(readings, channel, span[0], seconds)
     if isinstance(total, str):
         return _absent(meter, channel.scope, f"{channel.name}: {total}")
-    method = "counter" if counter else "trapezoid" if channel.kind == "gauge" else "trapezoid of averages"
     per = _scaled(total, "J", samples) if samples > 0 else Absent("no sample was completed inside the window")
-    warnings = _warnings(channel, total, stop)
-    joules = _scaled(total, "J", 1)
-    return Energy(meter, channel.scope, method, _scaled(total, "W", stop), joules, per, warnings)
+    warnings = _warnings(channel, total, seconds)
+    watts, joules = _scaled(total, "W", seconds), _scaled(total, "J", 1)
+    return Energy(meter, channel.scope, _method(channel), watts, joules, per, warnings, total)
 
 
-def _scaled(total: _Total, unit: str, by: float) -> Measured:
+def _total(readings: Readings, channel: Channel, start_ns: int, seconds: float) -> Total | str:
+    t_ns, value = readings.series(channel.name)
+    seen = updates(t_ns, value, start_ns)
+    if _method(channel) == "counter":
+        return count(seen, seconds)
+    averaged = next((s for suffix, s in AVERAGED_S.items() if channel.name.endswith(suffix)), 0.0)
+    return integrate(seen, seconds, average_s=None if channel.kind == "gauge" else averaged)
+
+
+def _method(channel: Channel) -> str:
+    if channel.name.endswith("_energy_j"):
+        return "counter"
+    return "trapezoid" if channel.kind == "gauge" else "trapezoid of averages"
+
+
+def _scaled(total: Total, unit: str, by: float) -> Measured:
     lo, hi = (None if x is None else x / by for x in (total.lo, total.hi))
     return Measured(total.joules / by, unit, lo=lo, hi=hi, n=total.updates)
 
 
-def _warnings(channel: Channel, total: _Total, seconds: float) -> tuple[str, ...]:
-    if total.updates >= MIN_UPDATES[channel.kind] or (channel.kind == "gauge" and total.updates <= 1):
+def _warnings(channel: Channel, total: Total, seconds: float) -> tuple[str, ...]:
+    enough = MIN_UPDATES.get(channel.kind, MIN_UPDATES["gauge"])
+    if total.updates >= enough or (total.updates <= 1 and total.polls >= enough):
         return ()  # a steady sensor may rightly show one value throughout
     return (
         message(
@@ -165,66 +179,9 @@ def _warnings(channel: Channel, total: _Total, seconds: float) -> tuple[str, ...
     )
 
 
-def _cover(t_s: NDArray[np.float64], stop: float) -> tuple[float, float] | str:
-    """Return the part of [0, stop] that the readings span, or why it is too little."""
-    if len(t_s) < 2:
-        return f"{len(t_s)} readings are too few"
-    a, b = max(0.0, float(t_s[0])), min(stop, float(t_s[-1]))
-    if b - a < MIN_COVERAGE * stop:
-        return f"its readings span {max(b - a, 0):.2f} s of a window of {stop:.2f} s"
-    return a, b
-
-
-def _integrate(t_s: NDArray[np.float64], watts: NDArray[np.float64], stop: float) -> _Total | str:
-    span = _cover(t_s, stop)
-    if isinstance(span, str):
-        return span
-    gaps = np.minimum(t_s[1:], stop) - np.maximum(t_s[:-1], 0.0)
-    if gaps.max() > MAX_GAP * stop and len(t_s) > 2:
-        return f"it was silent for {gaps.max():.2f} s of a window of {stop:.2f} s"
-    a, b = span
-    inner = (t_s > a) & (t_s < b)
-    t = np.concatenate(([a], t_s[inner], [b]))
-    w = np.concatenate(([np.interp(a, t_s, watts)], watts[inner], [np.interp(b, t_s, watts)]))
-    if not w.any():
-        return "it reads 0 W throughout: no sensor is behind it"
-    joules = float(np.sum((w[1:] + w[:-1]) * np.diff(t)) / 2)
-    updates = 1 + int(np.count_nonzero(np.diff(watts[inner])))
-    return _Total(joules * stop / (b - a), updates)
-
-
-def _count(t_s: NDArray[np.float64], joules: NDArray[np.float64], stop: float) -> _Total | str:
-    steps = np.diff(joules)
-    if (steps < 0).any():
-        return "the counter went backwards: it was reset, or wrapped over an unknown range"
-    moved = np.concatenate(([True], steps > 0))
-    t, j = t_s[moved], joules[moved]
-    updates = int(np.count_nonzero((t > 0) & (t <= stop)))
-    if not updates or len(t) < 2:
-        return f"the counter did not move in a window of {stop:.2f} s"
-    span = _cover(t_s, stop)
-    if isinstance(span, str):
-        return span
-    a, b = (
-        max(0.0, float(t[0])),
-        min(stop, float(t[-1])),
-    )  # beyond its last update a counter is stale, not idle
-    used = float(np.interp(b, t, j) - np.interp(a, t, j))
-    since = np.concatenate(([-np.inf], t_s[:-1]))[moved]
-    lo, hi = _bounds(t, j, since, stop)
-    return _Total(used * stop / (b - a), updates, lo, hi)
-
-
-def _bounds(
-    t: NDArray[np.float64], j: NDArray[np.float64], since: NDArray[np.float64], stop: float
-) -> tuple[float | None, float | None]:
-    """Return bounds on the energy of [0, stop].
-
-    At a moment x no less had been used than the last value seen by then, and no more than the first value
-    whose update certainly came after x: one that the reading before it (`since`, at or after x) did not show.
-    """
-    least = [int(np.searchsorted(t, x, side="right")) - 1 for x in (0.0, stop)]
-    most = [int(np.searchsorted(since, x, side="left")) for x in (0.0, stop)]
-    if least[0] < 0 or most[1] >= len(j):
-        return None, None  # no update outside the window to bound it with
-    return float(max(j[least[1]] - j[most[0]], 0.0)), float(j[most[1]] - j[least[0]])
+def scope_note(meter: str, scope: str) -> str:
+    """Return the warning that says what a meter of this scope does not see; '' for one at the wall."""
+    if scope == "wall":
+        return ""
+    missing = _LEFT_OUT.get(scope, "whatever lies outside of it")
+    return message("W-PWR-2", f"the scope of power is {scope.upper()} ({meter})", effect=f"Not included: {missing}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from edgescope.analysis import scopes
 from edgescope.analysis.compare import by_cell
 from edgescope.analysis.objective import FASTEST, Objective, Wanted, goal
 from edgescope.analysis.replicates import (
@@ -38,7 +39,7 @@ NOT_VERIFIED, NOT_MEASURED = Absent("not verified"), Absent("not measured")
 #: Windows up to this long screen candidates wherever the same results hold longer ones of the same variant.
 SCREEN_S = 0.5
 #: Fields that say how carefully a variant is measured, not which one.
-EFFORT = ("warmup", "min_s", "max_s", "rel_width", "max_queries")
+EFFORT = ("warmup", "idle_s", "min_s", "max_s", "rel_width", "max_queries")
 
 
 def variant(trial: Trial) -> str:
@@ -71,6 +72,8 @@ class VariantRow:
     reference_accuracy: Field = NOT_VERIFIED
     gpu_memory_bytes: Field = NOT_MEASURED
     """Memory of the GPU's board in use at most, other programs included."""
+    scope: str = ""
+    """What the watts and joules were measured in front of; '' where no meter is known."""
     gate: str = ""
     rejected: str = ""
     """Why this variant can never be the best; '' where it can."""
@@ -131,7 +134,9 @@ def table(
         raise UsageError("E-VAR-1", "there are no results to tabulate", fix="edgescope optimize MODEL")
     short = _short(groups)
     base = _baseline({c: g for c, g in groups.items() if c not in short}, baseline)
-    rows = {c: _row(groups, c, base, wanted) for c in groups}
+    # one scope for the whole table: the baseline's, else the usual one
+    scope = scopes.usual(groups[base]) or scopes.usual([r for group in groups.values() for r in group])
+    rows = {c: _row(groups, c, base, wanted, scope) for c in groups}
     measured = {variant(r.trial) for c, r in rows.items() if c not in short}
     shown = [r for c, r in rows.items() if c not in short or variant(r.trial) not in measured]
     out = [r for r in shown if r.cell in short and not r.failed]
@@ -175,7 +180,9 @@ def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) 
     return by_replicate(groups[base])
 
 
-def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: Wanted) -> VariantRow:
+def _row(
+    groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: Wanted, scope: str
+) -> VariantRow:
     group = groups[cell]
     # a rejected variant's figures are shown too, struck out
     done = by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT, Status.UNSTABLE))
@@ -193,8 +200,9 @@ def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: W
         throughput_sps=across(results, "throughput_sps"),
         peak_rss_bytes=_peak(results, "peak_rss_bytes"),
         gpu_memory_bytes=_peak(results, "gpu_board_memory_bytes"),
-        power_w=across(results, "power_w"),
-        energy_per_sample_j=across(results, "energy_per_sample_j"),
+        power_w=scopes.within(across(results, "power_w"), results, scope),
+        energy_per_sample_j=scopes.within(across(results, "energy_per_sample_j"), results, scope),
+        scope=scopes.usual(results),
         accuracy=fields.get("accuracy", NOT_VERIFIED),
         reference_accuracy=fields.get("reference_accuracy", NOT_VERIFIED),
         agreement=fields.get("top1_agreement", NOT_VERIFIED),

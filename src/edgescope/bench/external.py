@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edgescope import cache
-from edgescope.analysis import energy, summary
+from edgescope.analysis import summary
+from edgescope.analysis.consumption import consumption
 from edgescope.backends.base import Backend, SelfDriven, spec_of
 from edgescope.bench import gate
 from edgescope.bench.require import require
 from edgescope.bench.watch import Watch, board
+from edgescope.clock import MonotonicClock
 from edgescope.errors import UsageError
 from edgescope.models.base import Model
-from edgescope.records import QUERY_OK, Absent, Field, Result, Status
+from edgescope.records import Absent, Field, Result, Status
 from edgescope.workloads.inference import described
 
 
@@ -27,24 +29,26 @@ def measure(bare: Result, model: Model, backend: SelfDriven, watch: Watch) -> Re
         )
     assert isinstance(backend, Backend)
     artifact = backend.prepare(model, spec_of(trial), cache.folder("artifacts"))
-    with watch.watching():
+    with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()):
         driven = backend.drive(artifact, trial)
     require(trial, driven.effective)
     made = {**described(artifact), "program": dict(driven.notes)}
     asked = replace(trial, batch=driven.answer_rows or trial.batch)
     verification = gate.check(asked, model, driven.answer, made, bare.machine)
     window = driven.window
-    rows = driven.queries.rows(window)
-    done = int((rows.columns["status"] == QUERY_OK).sum()) * trial.batch
-    spent = energy.energy(
-        watch.readings, window.start_ns, window.stop_ns, done, device=driven.effective.device, board=board()
+    spent = consumption(
+        watch.readings,
+        driven.queries,
+        window,
+        batch=trial.batch,
+        idle=watch.idle,
+        device=driven.effective.device,
+        board=board(),
     )
     metrics: dict[str, Field] = {
         **summary.metrics(driven.queries, window, trial.scenario),
         "peak_rss_bytes": Absent("the program runs in a process of its own"),
-        "power_w": spent.power_w,
-        "energy_j": spent.energy_j,
-        "energy_per_sample_j": spent.energy_per_sample_j,
+        **spent.metrics,
         **watch.board_memory(trial.device, window),
         **watch.metrics(),
         **driven.facts,
@@ -58,6 +62,8 @@ def measure(bare: Result, model: Model, backend: SelfDriven, watch: Watch) -> Re
         effective=driven.effective,
         verification=verification,
         window=window,
+        idle=watch.idle,
+        meter=spent.meter,
         metrics=metrics,
         queries=driven.queries,
         readings=watch.readings,

@@ -17,9 +17,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from edgescope import cache, registry
-from edgescope.analysis import energy, summary
+from edgescope.analysis import summary
+from edgescope.analysis.consumption import consumption
 from edgescope.backends.base import SelfDriven, spec_of
-from edgescope.bench import external, gate, phases, replayed
+from edgescope.bench import external, gate, mode, phases, replayed
 from edgescope.bench.require import require
 from edgescope.bench.watch import Devices, Watch, board
 from edgescope.clock import Clock, MonotonicClock
@@ -36,7 +37,6 @@ from edgescope.isolate import new_id
 from edgescope.models import zoo
 from edgescope.plan import Plan
 from edgescope.records import (
-    QUERY_OK,
     Absent,
     Field,
     Machine,
@@ -89,7 +89,17 @@ def answer(
     devices: Devices,
 ) -> Result:
     """Return the Result that a begun one becomes when its trial is measured."""
-    return replayed.marked(_guarded(begun, lambda bare: _measure(bare, clock, hz, devices)))
+
+    def measured(bare: Result) -> Result:
+        in_effect = mode.require(bare.trial, devices)
+        return mode.noted(_measure(bare, clock, hz, devices), in_effect)
+
+    return replayed.marked(_guarded(begun, measured))
+
+
+def refused(trial: Trial, devices: Devices, error: EdgescopeError) -> Result:
+    """Return the Result of a trial that was not begun because of `error`."""
+    return replace(begin(trial, devices), status=_status(error), reason=str(error))
 
 
 def prepare(begun: Result) -> Result:
@@ -174,23 +184,27 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
     with workload.open(trial, model, backend, cache.folder("artifacts")) as opened:
         effective = opened.effective()
         require(trial, effective)
-        with watch.watching():
+        with watch.watching(), watch.idling(trial.idle_s, clock):
             queries = _drive(scenario, opened, clock)
         peak = _peak_rss()
         parts = phases.metrics(opened, trial.io)
         verification = gate.check(trial, model, opened.answer, opened.artifact, bare.machine)
-    done = int((queries.rows(plan.window).columns["status"] == QUERY_OK).sum()) * trial.batch
-    bounds = plan.window.start_ns, plan.window.stop_ns
-    spent = energy.energy(watch.readings, *bounds, done, device=effective.device, board=board())
+    spent = consumption(
+        watch.readings,
+        queries,
+        plan.window,
+        batch=trial.batch,
+        idle=watch.idle,
+        device=effective.device,
+        board=board(),
+    )
     metrics: dict[str, Field] = {
         **opened.facts,
         **summary.metrics(queries, plan.window, trial.scenario),
         "peak_rss_bytes": peak,
         **parts,
         **watch.board_memory(trial.device, plan.window),
-        "power_w": spent.power_w,
-        "energy_j": spent.energy_j,
-        "energy_per_sample_j": spent.energy_per_sample_j,
+        **spent.metrics,
         **watch.metrics(),
     }
     result = replace(
@@ -201,6 +215,8 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
         effective=effective,
         verification=verification,
         window=plan.window,
+        idle=watch.idle,
+        meter=spent.meter,
         metrics=metrics,
         queries=queries,
         readings=watch.readings,
@@ -212,11 +228,9 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
 
 def _refuse_unbuilt(trial: Trial) -> None:
     """Raise UnsupportedError for what a Trial can ask and nothing answers yet: it must not pass as the default."""
-    for name, value, only in (("processes", trial.processes, 1), ("mode", trial.mode, "as_is")):
-        if value != only:
-            raise UnsupportedError(
-                "E-TRIAL-3", f"{name} {value} is not supported yet", fix=f"leave {name} at {only}"
-            )
+    if trial.processes != 1:
+        text = f"processes {trial.processes} is not supported yet"
+        raise UnsupportedError("E-TRIAL-3", text, fix="leave processes at 1")
 
 
 def _drive(scenario: Scenario, opened: Opened, clock: Clock) -> Queries:

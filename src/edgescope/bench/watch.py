@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
+from edgescope.clock import Clock
 from edgescope.devices import spin
 from edgescope.devices.base import Device, Throttle, ThrottleWatch
-from edgescope.records import Absent, Field, Json, Measured, Readings, Verdict, Window
+from edgescope.records import Absent, Field, Idle, Json, Measured, Readings, Verdict, Window
 from edgescope.telemetry.base import Telemetry
 from edgescope.telemetry.null import NullSampler
 from edgescope.telemetry.sampler import Sampler
@@ -33,6 +34,7 @@ class Watch:
         self.cost: Mapping[str, Json] = NullSampler().cost()
         self.throttle: Throttle | None = None
         self.slowdown: float | None = None
+        self.idle: tuple[Idle, ...] = ()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -50,6 +52,21 @@ class Watch:
             yield
         self.throttle = _joined([watch.evidence() for watch in watches])
         self.slowdown = spin.slowdown(before, spin.spin(loops))
+
+    @contextmanager
+    def idling(self, seconds: float, clock: Clock) -> Iterator[None]:
+        """Do nothing for so long before the block and again after it; `idle` then holds both stretches."""
+        self._rest("before", seconds, clock)
+        yield
+        self._rest("after", seconds, clock)
+
+    def _rest(self, when: str, seconds: float, clock: Clock) -> None:
+        if seconds <= 0:
+            return
+        start = clock.now()
+        stop = start + round(seconds * 1e9)
+        clock.sleep_until(stop)
+        self.idle = (*self.idle, Idle(when, start, stop))
 
     def _telemetry(self, folder: Path) -> Telemetry:
         if not self.hz:
@@ -117,4 +134,5 @@ def _joined(found: Sequence[Throttle]) -> Throttle | None:
         tuple(e for t in found for e in t.events),
         tuple(e for t in found for e in t.looked_at),
         tuple(e for t in found for e in t.absent),
+        tuple(e for t in found for e in t.unknown),
     )

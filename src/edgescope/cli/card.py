@@ -36,8 +36,9 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
         ("throughput", Text(terminal.why(m("throughput_sps")))),
         ("start", Text("   ".join(f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first")))),
         ("memory", Text(f"peak RSS {terminal.why(m('peak_rss_bytes'))}")),
-        ("power", Text(terminal.why(m("power_w")))),
-        ("energy", Text(terminal.why(m("energy_per_sample_j")))),
+        ("power", Text(_metered(result, "power_w"))),
+        ("energy", Text(_metered(result, "energy_per_sample_j"))),
+        *([("idle", Text(_idle(result)))] if result.trial.idle_s else []),
     ]
     if result.verification is not None:
         mark = "passed" if result.verification.passed else "FAILED"
@@ -70,6 +71,24 @@ def _latency(result: Result) -> str:
     if bound:
         parts.append(f"p99 below {terminal.show(bound, interval=False)} with 99 % confidence")
     return "   ".join(parts)
+
+
+def _metered(result: Result, name: str) -> str:
+    """Return watts or joules with what they were measured in front of, and how."""
+    text, meter = terminal.why(result.metrics.get(name)), result.meter
+    if meter is None or isinstance(result.metrics.get(name), Absent):
+        return text
+    return f"{text}  ({meter.scope}: {meter.name}, {meter.method})"
+
+
+def _idle(result: Result) -> str:
+    """Return the idle power, how it moved, and what a sample costs beyond it."""
+    m, meter = result.metrics.get, result.meter
+    if meter is None or isinstance(m("idle_power_w"), Absent):
+        return terminal.why(m("idle_power_w"))
+    drift, beyond = m("idle_power_drift_w"), m("energy_dynamic_per_sample_j")
+    moved = f"{terminal.show(drift, interval=False)} from before to after"
+    return f"{terminal.show(m('idle_power_w'))} ({meter.scope}), {moved}; {terminal.why(beyond)} a sample beyond it"
 
 
 def _brief(field: Field | None) -> str:

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         terminal.table(("differs", found.baseline, found.candidate), settings, title="Settings that differ")
     for blocker in found.blockers:
         terminal.note(
-            f"NOT-COMPARABLE: {blocker}" + ("" if args.force else ". --force shows the numbers anyway")
+            f"W-CMP-1: NOT-COMPARABLE: {blocker}" + ("" if args.force else ". Try: --force, unjudged")
         )
     rows = [
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from typing import Any
 
@@ -56,6 +57,8 @@ def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -
     )
     text = "seconds thrown away at the start, or auto: until the latencies have settled"
     group.add_argument("--warmup", type=seconds_or_auto, default=None, metavar="1s|auto", help=text)
+    text = "seconds the loaded model idles before and after, for idle power and dynamic energy (0)"
+    group.add_argument("--idle", type=seconds, default=0.0, metavar="10s", help=text)
     group.add_argument("--max-queries", type=int, default=None, help="measure exactly this many queries")
 
 
@@ -80,6 +83,10 @@ def add_load(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--scenario", default="single_stream", help="single_stream, offline or fixed_rate")
     group.add_argument("--rate", type=float, default=None, help="queries/s offered by fixed_rate")
     group.add_argument("--in-flight", type=int, default=1, help="queries outstanding at once")
+    text = "reversible setting, e.g. 15W, cpus=0-1, quota=0.5, MAXN+jetson_clocks (see edgescope modes)"
+    group.add_argument("--mode", default="as_is", metavar="NAME", help=text)
+    text = "let --mode gpu_power=WATTS lower the GPU's power limit (root)"
+    group.add_argument("--allow-power-limit", action="store_true", help=text)
     text = "cpu or cuda (what the backend usually runs on)"
     group.add_argument("--device", default=None, choices=("cpu", "cuda"), help=text)
     text = "where inputs and outputs live: host, or on a GPU pinned or device (host)"
@@ -99,6 +106,8 @@ def add_load(sub: argparse.ArgumentParser) -> None:
 def keys(args: argparse.Namespace) -> dict[str, Any]:
     """Return the Trial keys that these flags set, without model, backend, precision and batch."""
     options = dict(args.option)
+    if args.allow_power_limit:
+        os.environ["EDGESCOPE_ALLOW_POWER_LIMIT"] = "1"
     if args.threads is not None:
         options["threads"] = args.threads
     if "calibration" in options:
@@ -107,6 +116,7 @@ def keys(args: argparse.Namespace) -> dict[str, Any]:
         options["calibration"] = folder.pin(str(options["calibration"]))
     out = {
         "scenario": args.scenario,
+        "mode": args.mode,
         "rate": args.rate,
         "in_flight": args.in_flight,
         "io": args.io,
@@ -116,6 +126,7 @@ def keys(args: argparse.Namespace) -> dict[str, Any]:
         "gate": args.gate,
         "seed": args.seed,
         "warmup": args.warmup,
+        "idle_s": args.idle,
         "rel_width": args.rel_width,
         "max_queries": args.max_queries,
     }

@@ -13,7 +13,7 @@ from edgescope.cli import terminal
 from edgescope.cli.card import TRUST_STYLE
 from edgescope.codec import to_json as result_to_json
 from edgescope.codec import to_plain
-from edgescope.records import Absent, Json, Measured, Result, Status
+from edgescope.records import Absent, Field, Json, Measured, Result, Status
 
 #: Ends that another attempt may change; the store answers with them until --retry names them.
 AGAIN = (Status.TIMEOUT, Status.CRASHED, Status.OOM, Status.FAILED, Status.UNSUPPORTED)
@@ -23,8 +23,8 @@ COLUMNS: tuple[tuple[str, Callable[[VariantRow], str]], ...] = (
     ("p99", lambda row: terminal.show(row.p99_s)),
     ("samples/s", lambda row: terminal.show(row.throughput_sps, interval=False).removesuffix(" samples/s")),
     ("peak RSS", lambda row: terminal.show(row.peak_rss_bytes, interval=False)),
-    ("power", lambda row: terminal.show(row.power_w)),
-    ("energy/sample", lambda row: terminal.show(row.energy_per_sample_j)),
+    ("power", lambda row: _scoped(row.power_w, row)),
+    ("energy/sample", lambda row: _scoped(row.energy_per_sample_j, row)),
     ("class as fp32", lambda row: _share(row.agreement)),
     ("accuracy", lambda row: _count(row.accuracy)),
     ("speed-up", lambda row: terminal.ratio(row.speedup)),
@@ -81,6 +81,12 @@ def _row(row: VariantRow, cells: list[str], found: VariantTable, best: Pick) -> 
     trust = Text(row.verdict.trust.value, style=TRUST_STYLE[row.verdict.trust])
     stacked = [cell.replace(" [", "\n[") for cell in cells]  # the interval goes below its value
     return [*(Text(cell, style=style) for cell in stacked), Text(f"{mark}\n" if mark else "") + trust]
+
+
+def _scoped(field: Field, row: VariantRow) -> str:
+    """Return watts or joules with what they were measured in front of."""
+    text = terminal.show(field)
+    return f"{text} ({row.scope})" if row.scope and isinstance(field, Measured) else text
 
 
 def _share(field: Measured | Absent) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from edgescope.analysis.scopes import METRICS
 from edgescope.analysis.variants import VariantRow
 from edgescope.plots.style import ordered
 from edgescope.records import Absent, Field, Measured
@@ -51,8 +52,11 @@ class Shown:
     """Columns without a single value, each with the reasons."""
 
     def heading(self, i: int) -> str:
-        """Return `Median latency (ms)`."""
+        """Return `Median latency (ms)`, and of watts and joules the scope: `Power (W, module)`."""
         unit = self.formats[i].unit
+        if self.columns[i].key in METRICS:
+            scopes = dict.fromkeys(r.scope for r in self.rows if r.scope)
+            unit = ", ".join((unit, *scopes))
         return f"{self.columns[i].words} ({unit})" if unit else self.columns[i].words
 
     def field(self, i: int, row: VariantRow, chapter: Chapter) -> Field:

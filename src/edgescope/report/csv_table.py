@@ -24,6 +24,7 @@ FACTS = (
     "baseline",
     "pick",
     "rejected",
+    "power_scope",
 )
 PARTS = ("", "_lo", "_hi", "_n", "_absent")
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -61,6 +62,7 @@ def _line(chapter: Chapter, row: VariantRow) -> list[str]:
         "yes" if row.cell == chapter.table.baseline else "",
         "yes" if best is not None and best.cell == row.cell else "",
         row.rejected,
+        row.scope,
     ]
     return [_text(f) for f in facts] + [cell for c in COLUMNS for cell in _cells(c, row)]
 

@@ -191,6 +191,8 @@ def _flags(trial: Trial) -> Iterator[str]:
             yield from (flag, str(value))
     if trial.warmup is not None:
         yield from ("--warmup", f"{trial.warmup:g}s")
+    if trial.idle_s:
+        yield from ("--idle", f"{trial.idle_s:g}s")
     if trial.min_s == trial.max_s:
         yield from ("--duration", f"{trial.max_s:g}s")
     for name, shape in trial.shapes.items():

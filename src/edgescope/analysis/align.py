@@ -1,0 +1,186 @@
+"""Placing another clock's power log on a run's own time by the edge of its load.
+
+Two clocks that were never set to each other differ by minutes or years; the step in power when the load begins and ends
+is seen by both. The log is correlated with what is known of the load (idle, then busy, then idle again) at every offset
+at which the log covers it. The best offset counts only where the step stands out (the load explains most of the log's
+variance) and no other offset does nearly as well: a log of two equal runs cannot say which of them was ours. Then each
+edge is placed on its own by least squares; what the two differ by is the drift between the clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgescope.analysis.meter import MeterLog
+from edgescope.analysis.updates import Floats
+from edgescope.errors import UsageError
+from edgescope.records import Idle, Queries
+
+EXPLAINED = 0.5
+"""Share of the log's variance that the load must explain at the best offset."""
+RIVAL = 0.8
+"""Another offset that explains this share of what the best does makes the answer ambiguous."""
+ROWS = 3
+"""Rows of the log in the shorter idle stretch at least: with fewer there is no edge to see."""
+MAX_DRIFT = 0.02
+"""A log whose clock runs more than this faster or slower has lost rows or is not of this run."""
+_BINS = 500
+_FINE = 20
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is known of a run's load: idle in [start, rise] and [fall, stop], the busy time at any moment between."""
+
+    start_s: float
+    rise_s: float
+    fall_s: float
+    stop_s: float
+    busy: Callable[[Floats], Floats]
+    """Moments -> seconds for which any query had been in flight by then."""
+
+    def level(self, t_s: Floats, width_s: float) -> Floats:
+        """Return the share of the time around each moment for which the load was on."""
+        return (self.busy(t_s + width_s / 2) - self.busy(t_s - width_s / 2)) / width_s
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The meter's time is the run's plus `offset_s` at the rise; its clock runs faster by the share `drift`."""
+
+    offset_s: float
+    uncertainty_s: float
+    drift: float
+    drift_uncertainty: float
+    explained: float
+    """Share of the log's variance that the load explains."""
+    step_w: float
+    """Power under load less power when idle."""
+    rise_s: float
+    """The run's time at which offset_s holds."""
+
+    @property
+    def drifts(self) -> bool:
+        """Whether the drift is more than the uncertainty of the two edges."""
+        return abs(self.drift) > self.drift_uncertainty
+
+    def run_time(self, t_s: Floats) -> Floats:
+        """Return the run's time of moments on the meter's clock; without a certain drift both run alike."""
+        rate = self.drift if self.drifts else 0.0
+        return self.rise_s + (t_s - self.offset_s - self.rise_s) / (1 + rate)
+
+
+def load(queries: Queries, idle: tuple[Idle, ...], origin_ns: int) -> Load:
+    """Return the load of a run in seconds since `origin_ns`; UsageError where no idle stretch frames it."""
+    stretches = {i.when: i for i in idle}
+    if {"before", "after"} - set(stretches):
+        raise _no("the run has no idle stretch before and after its load", fix="bench ... --idle 10s, metered")
+    issued, done = (queries.columns[name] for name in ("issued_ns", "done_ns"))
+    ended = done >= 0
+    busy = _busy((issued[ended] - origin_ns) / 1e9, (done[ended] - origin_ns) / 1e9)
+    ends = ((stretches["before"].start_ns, stretches["before"].stop_ns), (stretches["after"].start_ns, stretches["after"].stop_ns))
+    (start, rise), (fall, stop) = (((a - origin_ns) / 1e9, (b - origin_ns) / 1e9) for a, b in ends)
+    return Load(start, rise, fall, stop, busy)
+
+
+def _busy(begin: Floats, end: Floats) -> Callable[[Floats], Floats]:
+    """Return the time covered by any of the intervals, as a function of the moment."""
+    order = np.argsort(begin, kind="stable")
+    begin, end = begin[order], np.maximum.accumulate(end[order])
+    fresh = np.concatenate(([True], begin[1:] > end[:-1]))
+    first, last = begin[fresh], end[np.concatenate((fresh[1:], [True]))]
+    t = np.column_stack((first, last)).ravel()
+    covered = np.column_stack((np.concatenate(([0.0], np.cumsum(last - first)[:-1])), np.cumsum(last - first))).ravel()
+    return lambda x: np.interp(x, t, covered)
+
+
+def align(log: MeterLog, run: Load) -> Alignment:
+    """Return where the log lies on the run's time; UsageError where no edge stands out."""
+    shortest = min(run.rise_s - run.start_s, run.stop_s - run.fall_s, run.fall_s - run.rise_s)
+    if log.period_s * ROWS > shortest:
+        raise _no(f"the meter writes a row every {log.period_s:.3g} s, too slowly for a stretch of {shortest:.3g} s")
+    guess, explained = _coarse(log, run, shortest)
+    reach = shortest / 2
+    rise, rise_error, step = _edge(log, run, guess, run.rise_s, reach)
+    fall, fall_error, _ = _edge(log, run, guess, run.fall_s, reach)
+    span = run.fall_s - run.rise_s
+    drift, error = (fall - rise) / span, (fall_error + rise_error) / span
+    if abs(drift) > MAX_DRIFT and abs(drift) > error:
+        raise _no(f"the meter's clock runs {drift:+.1%} off over this run: it has lost rows, or is of another run")
+    if abs(drift) > error:
+        return Alignment(rise, max(rise_error, fall_error), drift, error, explained, step, run.rise_s)
+    return Alignment((rise + fall) / 2, max(rise_error, fall_error), drift, error, explained, step, run.rise_s)
+
+
+def _no(what: str, *, fix: str = "a longer --idle, a steadier load, or a log cut to this run") -> UsageError:
+    return UsageError("E-METER-2", what, effect="The log cannot be placed on the run's time", fix=fix)
+
+
+def _coarse(log: MeterLog, run: Load, shortest: float) -> tuple[float, float]:
+    """Return (offset, share of variance explained) of the one offset at which the load fits the log."""
+    length = run.stop_s - run.start_s
+    step = max(log.period_s / 2, length / _BINS)
+    grid = np.arange(0.0, log.t_s[-1] + step / 2, step)
+    watts = np.interp(grid, log.t_s, log.watts)
+    level = run.level(run.start_s + np.arange(0.0, length, step), max(step, log.period_s))
+    if len(grid) < len(level):
+        raise _no(f"the log covers {log.t_s[-1]:.1f} s, the run and its idle stretches take {length:.1f} s")
+    fit = _explained(watts, level)
+    best = int(np.argmax(fit))
+    if fit[best] < EXPLAINED:
+        what = f"no load edge stands out in the log: at best the load explains {max(fit[best], 0.0):.0%} of its variance"
+        raise _no(what)
+    away = np.abs(np.arange(len(fit)) - best) * step > shortest / 2
+    rivals = np.where(away, fit, 0.0)
+    rival = int(np.argmax(rivals))
+    if rivals[rival] > RIVAL * fit[best]:
+        apart = abs(rival - best) * step
+        what = f"the run fits the log at two places {apart:.1f} s apart ({fit[best]:.0%} and {rivals[rival]:.0%} explained)"
+        raise _no(what, fix="a log cut to this run")
+    return best * step - run.start_s, float(fit[best])
+
+
+def _explained(watts: Floats, level: Floats) -> Floats:
+    """Return, at each shift, the squared correlation of the level with the log; 0 where it is not positive."""
+    n = len(level)
+    shape = level - level.mean()
+    centred = watts - watts.mean()
+    above = np.correlate(centred, shape, mode="valid")
+    sums, squares = (np.concatenate(([0.0], np.cumsum(x))) for x in (centred, centred**2))
+    spread = squares[n:] - squares[:-n] - (sums[n:] - sums[:-n]) ** 2 / n
+    scale = float(shape @ shape) * np.maximum(spread, 1e-12 * max(float(squares[-1]), 1e-300))
+    return np.where(above > 0, above**2 / scale, 0.0) if scale.any() else np.zeros_like(above)
+
+
+def _edge(log: MeterLog, run: Load, guess: float, edge_s: float, reach: float) -> tuple[float, float, float]:
+    """Return (offset, its uncertainty, step in W) by least squares over the rows around one edge.
+
+    The uncertainty is where the sum of squares exceeds its least by F(1, n - 3) at 95 %, about 4 / (n - 3), and half a
+    row: a meter does not say whether a row is the mean since the last one or the moment's.
+    """
+    near = np.abs(log.t_s - guess - edge_s) <= reach
+    t, watts = log.t_s[near], log.watts[near]
+    if len(t) < 2 * ROWS - 1:
+        raise _no(f"only {len(t)} rows of the log lie around an edge of the load")
+    offsets = guess + np.linspace(-reach / 2, reach / 2, 8 * _FINE + 1)
+    for _ in range(2):
+        squares, steps = _squares(t, watts, run, offsets, log.period_s)
+        best = int(np.argmin(squares))
+        limit = squares[best] * (1 + 4.0 / max(len(t) - 3, 1)) + 1e-12 * float(np.sum(watts**2))
+        inside = offsets[squares <= limit]
+        centre, half = float(offsets[best]), float(np.ptp(inside)) / 2
+        width = max(4 * half, 2 * (offsets[1] - offsets[0]))
+        offsets, last = centre + np.linspace(-width, width, 8 * _FINE + 1), offsets
+    return centre, half + float(last[1] - last[0]) + log.period_s / 2, float(steps[best])
+
+
+def _squares(t: Floats, watts: Floats, run: Load, offsets: Floats, period_s: float) -> tuple[Floats, Floats]:
+    """Return (residual sum of squares, step in W) of watts = a + step x level at each offset."""
+    levels = np.array([run.level(t - o, period_s) for o in offsets])
+    shape, centred = levels - levels.mean(axis=1, keepdims=True), watts - watts.mean()
+    power = np.maximum(np.einsum("ij,ij->i", shape, shape), 1e-12)
+    step = shape @ centred / power
+    return np.asarray(centred @ centred - step**2 * power), np.asarray(step)

@@ -1,0 +1,171 @@
+"""Energy as the integral of what one sensor showed, with a bound on what it cannot have seen.
+
+A counter's difference has no sampling error; the bound is what its steps leave open. A gauge or an average is
+integrated by trapezoid over its updates m_j, first seen at f_j. With g_j the time for which nobody had looked
+when it was seen (g: usually), L the longest age of an update when it is seen (its conversion, one refresh or the averaging time, and g), and R(x) the
+range of what was shown within L of the window's edge x,
+
+    |error| <= H + J + L R(start) + L R(stop)
+    H = sum |m_j+1 - m_j| (f_j+1 - f_j + g_j) / 2   gauges only: between two updates the power may have been all the
+                                                    one value or all the other
+    J = sum |m_j+1 - m_j| (x_j + i / 2)             x_j = max(g_j - g / 2, g / 2): an update is up to g_j older than it
+                                                    looks, g / 2 of it in common; refreshes of an average differ by i
+
+It rests on three assumptions. A gauge's power between two updates lies between their values. An average is the mean
+since the update before, so its sum misses nothing inside and only the edges are unsure (H = 0). A sensor's delay is its
+own constant, of at most one refresh: a constant delay shifts the window, which changes what it holds by L R at each
+edge, and no more. J is summation by parts: moving f_j by x_j changes the trapezoids by sum x_j (m_j+1 - m_j-1) / 2.
+What the sensor itself reads wrong (its gain, offset and steps of one digit) is not in the bound. H is the error bound of the trapezoid rule for functions that are monotone between the nodes (Davis and Rabinowitz,
+Methods of Numerical Integration, 2nd ed. 1984, section 2.1). That sensors show means of a part of the time only, and
+late, is measured in Yang, Adamek and Armour, arXiv 2312.02741 (NVML), and in the INA3221's data sheet, SBOS576, 8.3
+(averaging of up to 1024 conversions).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgescope.analysis.updates import Floats, Updates
+
+MIN_COVERAGE = 0.95
+"""Share of the window that the readings must span; the rest is filled at the mean power."""
+MAX_GAP = 0.2
+"""Longest silence of a power sensor inside the window, as a share of it; a counter counts on meanwhile."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Energy used since the first point, as a function of time."""
+
+    t_s: Floats
+    joules: Floats
+    watts: Floats | None = None
+    """Power at the points, between which it is linear; None: the energy is."""
+
+    def at(self, t_s: Floats) -> Floats:
+        """Return the energy used by each moment (J); flat beyond the ends."""
+        if self.watts is None:
+            return np.interp(t_s, self.t_s, self.joules)
+        x = np.clip(t_s, self.t_s[0], self.t_s[-1])
+        j = np.clip(np.searchsorted(self.t_s, x, side="right") - 1, 0, len(self.t_s) - 2)
+        w = np.interp(x, self.t_s, self.watts)
+        return np.asarray(self.joules[j] + (x - self.t_s[j]) * (self.watts[j] + w) / 2, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Total:
+    """The energy of [0, stop] with its bounds (None where nothing bounds it), and the curve it is read off."""
+
+    joules: float
+    updates: int
+    """Distinct updates inside the window."""
+    polls: int
+    """Readings inside the window, repeats included."""
+    refresh_s: float
+    curve: Curve
+    lo: float | None = None
+    hi: float | None = None
+
+
+def integrate(seen: Updates, stop_s: float, *, average_s: float | None = None) -> Total | str:
+    """Return the energy of [0, stop] from power readings in W, or why there is none.
+
+    `average_s` is None for a gauge, else the time that each reading is the mean of (0: that since the one before).
+    """
+    span = _cover(seen.polls_s, stop_s)
+    if isinstance(span, str):
+        return span
+    gaps = np.minimum(seen.polls_s[1:], stop_s) - np.maximum(seen.polls_s[:-1], 0.0)
+    if gaps.max() > MAX_GAP * stop_s and len(seen.polls_s) > 2:
+        return f"it was silent for {gaps.max():.2f} s of a window of {stop_s:.2f} s"
+    if not seen.value.any():
+        return "it reads 0 W throughout: no sensor is behind it"
+    age = 0.0 if average_s is None else max(average_s, seen.refresh_s) / 2
+    curve = _trapezoids(seen, age)
+    joules = float(np.diff(curve.at(np.array(span)))[0]) * stop_s / (span[1] - span[0])
+    error = _error(seen, stop_s, average_s)
+    lo, hi = max(0.0, joules - error), joules + error
+    # the value in force at the start counts as one
+    return Total(joules, 1 + seen.inside(stop_s), _polls(seen, stop_s), seen.refresh_s, curve, lo, hi)
+
+
+def _trapezoids(seen: Updates, age_s: float) -> Curve:
+    """Return the curve through the updates, each at the middle of what it is the mean of."""
+    t, w = seen.held()
+    t = t - age_s
+    if age_s:  # what it showed last is the best guess for the moments whose mean is still to come
+        t, w = np.append(t, t[-1] + age_s), np.append(w, w[-1])
+    return Curve(t, np.concatenate(([0.0], np.cumsum((w[1:] + w[:-1]) * np.diff(t)) / 2)), w)
+
+
+def _error(seen: Updates, stop_s: float, average_s: float | None) -> float:
+    """Return the bound on the error of [0, stop] in J, as derived at the head of this module."""
+    blind = float(seen.blind_s.max(initial=0.0))
+    age = max(seen.slowest_s, average_s or 0.0) + blind
+    edges = sum(age * _range(seen, x, age) for x in (0.0, stop_s))
+    near = (seen.t_s[1:] > -age) & (seen.t_s[:-1] < stop_s + age)
+    step, apart = np.abs(np.diff(seen.value))[near], np.diff(seen.t_s)[near]
+    usual = seen.usual_blind_s / 2
+    late = np.maximum(seen.blind_s - usual, usual)
+    jitter = float(np.sum(step * ((late[1:] + late[:-1])[near] + seen.irregular_s))) / 2
+    if average_s is not None:
+        return edges + jitter
+    between = np.minimum(apart, seen.slowest_s) + seen.blind_s[1:][near]
+    return edges + jitter + float(np.sum(step * between)) / 2
+
+
+def _range(seen: Updates, x: float, age_s: float) -> float:
+    """Return the range of what was shown within `age_s` of x, the updates next to it included."""
+    first = max(0, int(np.searchsorted(seen.t_s, x - age_s)) - 1)
+    last = int(np.searchsorted(seen.t_s, x + age_s, side="right")) + 1
+    return float(np.ptp(seen.value[first:last]))
+
+
+def count(seen: Updates, stop_s: float) -> Total | str:
+    """Return the energy of [0, stop] from a counter in J, bounded by its steps, or why there is none."""
+    if (np.diff(seen.value) < 0).any():
+        return "the counter went backwards: it was reset, or wrapped over an unknown range"
+    found = seen.inside(stop_s)
+    if not found or len(seen) < 2:
+        return f"the counter did not move in a window of {stop_s:.2f} s"
+    span = _cover(seen.polls_s, stop_s)
+    if isinstance(span, str):
+        return span
+    curve = Curve(seen.t_s, seen.value - seen.value[0])
+    # beyond its last update a counter is stale, not idle
+    a, b = max(0.0, float(seen.t_s[0])), min(stop_s, float(seen.t_s[-1]))
+    used = float(np.diff(curve.at(np.array([a, b])))[0])
+    lo, hi = _steps(seen, stop_s)
+    return Total(used * stop_s / (b - a), found, _polls(seen, stop_s), seen.refresh_s, curve, lo, hi)
+
+
+def _steps(seen: Updates, stop_s: float) -> tuple[float | None, float | None]:
+    """Return bounds on the energy of [0, stop].
+
+    At a moment x no less had been used than the last value seen by then, and no more than the first value
+    whose update certainly came after x: one that the reading before it, at or after x, did not show.
+    """
+    since = np.concatenate(([-np.inf], (seen.t_s - seen.blind_s)[1:]))
+    least = [int(np.searchsorted(seen.t_s, x, side="right")) - 1 for x in (0.0, stop_s)]
+    most = [int(np.searchsorted(since, x, side="left")) for x in (0.0, stop_s)]
+    if least[0] < 0 or most[1] >= len(seen):
+        return None, None  # no update outside the window to bound it with
+    return float(max(seen.value[least[1]] - seen.value[most[0]], 0.0)), float(
+        seen.value[most[1]] - seen.value[least[0]]
+    )
+
+
+def _polls(seen: Updates, stop_s: float) -> int:
+    return int(np.count_nonzero((seen.polls_s >= 0) & (seen.polls_s <= stop_s)))
+
+
+def _cover(polls_s: Floats, stop_s: float) -> tuple[float, float] | str:
+    """Return the part of [0, stop] that the readings span, or why it is too little."""
+    if len(polls_s) < 2:
+        return f"{len(polls_s)} readings are too few"
+    a, b = max(0.0, float(polls_s[0])), min(stop_s, float(polls_s[-1]))
+    if b - a < MIN_COVERAGE * stop_s:
+        return f"its readings span {max(b - a, 0):.2f} s of a window of {stop_s:.2f} s"
+    return a, b

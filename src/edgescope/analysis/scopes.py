@@ -1,0 +1,56 @@
+"""What the watts of a result were measured in front of: figures of two scopes are never compared.
+
+A module's rail, a GPU board's counter and a plug at the wall see different consumers, so that one variant may look
+twice as frugal as another for no reason but its meter. Two rails share a scope's name and still feed different things.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from edgescope.records import Absent, Field, Measured, Result
+
+METRICS = frozenset(
+    {
+        *("power_w", "energy_j", "energy_per_sample_j", "energy_dynamic_j", "energy_dynamic_per_sample_j"),
+        *("idle_power_w", "idle_power_before_w", "idle_power_after_w", "idle_power_drift_w"),
+    }
+)
+"""Metrics that mean nothing without the scope of their meter."""
+
+
+def scope(result: Result) -> str:
+    """Return the scope of a result's watts, with the rail's name where it is one rail; '' where none is known."""
+    if result.meter is None:
+        return ""
+    return f"rail {result.meter.name}" if result.meter.scope == "rail" else result.meter.scope
+
+
+def scopes(results: Iterable[Result]) -> set[str]:
+    """Return the scopes that power or energy was measured in.
+
+    Of a result that names no meter, as older ones do not: those of its channels, where they are loaded.
+    """
+    found: set[str] = set()
+    for result in results:
+        if result.meter is not None:
+            found.add(scope(result))
+        elif result.readings is not None and not isinstance(result.metrics.get("power_w"), Absent):
+            channels = result.readings.channels
+            found |= {c.scope for c in channels if c.unit in ("W", "J") and c.status == "measured"}
+    return found
+
+
+def usual(results: Sequence[Result]) -> str:
+    """Return the scope that most of them were measured in, the first of equals; '' where none is known."""
+    counted = Counter(filter(None, map(scope, results)))
+    return counted.most_common(1)[0][0] if counted else ""
+
+
+def within(field: Field, results: Sequence[Result], wanted: str) -> Field:
+    """Return a power or energy field of these results, Absent where one was measured in another scope."""
+    others = sorted({s for s in map(scope, results) if s} - {wanted})
+    if not wanted or not others or not isinstance(field, Measured):
+        return field
+    return Absent(f"measured in scope {', '.join(others)}, the others in {wanted}: not comparable")

@@ -1,0 +1,87 @@
+"""What a polled sensor really said: each of its updates once, at its first appearance.
+
+A sensor that converts every 430 ms and is read every 100 ms repeats itself four times; the repeats add nothing and,
+counted as readings, would smear every change of power. They are collapsed to the first. A value that comes back
+unchanged from a new conversion looks just the same, so a value shown for longer than a refresh is held until one
+refresh before it changes, instead of being joined to the next by a long ramp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_QUICK = 0.1
+"""Quantile of the times between changes that stands for the quickest: the least would be a poll that came late."""
+_SAME = 1.5
+"""Times between changes up to this multiple of the quickest are single refreshes; longer ones hold repeats."""
+_SLOW = 2.0
+"""A refresh takes at most this multiple of the usual one; a value shown for longer was measured again."""
+
+
+@dataclass(frozen=True)
+class Updates:
+    """The updates of one channel; times in seconds since the window's start, one entry an update."""
+
+    t_s: Floats
+    """When each was first seen."""
+    value: Floats
+    blind_s: Floats
+    """Time between the poll that saw it and the one before, which did not: how late it may have been seen."""
+    polls_s: Floats
+    """Every moment at which the sensor was read and answered."""
+    refresh_s: float
+    """The usual time between two updates."""
+    slowest_s: float
+    """The longest time between two updates that were not repeats."""
+
+    def __len__(self) -> int:
+        return len(self.t_s)
+
+    @property
+    def irregular_s(self) -> float:
+        """How much refreshes differ by more than the polls can explain."""
+        return max(0.0, self.slowest_s - self.refresh_s - self.usual_blind_s)
+
+    @property
+    def usual_blind_s(self) -> float:
+        """The usual time for which nobody had looked when an update was seen."""
+        return float(np.median(self.blind_s[1:])) if len(self) > 1 else 0.0
+
+    def inside(self, stop_s: float) -> int:
+        """Return how many updates appeared in (0, stop]; a value that merely lasts does not appear again."""
+        return int(np.count_nonzero((self.t_s > 0) & (self.t_s <= stop_s)))
+
+    def held(self) -> tuple[Floats, Floats]:
+        """Return (t_s, value) of a polygon: every update, and the end of each value that outlasted a refresh."""
+        lasted = np.flatnonzero(np.diff(self.t_s) > self.slowest_s)
+        ends = self.t_s[lasted + 1] - self.slowest_s
+        t = np.concatenate((self.t_s, ends, self.polls_s[-1:]))
+        value = np.concatenate((self.value, self.value[lasted], self.value[-1:]))
+        order = np.argsort(t, kind="stable")
+        return t[order], value[order]
+
+
+def updates(t_ns: NDArray[np.int64], value: Floats, origin_ns: int) -> Updates:
+    """Return the updates among readings (any order, repeats and duplicates included; not finite: not answered)."""
+    answered = np.isfinite(value)
+    t_ns, first = np.unique(t_ns[answered], return_index=True)
+    polls, shown = (t_ns - origin_ns) / 1e9, value[answered][first]
+    new = np.concatenate(([True], np.diff(shown) != 0))[: len(shown)]
+    before = np.concatenate((polls[:1], polls[:-1]))
+    refresh, slowest = _refresh(polls, polls[new])
+    return Updates(polls[new], shown[new], (polls - before)[new], polls, refresh, slowest)
+
+
+def _refresh(polls: Floats, changes: Floats) -> tuple[float, float]:
+    """Return (usual, slowest) seconds between updates; those of the polls where it never changed twice."""
+    gaps = np.diff(changes) if len(changes) > 2 else np.diff(polls)
+    if not len(gaps):
+        return 0.0, 0.0
+    single = gaps[gaps <= _SAME * np.quantile(gaps, _QUICK)]
+    usual = float(single.mean()) if len(single) else float(gaps.min())
+    return usual, float(gaps[gaps <= _SLOW * usual].max(initial=usual))
