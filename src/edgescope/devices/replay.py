@@ -15,28 +15,44 @@ import importlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from edgescope import registry
 from edgescope.devices import recording
-from edgescope.devices.base import ChannelSpec, Device, Failed, Mode, Source, SourceSpec, Throttle, Unsupported
-from edgescope.devices.base import ThrottleWatch, Value
-from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.base import (
+    ChannelSpec,
+    Device,
+    Failed,
+    Journal,
+    Mode,
+    Source,
+    SourceSpec,
+    Throttle,
+    ThrottleWatch,
+    Unsupported,
+    Value,
+)
 from edgescope.devices.stage import Stage
+from edgescope.errors import SettingError
 
 BOARD = "EDGESCOPE_BOARD"
 """Environment variable: the recording that stands in for this machine, a file or a shipped one's name."""
 MARK = "replayed"
 """Name under which the recording appears among the devices and in a machine's facts."""
+_DEVICES = ("cpu", "jetson")
+"""Registered devices that read all they know below a root, which is what a recording holds."""
 
 
 def devices(name: str) -> dict[str, Device]:
     """Return the devices of the recording `name`, played from its beginning; Usage- or StoreError for a bad one."""
     stage = Stage.make(recording.find(name))
-    inner: dict[str, Device] = {"cpu": CpuDevice(stage.root)}
-    return {n: Replayed(d, stage) for n, d in inner.items()} | {MARK: ReplayDevice(stage)}
+    made: dict[str, Device] = {MARK: ReplayDevice(stage)}
+    for device in (n for n in _DEVICES if n in registry.DEVICES):
+        made[device] = Replayed(registry.load(registry.DEVICES, device, "device")(stage.root), stage)
+    return made
 
 
 def root(here: Mapping[str, Any]) -> Path:
@@ -99,7 +115,7 @@ class Replayed:
 
     def modes(self) -> Mapping[str, Mode]:
         """Return the board's modes, none of which can be entered."""
-        return self._inner.modes()
+        return {name: ReplayMode(name) for name in self._inner.modes()}
 
     def throttle_watch(self) -> AbstractContextManager[ThrottleWatch]:
         """Return the device's own watch; its two looks are at the recording."""
@@ -129,8 +145,39 @@ class ReplayWatch:
     def evidence(self) -> Throttle:
         """Return what the recorded counters did."""
         found = self._watch.evidence() if self._watch else Throttle()
-        plain = [tuple(map(self._stage.plain, part)) for part in (found.events, found.looked_at, found.absent)]
-        return Throttle(*plain)
+        return Throttle(*(tuple(map(self._stage.plain, getattr(found, f.name))) for f in fields(found)))
+
+
+class ReplayMode:
+    """A mode of the recorded board: it has a name, and changes nothing on the machine it is played on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return nothing to add to the child's start."""
+        return {}, ()
+
+    def enter(self, journal: Journal) -> None:
+        """Raise SettingError: a recording has no settings."""
+        raise SettingError(
+            "E-REC-7",
+            f"mode {self.name} cannot be entered",
+            evidence=self.problem(),
+            effect="Nothing was changed and nothing was measured",
+            fix="--mode as_is, or measure on the board itself",
+        )
+
+    def leave(self, journal: Journal) -> None:
+        """Do nothing: nothing was changed."""
+
+    def problem(self) -> str:
+        """Return why it is not in effect."""
+        return "the board is a recording, whose mode is the one it was recorded in"
+
+    def evidence(self) -> str:
+        """Return that nothing was read."""
+        return "nothing: the board is a recording"
 
 
 class ReplaySource:
