@@ -56,6 +56,13 @@ def test_clean_shows_its_figures():
         ),
         ({"throttled_gpu0_thermal": 1.0}, {}, Trust.THROTTLED),
         ({"throttled_gpu0_thermal": 0.0}, {}, Trust.CLEAN),
+        ({"throttled_oc3_over_current": 1.0}, {}, Trust.THROTTLED),
+        ({"throttled_oc1_under_voltage": 1.0}, {}, Trust.THROTTLED),
+        ({"vdd_in_voltage_v": 4.49}, {}, Trust.THROTTLED),
+        ({"vdd_in_voltage_v": 4.51}, {}, Trust.CLEAN),
+        ({"vdd_in_voltage_v": 19.0}, {}, Trust.CLEAN),
+        ({"vdd_soc_voltage_v": 1.0}, {}, Trust.CLEAN),
+        ({}, {"throttle": Throttle(looked_at=("1 zone",), unknown=("W-THR-2: unknown",))}, Trust.UNKNOWN),
         ({}, {"throttle": Throttle(absent=("no counters",))}, Trust.CLEAN),
         ({}, {"throttle": Throttle(absent=("no counters",)), "slowdown": None}, Trust.UNKNOWN),
         ({}, {"throttle": None, "slowdown": None}, Trust.UNKNOWN),
@@ -85,6 +92,42 @@ def test_a_power_cap_may_hold_for_a_moment_and_heat_may_not():
     capped = verdict(readings(throttled_gpu0_power=np.arange(41) % 2))
     assert capped.trust is Trust.THROTTLED
     assert "throttled_gpu0_power in 48% of 21 readings" in capped.evidence[0]
+
+
+def test_a_throttled_run_says_why_from_when_and_how_much():
+    flags = (np.arange(41) >= 22).astype(float)  # from 2.2 s of the readings: second 1.2 of the window
+    got = verdict(readings(throttled_gpu_throttle_alert_thermal=flags))
+    assert got.evidence[0].startswith("thermal from second 1.2: throttled_gpu_throttle_alert_thermal in 43%")
+
+
+def test_a_dip_of_the_input_says_its_depth_and_its_second():
+    volts = np.full(41, 4.98)
+    volts[25] = 4.41
+    got = verdict(readings(vdd_in_voltage_v=volts))
+    assert got.trust is Trust.THROTTLED
+    assert got.evidence[0].startswith("under-voltage from second 1.5: vdd_in fell to 4.41 V")
+
+
+def test_a_clock_may_lag_while_its_governor_raises_it():
+    lag = np.zeros(41)
+    lag[10:14] = 1.0
+    assert verdict(readings(throttled_gpu_clock=lag)).trust is Trust.CLEAN
+    assert verdict(readings(throttled_gpu_clock=np.ones(41))).trust is Trust.THROTTLED
+
+
+def test_guards_at_rest_are_counted_not_listed():
+    got = verdict(readings(throttled_a_thermal=0.0, throttled_b_thermal=0.0, throttled_c_power=0.0))
+    assert "3 guards at rest in up to 21 readings (thermal, power cap)" in got.evidence
+
+
+def test_a_guard_whose_sensor_was_unplugged_certifies_nothing():
+    whole = readings(throttled_gpu_throttle_alert_thermal=0.0)
+    index = next(i for i, c in enumerate(whole.channels) if c.name.startswith("throttled_"))
+    keep = (whole.channel != index) | (whole.t_ns <= 1.5 * S)
+    cut = Readings(whole.channels, whole.t_ns[keep], whole.channel[keep], whole.value[keep])
+    got = verdict(cut)
+    assert got.trust is Trust.UNKNOWN
+    assert "fell silent after second 0.5" in got.evidence[0]
 
 
 def test_what_happens_outside_the_window_does_not_count():

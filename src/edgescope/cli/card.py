@@ -34,6 +34,7 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
         ("status", _status(result)),
         ("latency", Text(_latency(result))),
         ("throughput", Text(terminal.why(m("throughput_sps")))),
+        *_long_run(result),
         ("start", Text("   ".join(f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first")))),
         ("memory", Text(f"peak RSS {terminal.why(m('peak_rss_bytes'))}")),
         ("power", Text(_metered(result, "power_w"))),
@@ -89,6 +90,24 @@ def _idle(result: Result) -> str:
     drift, beyond = m("idle_power_drift_w"), m("energy_dynamic_per_sample_j")
     moved = f"{terminal.show(drift, interval=False)} from before to after"
     return f"{terminal.show(m('idle_power_w'))} ({meter.scope}), {moved}; {terminal.why(beyond)} a sample beyond it"
+
+
+def _long_run(result: Result) -> list[tuple[str, Text]]:
+    """Return burst, sustained and throttling of a window long enough to have both, else nothing."""
+    m = result.metrics.get
+    burst = terminal.measured(m("burst_throughput_sps"))
+    if burst is None:
+        return []
+    rest, settled, moment = m("sustained_throughput_sps"), terminal.measured(m("settled_s")), m("time_to_throttle_s")
+    parts = {"burst": [terminal.show(burst)], "sustained": [terminal.why(rest)]}
+    for name, words in parts.items():
+        latency = terminal.measured(m(f"{name}_latency_p50_s"))
+        words += [f"p50 {terminal.show(latency)}"] if latency else []
+    if settled is not None:
+        parts["sustained"].append(f"settled after {settled.value:.0f} s")
+    throttled = terminal.measured(moment)
+    words = terminal.why(moment) if throttled is None else f"from second {throttled.value:.0f} on"
+    return [(name, Text("   ".join(p))) for name, p in parts.items()] + [("throttling", Text(words))]
 
 
 def _brief(field: Field | None) -> str:

@@ -52,6 +52,8 @@ def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -
     group = sub.add_argument_group("how long")
     text = "seconds measured, or auto: until the mean is known within --rel-width, 1 to 10 s"
     group.add_argument("--duration", type=seconds_or_auto, default=duration, metavar="5s|auto", help=text)
+    text = "measure this long, and tell burst from sustained performance once it has settled"
+    group.add_argument("--soak", type=seconds, default=None, metavar="10min", help=text)
     group.add_argument(
         "--rel-width", type=float, default=0.01, help="95 %% half-width that suffices (0.01 = 1 %%)"
     )
@@ -130,6 +132,7 @@ def keys(args: argparse.Namespace) -> dict[str, Any]:
         "rel_width": args.rel_width,
         "max_queries": args.max_queries,
     }
-    if args.duration is not None:
-        out |= {"min_s": args.duration, "max_s": args.duration}
+    duration = args.soak or args.duration
+    if duration is not None:
+        out |= {"min_s": duration, "max_s": duration}
     return out

@@ -1,8 +1,8 @@
 """May this number be trusted? A pure function of what was watched, with the figures as evidence.
 
 The order is: what certainly went wrong (THROTTLED, then DISTURBED), then what cannot be known (UNKNOWN), then
-CLEAN. Idle down-clocking is not throttling: a low clock counts only with a counter or a slower spin probe
-beside it.
+CLEAN. Idle down-clocking is not throttling: a low clock counts only while busy, or with a counter or a slower spin
+probe beside it. What each guard means is in analysis.throttling.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgescope.analysis import throttling
 from edgescope.devices.base import Throttle
 from edgescope.records import Json, Readings, Trust, Verdict
 from edgescope.telemetry.watcher import COST_CHANNEL
@@ -21,8 +22,6 @@ OTHERS_LIMIT = 0.10
 """Share of all online cores that other processes may use."""
 SPIN_LIMIT = 1.10
 """Seconds after over seconds before, for the same work."""
-POWER_CAP_LIMIT = 0.05
-"""Share of the window in which a power cap may hold the clocks down; a thermal slowdown may never."""
 MEMORY_PRESSURE_LIMIT = 0.05
 """Share of time in which some task may wait for memory: the page cache is being evicted, or worse."""
 MIN_TICKS = 3
@@ -44,12 +43,14 @@ def judge(
     `cost` is the sampler's cost(), `throttle` what the devices' counters did, `slowdown` the spin probe's
     seconds after over before (devices.spin.slowdown); None where not taken.
 
-    THROTTLED   a throttling counter moved, a `throttled_*_thermal` channel was set at any reading of the
-                window, or a `throttled_*_power` one in more than 5 % of them
+    THROTTLED   a throttling counter moved; a `throttled_*` channel was set at any reading of the window (thermal,
+                over-current, under-voltage) or in more than its share of them (power cap 5 %, clock 20 %); or
+                a 5-V input read less than 4.5 V. Each with the cause, the first second and the share
     DISTURBED   steal > 2 %, or other processes > 10 % of all cores, or memory pressure > 5 %, or the same
                 work took > 10 % longer afterwards
-    UNKNOWN     the sampler died, or fewer than 3 ticks or 80 % of the scheduled ones fall inside the window,
-                or the CPU shares were not measured, or there is neither a throttling counter nor a spin probe
+    UNKNOWN     the sampler died, or fewer than 3 ticks or 80 % of the scheduled ones fall inside the window, or
+                a guard's sensor fell silent in it, or the CPU shares were not measured, or there is neither
+                a throttling counter nor a spin probe, or a device says that nothing may be certified
     CLEAN       none of these; where clocks and counters are unreadable the evidence says so
     """
     span = (start_ns, stop_ns)
@@ -77,15 +78,14 @@ def _throttled(
         good.append(f"no throttling event in {', '.join(throttle.looked_at)}")
     elif throttle:
         good.append(f"no clock or thermal counter is readable here ({'; '.join(throttle.absent)})")
-    for channel in readings.channels:
-        if not channel.name.startswith("throttled_"):
-            continue
-        flags = _inside(readings, channel.name, span)
-        if not len(flags):
-            continue
-        share, limit = float(np.mean(flags > 0)), POWER_CAP_LIMIT if channel.name.endswith("_power") else 0.0
-        text = f"{channel.name} in {share:.0%} of {len(flags)} readings"
-        (bad if share > limit else good).append(text)
+    holds = throttling.holds(readings, *span)
+    bad += [str(h) for h in holds if h.throttled]
+    good += [str(h) for h in holds if not h.throttled and h.first_s is not None]
+    if at_rest := [h for h in holds if h.first_s is None]:
+        causes = ", ".join(dict.fromkeys(h.cause for h in at_rest))
+        good.append(f"{len(at_rest)} guards at rest in up to {max(h.n for h in at_rest)} readings ({causes})")
+    for low, text in throttling.low_input(readings, *span):
+        (bad if low else good).append(text)
     return bad, good
 
 
@@ -118,15 +118,16 @@ def _unknown(readings: Readings, span: tuple[int, int], cost: Mapping[str, Json]
     if ticks < MIN_TICKS or ticks < MIN_COVERAGE * expected - 1:  # a window starts anywhere between two ticks
         return [f"only {ticks} of {expected:.0f} scheduled readings fall inside the window"]
     missing = [n for n in ("cpu_steal", "cpu_others") if mean_share(readings, n, *span) is None]
-    return [f"not measured: {', '.join(missing)}"] if missing else []
+    return throttling.lost(readings, *span) + ([f"not measured: {', '.join(missing)}"] if missing else [])
 
 
 def _unwatched(readings: Readings, throttle: Throttle | None, slowdown: float | None) -> list[str]:
-    flags = any(c.name.startswith("throttled_") and c.status == "measured" for c in readings.channels)
+    flags = any(c.name.startswith(throttling.PREFIX) and c.status == "measured" for c in readings.channels)
+    uncertain = list(throttle.unknown) if throttle else []
     if (throttle and throttle.looked_at) or flags or slowdown is not None:
-        return []
+        return uncertain
     why = "; ".join(throttle.absent) if throttle and throttle.absent else "none was looked at"
-    return [f"nothing tells whether clocks held: no throttling counter ({why}) and no spin probe"]
+    return [*uncertain, f"nothing tells whether clocks held: no throttling counter ({why}) and no spin probe"]
 
 
 def mean_share(readings: Readings, name: str, start_ns: int, stop_ns: int) -> float | None:

@@ -1,0 +1,115 @@
+"""What held the clocks down in a window: the cause, from which second on, in which share of the readings.
+
+Every device reports into channels named `throttled_<what>_<cause>`, 1 where a guard was at work at that reading. A
+power cap and a clock below its request come and go on a healthy machine, so they count from a share on; heat,
+over-current and under-voltage count from the first reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgescope.records import Readings
+
+PREFIX = "throttled_"
+POWER_CAP_LIMIT = 0.05
+"""Share of the window in which a power cap may hold the clocks down; a thermal slowdown may never."""
+CLOCK_LIMIT = 0.20
+"""Share of the readings in which a clock may lag behind: a governor needs some time to raise it."""
+CAUSES = (
+    ("_thermal", "thermal", 0.0),
+    ("_power", "power cap", POWER_CAP_LIMIT),
+    ("_over_current", "over-current", 0.0),
+    ("_under_voltage", "under-voltage", 0.0),
+    ("_clock", "clock below its request", CLOCK_LIMIT),
+)
+"""End of the channel's name, the cause in words, the share of readings that is still no throttling."""
+INPUTS = ("pom_5v_in", "vdd_in")
+"""Rails that measure a module's input; fed with 5 V on some boards, with more on others."""
+LOW_INPUT_V = 4.5
+"""A 5-V module throttles below this (NVIDIA staff on Xavier NX and Nano: forum t/276251, t/307919)."""
+_FIVE_VOLT_BOARD = 6.0
+"""An input that never reads more is fed with 5 V."""
+SILENCE = 0.2
+"""Share of the window at whose end a flag may be missing before its sensor counts as lost."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """One guard in one window."""
+
+    channel: str
+    cause: str
+    share: float
+    """Share of the readings inside the window in which it was at work."""
+    n: int
+    """Readings inside the window."""
+    first_s: float | None
+    """Seconds from the window's start to the first of them; None where it never was."""
+    limit: float
+
+    @property
+    def throttled(self) -> bool:
+        """Whether it held the clocks down for more than a healthy machine shows: what may come and go, twice."""
+        return self.share > self.limit and (self.limit == 0 or round(self.share * self.n) > 1)
+
+    def __str__(self) -> str:
+        text = f"{self.channel} in {self.share:.0%} of {self.n} readings"
+        if self.first_s is None:
+            return text
+        return f"{self.cause} from second {self.first_s:.1f}: {text}"
+
+
+def holds(readings: Readings, start_ns: int, stop_ns: int) -> list[Hold]:
+    """Return every guard that was read inside the window."""
+    out = []
+    for channel in readings.channels:
+        if not channel.name.startswith(PREFIX):
+            continue
+        t_ns, value = readings.series(channel.name)
+        inside = (t_ns >= start_ns) & (t_ns <= stop_ns)
+        if inside.any():
+            _, cause, limit = next((c for c in CAUSES if channel.name.endswith(c[0])), ("", "some guard", 0.0))
+            out.append(_hold(channel.name, cause, limit, (t_ns[inside] - start_ns) * 1e-9, value[inside] > 0))
+    return out
+
+
+def _hold(
+    name: str, cause: str, limit: float, at_s: np.ndarray[tuple[int], np.dtype[np.float64]], active: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> Hold:
+    first = float(at_s[active][0]) if active.any() else None
+    return Hold(name, cause, float(active.mean()), len(active), first, limit)
+
+
+def low_input(readings: Readings, start_ns: int, stop_ns: int) -> list[tuple[bool, str]]:
+    """Return (too low, sentence) for each 5-V input whose voltage was read inside the window.
+
+    A monitor averages over its conversion time, so the real minimum may be lower, never higher.
+    """
+    out = []
+    for rail in INPUTS:
+        t_ns, volts = readings.series(f"{rail}_voltage_v")
+        inside = (t_ns >= start_ns) & (t_ns <= stop_ns)
+        if not inside.any() or volts[inside].max() > _FIVE_VOLT_BOARD:
+            continue
+        low = volts[inside] < LOW_INPUT_V
+        text = f"{rail} was at least {volts[inside].min():.2f} V (a 5-V input is low below {LOW_INPUT_V:.2f} V)"
+        if low.any():
+            first = float(t_ns[inside][low][0] - start_ns) * 1e-9
+            text = f"under-voltage from second {first:.1f}: {rail} fell to {volts[inside].min():.2f} V, below {LOW_INPUT_V:.2f} V in {low.mean():.0%} of {len(low)} readings"
+        out.append((bool(low.any()), text))
+    return out
+
+
+def lost(readings: Readings, start_ns: int, stop_ns: int) -> list[str]:
+    """Return the guards that fell silent within the window: their sensor was unplugged, or its driver removed."""
+    out = []
+    for channel in readings.channels:
+        if channel.name.startswith(PREFIX):
+            t_ns, _ = readings.series(channel.name)
+            if len(t_ns) and start_ns < t_ns[-1] < stop_ns - SILENCE * (stop_ns - start_ns):
+                last = (int(t_ns[-1]) - start_ns) * 1e-9
+                out.append(f"{channel.name} fell silent after second {last:.1f} ({channel.reason or 'no reason'})")
+    return out

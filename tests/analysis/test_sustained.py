@@ -1,0 +1,184 @@
+"""Simulated devices with a known truth: time constants, throttled speeds and the moments of both are put in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.analysis.sustained import BLOCKS, NAMES, sustained
+from edgescope.records import QUERY_DTYPES, Absent, Channel, Measured, Queries, Readings, Window
+
+S = 1_000_000_000
+
+
+def queries(latency_s, length_s, *, cv=0.02, seed=1, start=100 * S):
+    """Back-to-back queries whose expected latency at second t is latency_s(t), gamma-distributed."""
+    rng = np.random.default_rng(seed)
+    shape = 1 / cv**2
+    grid = np.arange(0, length_s, 0.05)
+    mean = np.array([latency_s(t) for t in grid])
+    count = np.concatenate(([0.0], np.cumsum(0.05 / mean)))  # expected queries done by the end of each step
+    done = np.interp(np.arange(1, int(count[-1])), count, np.append(grid, length_s))
+    each = np.diff(done, prepend=0.0) * rng.gamma(shape, 1 / shape, len(done))
+    done_ns = start + (np.cumsum(each) * S).astype(np.int64)
+    issued = np.concatenate(([start], done_ns[:-1]))
+    n = len(done_ns)
+    columns = {name: np.zeros(n, kind) for name, kind in QUERY_DTYPES.items()}
+    columns |= {"query_id": np.arange(n), "issued_ns": issued, "done_ns": done_ns}
+    columns |= {"scheduled_ns": np.full(n, -1), "samples": np.full(n, 2)}
+    return Queries(columns), Window(0, n, start, int(done_ns[-1]))
+
+
+def readings(length_s, *, hz=2.0, start=100 * S, **series):
+    """One row a channel at `hz`, of functions of the second."""
+    at = np.arange(0, length_s + 5, 1 / hz)
+    channels, parts = [], []
+    for i, (name, value) in enumerate(series.items()):
+        unit = "degC" if name.endswith("_c") else "flag"
+        channels.append(Channel(name, unit, "thermal_zone", "gauge", "simulated"))
+        values = np.array([value(t) for t in at])
+        parts.append((start + (at * S).astype(np.int64), np.full(len(at), i, np.int16), values))
+    empty = (np.empty(0, np.int64), np.empty(0, np.int16), np.empty(0))
+    columns = [np.concatenate(c) for c in zip(*(parts or [empty]), strict=True)]
+    return Readings(tuple(channels), *columns)
+
+
+def warming(tau, rise=30.0, base=45.0):
+    return lambda t: base + rise * (1 - np.exp(-t / tau))
+
+
+def step(at, before, after):
+    return lambda t: before if t < at else after
+
+
+def value(got, name):
+    field = got.fields[name]
+    assert isinstance(field, Measured), field
+    return field.value
+
+
+def test_a_device_that_throttles_has_two_throughputs():
+    asked, window = queries(step(200, 0.010, 0.016), 600)
+    guard = step(200, 0.0, 1.0)
+    heat = readings(600, temperature_tj_thermal_c=warming(60), throttled_gpu_throttle_alert_thermal=guard)
+    got = sustained(asked, heat, window)
+    assert value(got, "burst_throughput_sps") == pytest.approx(200, rel=0.01)
+    assert value(got, "sustained_throughput_sps") == pytest.approx(125, rel=0.01)
+    assert value(got, "burst_latency_p50_s") == pytest.approx(0.010, rel=0.01)
+    assert value(got, "sustained_latency_p50_s") == pytest.approx(0.016, rel=0.01)
+    assert 200 <= value(got, "settled_s") <= 200 + 2 * 600 / BLOCKS
+    assert value(got, "time_to_throttle_s") == pytest.approx(200, abs=0.6)
+    rate = got.fields["sustained_throughput_sps"]
+    assert rate.lo < 125 * 1.005 and rate.hi > 125 * 0.995
+    assert len(got.warnings) == 1
+    assert got.warnings[0].startswith("W-THR-1: THROTTLED: thermal from second 200")
+    assert "burst 200." in got.warnings[0] or "burst 199." in got.warnings[0]
+
+
+def test_a_cool_device_has_one_and_says_that_none_throttled():
+    asked, window = queries(lambda t: 0.01, 120)
+    heat = readings(120, temperature_c=lambda t: 50.0, throttled_cpu_thermal=lambda t: 0.0)
+    got = sustained(asked, heat, window)
+    assert value(got, "settled_s") == 0.0
+    assert value(got, "sustained_throughput_sps") == pytest.approx(
+        value(got, "burst_throughput_sps"), rel=0.01
+    )
+    assert got.fields["time_to_throttle_s"] == Absent("no throttling in 120 s (1 guards watched)")
+    assert got.warnings == ()
+
+
+def test_a_device_that_is_still_warming_up_has_no_sustained_number():
+    asked, window = queries(lambda t: 0.01, 120)
+    got = sustained(asked, readings(120, temperature_c=warming(300, rise=60)), window)
+    for name in ("sustained_throughput_sps", "sustained_latency_p50_s", "settled_s"):
+        field = got.fields[name]
+        assert isinstance(field, Absent) and "temperature_c still moves" in field.reason
+    assert value(got, "burst_throughput_sps") == pytest.approx(200, rel=0.01)
+
+
+def test_a_device_that_slows_down_near_the_end_has_not_settled():
+    asked, window = queries(step(500, 0.010, 0.013), 600)
+    got = sustained(asked, readings(600, temperature_c=lambda t: 80.0), window)
+    field = got.fields["sustained_throughput_sps"]
+    assert isinstance(field, Absent) and "latency still drifts by +" in field.reason
+
+
+def test_a_sawtooth_of_throttling_settles_and_its_mean_is_the_answer():
+    """Ten seconds at full speed, ten at half, for ever: the user gets 2 / (0.01 + 0.02) queries/s."""
+    asked, window = queries(lambda t: 0.010 if t % 20 < 10 else 0.020, 600)
+    heat = readings(600, temperature_c=lambda t: 90 + 2 * np.sin(t * np.pi / 10))
+    got = sustained(asked, heat, window)
+    assert value(got, "sustained_throughput_sps") == pytest.approx(2 * (100 + 50) / 2, rel=0.02)
+
+
+def test_a_short_window_says_how_long_it_must_be():
+    asked, window = queries(lambda t: 0.01, 59)
+    got = sustained(asked, readings(59, temperature_c=lambda t: 50.0), window)
+    assert set(got.fields) == set(NAMES)
+    assert all(isinstance(f, Absent) and "need 60 s" in f.reason for f in got.fields.values())
+    assert got.warnings == ()
+
+
+def test_without_a_thermometer_it_says_what_settled_means():
+    asked, window = queries(lambda t: 0.01, 100)
+    got = sustained(asked, readings(100), window)
+    assert value(got, "settled_s") == 0.0
+    assert len(got.warnings) == 1 and got.warnings[0].startswith("W-SUS-1")
+    assert "nothing that tells of throttling" in got.fields["time_to_throttle_s"].reason
+
+
+def test_a_powered_off_sensor_does_not_unsettle():
+    asked, window = queries(lambda t: 0.01, 100)
+    heat = readings(
+        100,
+        temperature_cv0_c=lambda t: -256.0 if t < 50 else 40.0,
+        temperature_tj_c=lambda t: 50.0,
+        temperature_off_c=lambda t: -256.0,
+    )
+    assert value(sustained(asked, heat, window), "settled_s") == 0.0
+
+
+def test_offline_has_throughputs_and_no_latencies():
+    asked, window = queries(lambda t: 0.01, 100)
+    columns = dict(asked.columns) | {"scheduled_ns": np.full(len(asked), window.start_ns)}
+    got = sustained(Queries(columns), readings(100, temperature_c=lambda t: 50.0), window, "offline")
+    assert value(got, "sustained_throughput_sps") == pytest.approx(200, rel=0.02)
+    assert isinstance(got.fields["sustained_latency_p50_s"], Absent)
+
+
+def test_queries_that_fail_count_in_neither():
+    asked, window = queries(lambda t: 0.01, 100)
+    status = np.zeros(len(asked), np.int8)
+    status[::2] = 1
+    got = sustained(Queries(dict(asked.columns) | {"status": status}), readings(100), window)
+    assert value(got, "sustained_throughput_sps") == pytest.approx(100, rel=0.02)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    tau=st.floats(10, 90),
+    at=st.floats(20, 300),
+    slower=st.floats(1.05, 3.0),
+    seed=st.integers(0, 1000),
+)
+def test_the_two_numbers_are_those_put_in(tau, at, slower, seed):
+    """Whatever the time constant, the moment and the depth of the throttling."""
+    asked, window = queries(step(at, 0.020, 0.020 * slower), 600, seed=seed)
+    got = sustained(asked, readings(600, temperature_c=warming(tau)), window)
+    burst = got.fields["burst_throughput_sps"]
+    assert isinstance(burst, Measured) and burst.value == pytest.approx(100, rel=0.02)
+    rest = got.fields["sustained_throughput_sps"]
+    assert isinstance(rest, Measured), rest
+    assert rest.value == pytest.approx(100 / slower, rel=0.02)
+    assert value(got, "settled_s") >= at - 600 / BLOCKS - 25
+
+
+def test_a_steady_device_settles_at_once_nearly_always():
+    early = 0
+    for seed in range(40):
+        asked, window = queries(lambda t: 0.05, 120, cv=0.1, seed=seed)
+        got = sustained(asked, readings(120, temperature_c=lambda t: 60.0), window)
+        early += isinstance(got.fields["settled_s"], Measured) and got.fields["settled_s"].value == 0.0
+    assert early >= 36
