@@ -37,6 +37,9 @@ class FakeNvml:
 
     NVMLError = NVMLError
     NVML_FI_DEV_POWER_INSTANT = 186
+    NVML_GPM_METRICS_GET_VERSION = 1
+    NVML_GPM_METRIC_SM_UTIL, NVML_GPM_METRIC_SM_OCCUPANCY = 2, 3
+    NVML_GPM_METRIC_ANY_TENSOR_UTIL, NVML_GPM_METRIC_DRAM_BW_UTIL = 5, 10
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 
     def __init__(self, refuse=None, reasons=0x1, gpus=1):
@@ -48,6 +51,9 @@ class FakeNvml:
             1000,
         )
         self.initialised = False
+        self.gpm = [12.5, 30.0, 50.0, 75.0]
+        self.gpm_codes = [0, 0, 0, 0]
+        self.gpm_here, self.buffers, self.samples = 1, set(), 0
 
     def nvmlInit(self):
         if "nvmlInit" in self.refuse:
@@ -74,6 +80,43 @@ class FakeNvml:
 
     def nvmlSystemGetCudaDriverVersion(self):
         return 13000
+
+    def _refusal(self, name):
+        if error := self.refuse.get(name) or self.refuse.get("*"):
+            raise error
+
+    def nvmlGpmQueryDeviceSupport(self, handle):
+        self._refusal("nvmlGpmQueryDeviceSupport")
+        return SimpleNamespace(isSupportedDevice=self.gpm_here)
+
+    def nvmlGpmSampleAlloc(self):
+        self._refusal("nvmlGpmSampleAlloc")
+        buffer = SimpleNamespace(sample=None)
+        self.buffers.add(id(buffer))
+        return buffer
+
+    def nvmlGpmSampleFree(self, buffer):
+        self.buffers.remove(id(buffer))
+
+    def nvmlGpmSampleGet(self, handle, buffer):
+        self._refusal("nvmlGpmSampleGet")
+        assert id(buffer) in self.buffers
+        self.samples += 1
+        buffer.sample = self.samples
+        return buffer
+
+    def c_nvmlGpmMetricsGet_t(self):
+        return SimpleNamespace(metrics=[SimpleNamespace(metricId=0, nvmlReturn=0, value=0.0) for _ in range(20)])
+
+    def nvmlGpmMetricsGet(self, request):
+        self._refusal("nvmlGpmMetricsGet")
+        assert request.version == 1
+        assert request.sample2.sample > request.sample1.sample
+        by_id = {2: 0, 3: 1, 5: 2, 10: 3}
+        for slot in request.metrics[: request.numMetrics]:
+            slot.value = self.gpm[by_id[slot.metricId]]
+            slot.nvmlReturn = self.gpm_codes[by_id[slot.metricId]]
+        return request
 
     def _answers(self):
         return {

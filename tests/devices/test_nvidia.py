@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import time
 
+import pynvml
 import pytest
 from fake_nvml import (
     FakeNvml,
@@ -15,7 +16,7 @@ from fake_nvml import (
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.null import AbsentSource
 from edgescope.devices.nvidia import NvidiaDevice
-from edgescope.devices.nvml import METRICS, PARTS, NvmlSource
+from edgescope.devices.nvml import METRICS, PARTS, REASONS, NvmlSource, reason_names
 
 
 def values(nvml) -> dict:
@@ -91,7 +92,39 @@ def test_a_binding_without_the_call_is_unsupported():
 )
 def test_idle_and_set_clocks_are_not_throttling(reasons, thermal, power):
     got = values(FakeNvml(reasons=reasons))
-    assert (got["throttled_gpu0_thermal"], got["throttled_gpu0_power"]) == (thermal, power)
+    flags = {n for n, v in got.items() if n.startswith("throttled_gpu0_") and v}
+    assert any(n.endswith("_thermal") for n in flags) == thermal
+    assert any(n.endswith("_power") for n in flags) == power
+
+
+@pytest.mark.parametrize(
+    ("reasons", "flags"),
+    [
+        (0x4, {"sw_cap_power"}),
+        (0x8, {"hw_slowdown_thermal"}),
+        (0x48, {"hw_thermal"}),
+        (0x88, {"hw_brake_power"}),
+        (0x20, {"sw_thermal"}),
+        (0x113, set()),
+    ],
+)
+def test_what_holds_the_clocks_down_is_told_by_name(reasons, flags):
+    got = values(FakeNvml(reasons=reasons))
+    assert {n.removeprefix("throttled_gpu0_") for n, v in got.items() if "throttled" in n and v} == flags
+
+
+def test_every_reason_of_the_public_header_has_a_name():
+    bits = {
+        getattr(pynvml, name)
+        for name in dir(pynvml)
+        if name.startswith(("nvmlClocksEventReason", "nvmlClocksThrottleReason"))
+    }
+    single = {bit for bit in bits if bit and not bit & (bit - 1)}
+    assert single == set(REASONS)
+    assert reason_names(0x5) == ["gpu_idle", "sw_power_cap"]
+    assert reason_names(0x1001) == ["gpu_idle", "0x1000"]
+    power = next(c for c in NvmlSource(0, "power", FakeNvml()).channels() if "event" in c.name)
+    assert all(name in power.source for name in REASONS.values())
 
 
 @pytest.mark.parametrize(
@@ -124,7 +157,8 @@ def test_facts():
     assert (state["driver"], state["cuda_driver"]) == ("580.10", "13.0")
     assert state["gpus"][0]["power_limit_w"] == 700.0
     assert state["gpus"][0]["compute_mode"] == "default"
-    assert len(NvidiaDevice(FakeNvml(gpus=2)).sources(1)) == 2 * len(PARTS)
+    assert state["gpus"][0]["clock_events"] == ["gpu_idle"]
+    assert len(NvidiaDevice(FakeNvml(gpus=2)).sources(1)) == 2 * (len(PARTS) + 1)
 
 
 @pytest.mark.gpu

@@ -49,16 +49,22 @@ class NvidiaDevice:
         return {"gpus": [stable for stable, _ in pairs]}, state
 
     def sources(self, pid: int) -> Sequence[SourceSpec]:
-        """Return one source a GPU; without any, one that says why power and energy are missing."""
+        """Return every GPU's parts and GPM metrics; without a GPU, why power and energy are missing."""
         reason = self.present()
         if reason:
             kwargs = {"channels": _ABSENT, "reason": reason}
             return (SourceSpec("edgescope.devices.null:AbsentSource", kwargs, every=1_000_000),)
         every = {"power": 1, "energy": 1, "state": 5}
         return tuple(
-            SourceSpec("edgescope.devices.nvml:NvmlSource", {"index": i, "part": part}, every[part])
+            spec
             for i in range(self._count())
-            for part in PARTS
+            for spec in (
+                *(
+                    SourceSpec("edgescope.devices.nvml:NvmlSource", {"index": i, "part": part}, every[part])
+                    for part in PARTS
+                ),
+                SourceSpec("edgescope.devices.gpm:GpmSource", {"index": i}, every=5),
+            )
         )
 
     def modes(self) -> Mapping[str, Mode]:

@@ -22,10 +22,29 @@ from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
 Call = Callable[[Any, Any], float]
 """(nvml module, device handle) -> value in SI units; raises NVMLError."""
 
-_THERMAL = 0x08 | 0x20 | 0x40
-"""Clock-event bits HwSlowdown, SwThermalSlowdown, HwThermalSlowdown."""
-_POWER = 0x04 | 0x80
-"""Clock-event bits SwPowerCap, HwPowerBrakeSlowdown; GpuIdle (0x01) and set clocks are neither."""
+REASONS: Mapping[int, str] = {
+    0x001: "gpu_idle",
+    0x002: "application_clocks",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake",
+    0x100: "display_clocks",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""Bits of nvmlClocksEventReasons, and of the older nvmlClocksThrottleReasons, by name (nvml.h)."""
+_HELD_DOWN: Mapping[str, int] = {
+    "sw_cap_power": 0x004,
+    "hw_brake_power": 0x080,
+    "sw_thermal": 0x020,
+    "hw_thermal": 0x040,
+    "hw_slowdown_thermal": 0x008,
+}
+"""What holds the clocks down. Idleness and clocks that somebody set do not; hw_slowdown alone is heat, power
+brake or a fast trigger, and comes with 0x40 or 0x80 where the driver knows which."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +124,10 @@ METRICS: tuple[Metric, ...] = (
         "clock_event_reasons",
         "bitmask",
         "gauge",
-        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetCurrentClocksEventReasons: " + ", ".join(f"{b} {n}" for b, n in REASONS.items()),
         lambda nvml, h: float(_reasons(nvml, h)),
     ),
 )
-_HELD_DOWN = {"thermal": _THERMAL, "power": _POWER}
 PARTS: Mapping[str, tuple[str, ...]] = {
     "power": ("power_w", "clock_event_reasons"),
     "energy": ("energy_j",),
@@ -133,12 +151,25 @@ def ask(nvml: Any, what: str, call: Callable[[], Any]) -> Any:
         return Unsupported(f"NVML: {what} is not in this library ({error!r})")
 
 
+def reason_names(mask: int) -> list[str]:
+    """Return the names of the clock event reasons in a bitmask; an unknown bit keeps its number."""
+    known = [name for bit, name in REASONS.items() if mask & bit]
+    rest = mask & ~sum(REASONS)
+    return known + ([f"{rest:#x}"] if rest else [])
+
+
+def held_down(mask: int) -> list[str]:
+    """Return which causes of a bitmask hold the clocks down; hw_slowdown only where no other tells why."""
+    causes = [why for why, bit in _HELD_DOWN.items() if mask & bit]
+    return [why for why in causes if why != "hw_slowdown_thermal" or not mask & 0x0C0]
+
+
 class NvmlSource:
     """One part of one GPU's metrics, asked through NVML, which is initialised in the process that reads."""
 
     def __init__(self, index: int, part: str, nvml: ModuleType | Any = None) -> None:
         self._metrics = [m for m in METRICS if m.name in PARTS[part]]
-        self._held = _HELD_DOWN if "clock_event_reasons" in PARTS[part] else {}
+        self._held = tuple(_HELD_DOWN) if "clock_event_reasons" in PARTS[part] else ()
         self._nvml: Any = nvml or pynvml
         self._nvml.nvmlInit()
         self._handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
@@ -163,10 +194,10 @@ class NvmlSource:
         rows: list[tuple[str, int, Value]] = []
         value: Value = 0.0
         for metric in self._metrics:
-            value = ask(self._nvml, metric.source, partial(metric.call, self._nvml, self._handle))
+            value = ask(self._nvml, metric.source.partition(":")[0], partial(metric.call, self._nvml, self._handle))
             rows.append((f"{self._prefix}_{metric.name}", time.monotonic_ns(), value))
-        for why, mask in self._held.items():  # the last metric is the bitmask
-            flag = float(bool(int(value) & mask)) if isinstance(value, float) else value
+        for why in self._held:  # the last metric is the bitmask
+            flag = float(why in held_down(int(value))) if isinstance(value, float) else value
             rows.append((f"throttled_{self._prefix}_{why}", rows[-1][1], flag))
         return rows
 
@@ -193,6 +224,7 @@ def facts(nvml: Any, handle: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]
         "sm_clock_hz": get("nvmlDeviceGetClockInfo", lambda mhz: mhz * 1e6, 1),
         "sm_clock_max_hz": get("nvmlDeviceGetMaxClockInfo", lambda mhz: mhz * 1e6, 1),
         "temperature_c": get("nvmlDeviceGetTemperature", float, 0),
+        "clock_events": get("nvmlDeviceGetCurrentClocksEventReasons", lambda m: reason_names(int(m))),
         "memory_used_bytes": get("nvmlDeviceGetMemoryInfo", lambda m: int(m.used)),
         "ecc": get("nvmlDeviceGetEccMode", lambda e: bool(e[0])),
         "mig": get("nvmlDeviceGetMigMode", lambda m: bool(m[0])),

@@ -1,0 +1,320 @@
+"""Damaged tegrastats lines and damaged boards: nothing but edgescope's own errors may come out, and no nan.
+
+Lines: the public ones of tests/devices/tegrastats_lines.toml, each cut, doubled, shuffled or strewn with rubbish.
+No parse may raise, lose a character, or yield a value that is not finite. Every 500th case also reads a log file of 30 of them.
+
+Trees: the shipped recordings laid out as files, a few of them emptied, cut, binary, huge, missing, turned into
+folders or into links to themselves, once before anything is opened and once more while it is being read. Every
+device, source, throttling watch, power mode and nvpmodel.conf is asked; the recording's own file is damaged too.
+
+    python benchmarks/fuzz_boards.py                        # 10^6 lines, 10^4 trees; writes published/fuzz_boards.json
+    python benchmarks/fuzz_boards.py --lines 2000 --trees 20 --no-publish
+    python benchmarks/fuzz_boards.py --only tree:0:4711     # one case again, with its traceback
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import json
+import math
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from facts import publish
+
+from edgescope.devices import recording
+from edgescope.devices._tegrastats_line import parse
+from edgescope.devices.base import Failed, Unsupported
+from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.doctor import examine
+from edgescope.devices.jetson import JetsonDevice
+from edgescope.devices.stage import materialise
+from edgescope.devices.tegrastats_log import read as read_log
+from edgescope.errors import EdgescopeError
+from edgescope.modes import nvpmodel
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+LINES_FILE = Path(__file__).parent.parent / "tests/devices/tegrastats_lines.toml"
+RUBBISH = (
+    *("nan", "inf", "-inf", "1e999", "-1", "0", "", " ", "off", "N/A", "%", "@", "[", "]", "(", "/", "mW", "C"),
+    *("9" * 20, "9" * 400, "-256", "-256000", "18446744073709551616", "0x10", "1_000", "1 2 3", "\0", "\u0663"),
+    *("\u2003", "\ufeff", "CPU [", "RAM 1/", "GR3D_FREQ ", "VDD_IN", "13-40-2025 99:99:99", "\x1b[31m", "\ud7ff"),
+)
+LOG_EVERY, MOST_TOLD = 500, 20
+CHUNK = {"line": 5000, "tree": 25}
+
+
+def lines() -> list[str]:
+    """The public lines."""
+    return [line["text"] for line in tomllib.loads(LINES_FILE.read_text(encoding="utf-8"))["line"]]
+
+
+def damaged_text(rng: random.Random, text: str, others: list[str]) -> str:
+    """`text` after one to four accidents."""
+    for _ in range(rng.randint(1, 4)):
+        a, b = sorted((rng.randrange(len(text) + 1), rng.randrange(len(text) + 1)))
+        word = rng.choice(RUBBISH)
+        match rng.randrange(8):
+            case 0:
+                text = text[:a]
+            case 1:
+                text = text[a:]
+            case 2:
+                text = text[:a] + text[min(b, a + 20) :]
+            case 3:
+                text = text[:a] + text[a : a + 40] * rng.randint(2, 5) + text[a + 40 :]
+            case 4:
+                text = text[:a] + word + text[a:]
+            case 5:
+                text = text[:a] + word + text[a + len(word) :]
+            case 6:
+                words = text.split(" ")
+                rng.shuffle(words)
+                text = " ".join(words)
+            case 7:
+                text = text[:a] + rng.choice(others)[b:]
+    return text
+
+
+def check_line(rng: random.Random, known: list[str]) -> None:
+    """Read one damaged line."""
+    text = damaged_text(rng, rng.choice(known), known)
+    got = parse(text)
+    if got.when is None:
+        assert " ".join(item.text for item in got.items).split() == text.split(), f"lost something of {text!r}"
+    for f in got.fields:
+        assert isinstance(f.value, Unsupported) or math.isfinite(f.value), f"{f} in {text!r}"
+
+
+def check_log(texts: list[str], rng: random.Random, folder: Path) -> None:
+    """Read a file of damaged lines, sometimes cut; its times may not fall."""
+    path = folder / "run.log"
+    data = "\n".join(texts).encode(errors="surrogatepass")
+    path.write_bytes(data[: rng.randrange(len(data) + 1)] if rng.random() < 0.5 else data)
+    try:
+        log = read_log(path, interval_s=rng.choice((None, 1.0)))
+    except EdgescopeError:
+        return
+    times = [t for _, t, _ in log.rows]
+    assert times == sorted(times), "time ran backwards"
+    assert all(isinstance(v, Unsupported) or math.isfinite(v) for _, _, v in log.rows)
+
+
+class Tree:
+    """A board's files below a folder, and the means to damage and to mend them."""
+
+    def __init__(self, what: recording.Recording, root: Path) -> None:
+        self.root = root
+        materialise(what, root)
+        self.whole = {e.path: e.text.encode() for e in what.entries if e.text is not None}
+        self.paths = sorted(self.whole)
+        self._touched: set[str] = set()
+
+    def damage(self, rng: random.Random) -> None:
+        """Spoil one to eight files, or a whole folder."""
+        for path in rng.choices(self.paths, k=rng.choice((1, 1, 2, 3, 8))):
+            self._touched.add(path)
+            file = self.root / path
+            how = rng.randrange(14)
+            if how == 0:
+                folder = file.parent
+                inside = str(folder.relative_to(self.root)) + "/"
+                self._touched |= {p for p in self.paths if p.startswith(inside)}
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
+            _remove(file)
+            if how == 1 or not _makedirs(file.parent):
+                continue
+            if how == 2:
+                file.mkdir()
+            elif how == 3:
+                file.symlink_to(file)
+            else:
+                file.write_bytes(self._spoilt(rng, path))
+
+    def _spoilt(self, rng: random.Random, path: str) -> bytes:
+        data = self.whole[path]
+        match rng.randrange(7):
+            case 0:
+                return b""
+            case 1:
+                return data[: rng.randrange(len(data) + 1)]
+            case 2:
+                return rng.randbytes(rng.randrange(300))
+            case 3:
+                return rng.choice(RUBBISH).encode(errors="surrogatepass") + rng.choice((b"", b"\n"))
+            case 4:
+                return self.whole[rng.choice(self.paths)]
+            case 5:
+                return data * rng.choice((2, 500))
+            case _:
+                text = damaged_text(rng, data.decode(errors="replace"), [data.decode(errors="replace")])
+                return text.encode(errors="surrogatepass")
+
+    def mend(self) -> None:
+        """Put back what was damaged."""
+        for path in self._touched:
+            _remove(self.root / path)
+        for path in self._touched:
+            _makedirs((self.root / path).parent)
+            (self.root / path).write_bytes(self.whole[path])
+        self._touched.clear()
+
+
+def _remove(file: Path) -> None:
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    elif os.path.lexists(file):
+        file.unlink()
+
+
+def _makedirs(folder: Path) -> bool:
+    """Make the folder; False where a damaged file is in its way."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def check_tree(tree: Tree, rng: random.Random, *, report: bool) -> None:
+    """Ask everything that edgescope asks of a board, before and after a second accident."""
+    tree.damage(rng)
+    devices = {"cpu": CpuDevice(tree.root), "jetson": JetsonDevice(tree.root)}
+    for device in devices.values():
+        assert isinstance(device.present(), str)
+        json.dumps(device.machine(), allow_nan=False)
+        opened = []
+        for spec in device.sources(os.getpid()):
+            json.dumps(spec.kwargs)
+            module, name = spec.target.split(":")
+            opened.append(getattr(importlib.import_module(module), name)(**spec.kwargs))
+        with device.throttle_watch() as watch:
+            _read(opened)
+            if rng.random() < 0.5:
+                tree.damage(rng)
+            _read(opened)
+        json.dumps([watch.evidence().events, watch.evidence().looked_at, watch.evidence().absent])
+        _own(lambda device=device: [mode.launch() for mode in device.modes().values()])
+    _own(lambda: nvpmodel.load(tree.root))
+    _own(lambda: nvpmodel.current(tree.root))
+    if report:
+        examine(devices, watch_s=0.0, root=tree.root)
+
+
+def _read(opened: list[Any]) -> None:
+    for source in opened:
+        declared = {c.name for c in source.channels()}
+        for name, t_ns, value in source.read():
+            assert name in declared, f"{type(source).__name__} did not announce {name}"
+            assert t_ns > 0
+            if isinstance(value, Unsupported | Failed):
+                assert value.reason, f"{name} has no reason"
+            else:
+                assert isinstance(value, float | int) and math.isfinite(value), f"{name} is {value!r}"
+
+
+def _own(call: Callable[[], object]) -> None:
+    """Call what may refuse with an error of edgescope's own."""
+    try:
+        call()
+    except EdgescopeError as error:
+        assert str(error).startswith(f"{error.code}: ")
+
+
+def check_recording(what: recording.Recording, rng: random.Random) -> None:
+    """Read a damaged recording."""
+    text = "".join(itertools.islice(recording.lines(what), 40))
+    damaged = damaged_text(rng, text, [text]).encode(errors="surrogatepass")
+    _own(lambda: recording.parse(iter(damaged.splitlines(keepends=True)), Path("damaged.board.jsonl")))
+
+
+def cases(kind: str, seed: int, which: range, boards: list[str]) -> Iterator[tuple[str, str]]:
+    """Try the cases; yield (name, traceback) of each that fails."""
+    shm = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None) as name:
+        folder, known = Path(name), lines()
+        trees: dict[str, tuple[recording.Recording, Tree]] = {}
+        for i in which:
+            rng = random.Random(f"{seed}/{kind}/{i}")
+            try:
+                if kind == "line":
+                    check_line(rng, known)
+                    if i % LOG_EVERY == 0:
+                        check_log([damaged_text(rng, rng.choice(known), known) for _ in range(30)], rng, folder)
+                    continue
+                board = rng.choice(boards)
+                if board not in trees:
+                    what = recording.read(recording.find(board))
+                    trees[board] = what, Tree(what, folder / board)
+                what, tree = trees[board]
+                try:
+                    check_tree(tree, rng, report=i % 20 == 0)
+                finally:
+                    tree.mend()
+                check_recording(what, rng)
+            except Exception:  # whatever comes out is what this looks for
+                yield f"{kind}:{seed}:{i}", traceback.format_exc(limit=-6)
+
+
+def _chunk(kind: str, seed: int, start: int, stop: int, boards: list[str]) -> list[tuple[str, str]]:
+    return list(cases(kind, seed, range(start, stop), boards))
+
+
+def fuzz(kind: str, seed: int, count: int, jobs: int) -> dict[str, Any]:
+    """Try `count` cases in `jobs` processes; return figures and what failed."""
+    start, boards, failed = time.monotonic(), recording.shipped(), []
+    size = CHUNK[kind]
+    with ProcessPoolExecutor(jobs) as pool:
+        parts = [(a, min(a + size, count)) for a in range(0, count, size)]
+        for found in pool.map(_chunk, *zip(*((kind, seed, a, b, boards) for a, b in parts), strict=True)):
+            failed += found
+            for name, trace in found[: max(0, MOST_TOLD - len(failed) + len(found))]:
+                print(f"{name}\n{trace}", file=sys.stderr)
+    seconds = time.monotonic() - start
+    told = [{"case": name, "error": trace.strip().splitlines()[-1]} for name, trace in failed[:MOST_TOLD]]
+    return {"cases": count, "seed": seed, "seconds": round(seconds, 1), "failures": len(failed), "first": told}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    parser.add_argument("--trees", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", metavar="KIND:SEED:NUMBER", help="try one case again")
+    parser.add_argument("--no-publish", action="store_true")
+    args = parser.parse_args()
+    if args.only:
+        kind, seed, number = args.only.split(":")
+        found = _chunk(kind, int(seed), int(number), int(number) + 1, recording.shipped())
+        print(found[0][1] if found else f"{args.only}: nothing is wrong")
+        return len(found)
+    figures: dict[str, Any] = {"boards": recording.shipped()}
+    for kind, count in (("line", args.lines), ("tree", args.trees)):
+        if count:
+            figures[f"{kind}s"] = got = fuzz(kind, args.seed, count, args.jobs)
+            print(f"{kind}s: {got['cases']} cases, {got['failures']} failures, {got['seconds']} s, seed {args.seed}")
+    met = not any(part["failures"] for part in figures.values() if isinstance(part, dict))
+    if not args.no_publish:
+        publish("fuzz_boards", figures, met=met)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

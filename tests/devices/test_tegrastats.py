@@ -1,0 +1,366 @@
+"""tegrastats: every known line without a loss, logs with damaged clocks and lines, and the live program."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgescope.devices import tegrastats
+from edgescope.devices._tegrastats_line import parse
+from edgescope.devices.base import Failed, SourceSpec, Unsupported
+from edgescope.devices.tegrastats import RATE, UNREAD, TegrastatsSource
+from edgescope.devices.tegrastats_log import read
+from edgescope.errors import DeviceError, UsageError
+from edgescope.telemetry.sampler import Sampler
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+LINES = tomllib.loads((Path(__file__).parent / "tegrastats_lines.toml").read_text())["line"]
+BY_ID = {line["id"]: line for line in LINES}
+NUMBER = re.compile(r"(?:(?<=[0-9]x)|(?<![A-Za-z0-9_.]))-?[0-9]+(?:\.[0-9]+)?")
+"""A value in a line; digits that belong to a name (POM_5V_IN, soc012) are none."""
+SCALES = {"byte": (1024, 1048576), "share": (0.01,), "Hz": (1e6,), "W": (1e-3,), "degC": (1,), "1": (1,)}
+NANO, THOR = BY_ID["nano_jp4_idle"]["text"], BY_ID["thor_r39_maxima"]["text"]
+known = pytest.mark.parametrize("line", LINES, ids=[line["id"] for line in LINES])
+
+
+def dateless(line) -> tuple[int, str]:
+    """(where the first item begins, the line)."""
+    return (re.match(r"(?:\[?[0-9-]{10} [0-9:]{8}\]?(?: :)? )?", line["text"]).end(), line["text"])
+
+
+@known
+def test_no_item_of_a_known_line_is_lost(line):
+    got = parse(line["text"])
+    assert got.unknown == ()
+    begin, text = dateless(line)
+    assert " ".join(item.text for item in got.items).split() == text[begin:].split()
+    assert got.when == line.get("when")
+
+
+@known
+def test_every_number_of_a_known_line_is_a_value_in_si_units(line):
+    begin, text = dateless(line)
+    fields = parse(text).fields
+    for found in NUMBER.finditer(text, begin):
+        mine = [f for f in fields if f.at == found.start()]
+        assert mine, f"nothing came of {found.group()!r} at {found.start()}"
+        for f in mine:
+            if isinstance(f.value, float):
+                assert any(math.isclose(f.value, float(found.group()) * s) for s in SCALES[f.unit]), f
+            else:
+                assert "-256" in f.value.reason or "NC" in f.value.reason
+    names = [f.channel for f in fields]
+    assert len(names) == len(set(names))
+
+
+@known
+def test_fields_say_what_a_reader_sees(line):
+    got = {f.channel: f.value for f in parse(line["text"]).fields}
+    for name, expected in line["expect"].items():
+        if expected == "off":
+            assert isinstance(got[name], Unsupported), name
+        else:
+            assert got[name] == pytest.approx(expected), name
+
+
+def test_every_release_has_a_line():
+    assert {int(re.match(r"R(\d+)", line["release"])[1]) for line in LINES} >= {28, 32, 35, 36, 38, 39}
+
+
+def test_averages_and_maxima_are_channels_of_their_own():
+    kinds = {f.channel: f.kind for f in parse(THOR).fields if f.label == "VIN_SYS_5V0"}
+    assert kinds == {
+        "vin_sys_5v0_power_w": "gauge",
+        "vin_sys_5v0_power_average_w": "average",
+        "vin_sys_5v0_power_max_w": "gauge",
+    }
+
+
+def test_a_rail_is_not_a_temperature_of_the_same_name():
+    got = {f.channel: f.value for f in parse("GPU@35C GPU 467mW/468mW").fields}
+    assert got == {"temperature_gpu_c": 35.0, "gpu_power_w": 0.467, "gpu_power_average_w": 0.468}
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        "NVNEW 3/4",  # two numbers without a unit, under a name that is no rail's
+        "FANS 17",
+        "VDD_IN 49x",
+        "CPU [3%@729,what]",
+        "EDP limit 0",
+        "RAM ?/?MB",
+        "GPU@35F",
+        "VDD_IN 99999999999999999999999999mW/1mW",
+    ],
+)
+def test_what_is_not_known_is_kept_and_told(strange):
+    got = parse(f"EMC_FREQ 3%@2133 {strange} APE 174")
+    assert " ".join(got.unknown).split() == strange.split()
+    assert {f.channel for f in got.fields} == {"emc_busy", "emc_clock_hz", "ape_clock_hz"}
+
+
+def test_an_impossible_date_is_no_date():
+    got = parse("13-45-2025 10:00:00 RAM 1/2MB")
+    assert got.when is None
+    assert got.unknown == ("13-45-2025", "10:00:00")
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_without_a_raise_and_without_a_loss(text):
+    got = parse(text)
+    if got.when is None:
+        assert " ".join(item.text for item in got.items).split() == text.split()
+    assert all(not isinstance(f.value, float) or math.isfinite(f.value) for f in got.fields)
+
+
+@given(st.sampled_from(LINES), st.data())
+def test_a_damaged_line_keeps_what_is_whole(line, data):
+    text = line["text"]
+    cut = data.draw(st.integers(0, len(text)))
+    junk = data.draw(st.text("0123456789%@[]/.,xMBCW -off", max_size=8))
+    got = parse(text[:cut] + junk)
+    whole = {f.channel: f.value for f in parse(text).fields}
+    before = [f for f in got.fields if f.at < cut - 25]
+    assert sum(whole.get(f.channel) != f.value for f in before) <= 2 + text.count(",")
+
+
+# -- a file of lines ------------------------------------------------------------------------------------------
+
+
+def log(folder: Path, *lines: str, end: str = "\n") -> Path:
+    path = folder / "run.log"
+    path.write_text("\n".join(lines) + end)
+    return path
+
+
+def times(got, channel="ram_used_bytes") -> list[float]:
+    return [t / 1e9 for name, t, _ in got.rows if name == channel]
+
+
+def dated(*clocks: str) -> list[str]:
+    return [f"09-21-2025 {c} RAM 1/2MB (lfb 1x1MB) VDD_IN 1000mW/1000mW" for c in clocks]
+
+
+def test_lines_of_one_second_are_spread_over_it(tmp_path):
+    clocks = ["10:00:00"] * 3 + ["10:00:01"] * 10 + ["10:00:02"] * 10 + ["10:00:03"] * 4
+    got = read(log(tmp_path, *dated(*clocks)))
+    at = times(got)
+    steps = [b - a for a, b in zip(at, at[1:], strict=False)]
+    assert all(0.05 < s < 0.2 for s in steps)
+    assert at[-1] == pytest.approx(2.6, abs=0.2)
+    assert got.interval_s == pytest.approx(0.1, rel=0.2)
+    assert "wall clock" in got.clock
+    assert str(got.start) == "2025-09-21 10:00:00"
+    assert got.remarks == ()
+
+
+def test_a_clock_set_back_never_bends_a_duration(tmp_path):
+    clocks = ["10:00:00", "10:00:01", "10:00:02", "09:00:00", "09:00:01"]
+    got = read(log(tmp_path, *dated(*clocks)))
+    assert times(got) == [0, 1, 2, 3, 4]
+    assert got.remarks == ("line 4: the clock was set back by 3602 s",)
+
+
+def test_a_leap_of_the_clock_is_told_and_stays(tmp_path):
+    got = read(log(tmp_path, *dated("10:00:00", "10:00:01", "11:00:01", "11:00:02")))
+    assert times(got) == [0, 1, 3601, 3602]
+    assert "line 3: nothing for 3600 s" in got.remarks[0]
+
+
+def test_without_dates_the_interval_must_be_said(tmp_path):
+    path = log(tmp_path, NANO, NANO, NANO)
+    with pytest.raises(UsageError, match="E-TEGRA-1"):
+        read(path)
+    got = read(path, interval_s=0.5)
+    assert times(got) == [0, 0.5, 1.0]
+    assert "as told" in got.clock
+    assert got.start is None
+
+
+def test_rails_take_their_scope_from_whoever_knows_the_board(tmp_path):
+    scopes = {"POM_5V_IN": "carrier"}
+    got = read(log(tmp_path, NANO), interval_s=1, scope_of=lambda label: scopes.get(label, "rail"))
+    of = {c.name: c.scope for c in got.channels}
+    assert of["pom_5v_in_power_w"] == "carrier"
+    assert of["pom_5v_gpu_power_w"] == "rail"
+    assert of["temperature_cpu_c"] == "thermal_zone"
+
+
+@pytest.mark.parametrize("lost", [0, 12])
+def test_a_gzipped_log_even_without_its_end(tmp_path, lost):
+    path = tmp_path / "run.log.gz"
+    data = gzip.compress(("\n".join([NANO] * 3000) + "\n").encode())
+    path.write_bytes(data[: len(data) - lost])
+    got = read(path, interval_s=1)
+    assert len(times(got)) > (2999 if not lost else 1)
+
+
+def test_other_programs_output_is_left_out_and_told(tmp_path):
+    got = read(log(tmp_path, "sudo: unable to resolve host nano", NANO, "\0\0\xff", NANO), interval_s=1)
+    assert len(times(got)) == 2
+    assert got.remarks == ("2 lines are not of tegrastats and were left out",)
+
+
+def test_half_a_number_at_a_cut_is_no_number(tmp_path):
+    cut = NANO[: NANO.index("163/163") + 5]  # ... POM_5V_CPU 163/1
+    got = read(log(tmp_path, NANO, cut, NANO), interval_s=1)
+    assert [v for n, _, v in got.rows if n == "pom_5v_cpu_power_average_w"] == [0.163, 0.163]
+    assert len(times(got, "pom_5v_gpu_power_w")) == 3
+    unfinished = read(log(tmp_path, NANO, cut, end=""), interval_s=1)
+    assert len(times(unfinished, "pom_5v_cpu_power_average_w")) == 1
+
+
+def test_half_a_name_at_the_head_is_no_name(tmp_path):
+    headless = NANO[NANO.index("GPU@") + 1 :]  # PU@30.5C ...
+    got = read(log(tmp_path, headless, NANO, NANO), interval_s=1)
+    assert "temperature_pu_c" not in {c.name for c in got.channels}
+    assert len(times(got, "temperature_ao_c")) == 3
+    assert "1 lines were cut off" in got.remarks[0]
+
+
+def test_an_item_that_is_not_known_is_told(tmp_path):
+    got = read(log(tmp_path, NANO + " NVNEW 3/4"), interval_s=1)
+    assert "2 items could not be read, such as 'NVNEW'" in got.remarks[0]
+
+
+@pytest.mark.parametrize("text", ["", "hello\nworld\n", "\x1f\x8b broken"])
+def test_a_file_that_is_no_log(tmp_path, text):
+    path = tmp_path / "x"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(DeviceError, match="E-TEGRA-2"):
+        read(path)
+    with pytest.raises(DeviceError, match="E-TEGRA-2"):
+        read(tmp_path / "none")
+
+
+# -- the program ----------------------------------------------------------------------------------------------
+
+
+def program(folder: Path, body: str) -> str:
+    """A tegrastats that is a real process; `$2` is the interval in ms."""
+    path = folder / "tegrastats"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def steady(folder: Path, line: str = THOR) -> str:
+    return program(folder, f"while :; do echo '{line}'; sleep $(awk \"BEGIN{{print $2/1000}}\"); done")
+
+
+def until(source, ready, limit_s=10.0):
+    """Read until `ready(rows)`; return all rows."""
+    rows, end = [], time.monotonic() + limit_s
+    while time.monotonic() < end:
+        rows += source.read()
+        if ready(rows):
+            return rows
+        time.sleep(0.01)
+    raise AssertionError(f"nothing like it came: {rows[-3:]}")
+
+
+def test_each_line_is_read_once_with_its_time_of_arrival(tmp_path):
+    before = time.monotonic_ns()
+    source = TegrastatsSource(50, steady(tmp_path), {"VIN_SYS_5V0": "module"})
+    scopes = {c.name: c.scope for c in source.channels()}
+    assert scopes["vin_sys_5v0_power_w"] == "module"
+    assert scopes["vdd_gpu_power_w"] == "rail"
+    rows = until(source, lambda rows: sum(n == "vdd_gpu_power_w" for n, _, _ in rows) >= 4)
+    source.close()
+    stamps = [t for n, t, _ in rows if n == "vdd_gpu_power_w"]
+    assert stamps == sorted(set(stamps))
+    assert before < stamps[0] < time.monotonic_ns()
+    assert all(v == 4.925 for n, _, v in rows if n == "vdd_gpu_power_w")
+    assert all(0 < v < 21 for n, _, v in rows if n == RATE)
+    assert all(v == 0.0 for n, _, v in rows if n == UNREAD)
+
+
+def test_without_the_program_the_reason_is_told(tmp_path):
+    source = TegrastatsSource(program=str(tmp_path / "none"))
+    rows = source.read()
+    assert {n for n, _, _ in rows} == {c.name for c in source.channels()} == {RATE, UNREAD}
+    assert all(isinstance(v, Unsupported) and "no tegrastats in PATH" in v.reason for _, _, v in rows)
+
+
+def test_killed_in_mid_run_it_is_failed_and_never_a_raise(tmp_path):
+    source = TegrastatsSource(20, steady(tmp_path))
+    os.kill(source._process.pid, signal.SIGKILL)
+    rows = until(source, lambda rows: any(isinstance(v, Failed) for _, _, v in rows))
+    failed = {n: v.reason for n, _, v in rows if isinstance(v, Failed)}
+    assert set(failed) == {c.name for c in source.channels()}
+    assert all("killed by signal 9" in reason for reason in failed.values())
+    assert source.read()
+
+
+def test_what_it_says_instead_of_a_line_is_passed_on(tmp_path):
+    source = TegrastatsSource(20, program(tmp_path, "echo 'tegrastats: cannot open /dev/x' >&2; exit 3"))
+    (reason,) = {v.reason for _, _, v in source.read()}
+    assert "exit code 3" in reason
+    assert "cannot open /dev/x" in reason
+
+
+def test_silence_is_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tegrastats, "_PATIENCE_S", 0.2)
+    source = TegrastatsSource(20, program(tmp_path, f"echo '{NANO}'; exec sleep 60"))
+    rows = until(source, lambda rows: isinstance(rows[-1][2], Failed) if rows else False)
+    assert "printed nothing for" in rows[-1][2].reason
+    source.close()
+
+
+def test_a_new_item_and_a_missing_one_are_told(tmp_path):
+    source = TegrastatsSource(20, program(tmp_path, f"echo '{NANO}'; echo 'RAM 1/2MB NEW@3C what'; exec sleep 60"))
+    rows = until(source, lambda rows: any(isinstance(v, Failed) for n, _, v in rows if n == UNREAD))
+    source.close()
+    assert any(isinstance(v, Failed) for n, _, v in rows if n == "pom_5v_in_power_w")
+    assert {n for n, _, _ in rows} <= {c.name for c in source.channels()}
+    assert "2 items were not read, such as 'what'" in rows[-1][2].reason
+
+
+def test_it_ends_with_us_even_when_we_are_killed(tmp_path):
+    code = (
+        "import time\nfrom edgescope.devices.tegrastats import TegrastatsSource\n"
+        f"s = TegrastatsSource(20, {steady(tmp_path)!r})\nprint(s._process.pid, flush=True)\ntime.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as us:
+        child = int(us.stdout.readline())
+        assert Path(f"/proc/{child}").exists()
+        us.kill()
+    end = time.monotonic() + 10
+    while _alive(child) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not _alive(child)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_in_the_sampler(tmp_path):
+    spec = SourceSpec(
+        "edgescope.devices.tegrastats:TegrastatsSource", {"interval_ms": 50, "program": steady(tmp_path, NANO)}
+    )
+    with Sampler([spec], 20, tmp_path) as sampler:
+        time.sleep(0.6)
+    t_ns, watts = sampler.readings().series("pom_5v_in_power_w")
+    assert len(watts) >= 3
+    assert set(watts) == {1.388}
+    assert len(set(t_ns)) == len(t_ns)
