@@ -88,6 +88,9 @@ DEVICES: Mapping[str, Entry] = {
     "nvidia": Entry(
         "edgescope.devices.nvidia:NvidiaDevice", "install the NVIDIA driver", "NVIDIA GPUs through NVML"
     ),
+    "jetson": Entry(
+        "edgescope.devices.jetson:JetsonDevice", summary="NVIDIA Jetson boards, from sysfs and procfs alone"
+    ),
     "null": Entry("edgescope.devices.null:NullDevice", summary="no sensors at all"),
     "replay": Entry("edgescope.devices.replay:ReplayDevice", summary="a recorded board (--board), played back"),
 }

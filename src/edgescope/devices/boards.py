@@ -1,0 +1,173 @@
+"""The Jetson modules that edgescope knows: boards.toml as types, and which of them a device tree names.
+
+A board is recognised by its module's P-number (`nvidia,p3768-0000+p3767-0005`: carrier p3768, module p3767-0005),
+else by a whole string of `compatible`, else by words of `model`. A board that none of them names is no guess: its
+rails are shown as rails and no total is formed. This module imports neither numpy nor an engine.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SUM = "sum_of_rails"
+"""In `Board.total`: the rails that no other rail feeds, added; also the scope of that sum."""
+SCOPES = ("carrier", "module", "rail")
+VERIFIED = ("real hardware", "recorded fixture", "public line", "public document")
+"""How a fact was verified, best first. A public line was printed by such a board and published by its owner."""
+_P_NUMBER = re.compile(r"(?<![0-9a-z])p?(\d{4})(?:-(\d{4}))?(?![0-9])")
+"""A part of `compatible` (p3767-0005), or a name under the plug-in manager's ids (3448-0000-400)."""
+
+
+@dataclass(frozen=True)
+class Rail:
+    """One supply that a power monitor sits in front of."""
+
+    label: str
+    """As the driver names it."""
+    feeds: str
+    scope: str = "rail"
+    """carrier, module or rail."""
+    below: str = ""
+    """The rail that feeds this one: it is part of that one, and never added to it."""
+    verified: str = ""
+
+
+@dataclass(frozen=True)
+class Board:
+    """One family of modules."""
+
+    key: str
+    name: str
+    soc: str
+    compute: str
+    """CUDA compute capability."""
+    modules: Mapping[str, str]
+    """P-number -> product name."""
+    total: tuple[str, ...]
+    """How a total is formed, best first: labels, or SUM."""
+    rails: Mapping[str, Rail]
+    verified: str
+    doubts: tuple[str, ...]
+    sources: tuple[str, ...]
+    compatible: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+
+    def terms(self) -> tuple[str, ...]:
+        """Return the labels that a sum is made of: mere rails that no other rail feeds."""
+        return tuple(name for name, rail in self.rails.items() if rail.scope == "rail" and not rail.below)
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a device tree says a machine is."""
+
+    board: Board | None
+    module: str = ""
+    """P-number, '' where none is named."""
+    product: str = ""
+    how: str = ""
+    """The words that it was recognised by."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric that is no rail: channel, scope, which boards have it, and where it is read."""
+
+    name: str
+    scope: str
+    on: str
+    source: str
+    verified: str
+
+
+@dataclass(frozen=True)
+class _Table:
+    boards: Mapping[str, Board]
+    jetpack: Mapping[str, str]
+    metrics: tuple[Metric, ...]
+
+
+def boards() -> Mapping[str, Board]:
+    """Return every board by its key."""
+    return _table().boards
+
+
+def metrics() -> tuple[Metric, ...]:
+    """Return what is watched beside the rails."""
+    return _table().metrics
+
+
+def jetpack(release: str) -> str:
+    """Return the JetPack that the L4T release (`36.4.4`) belongs to, '' where it is not known or not one only."""
+    return _table().jetpack.get(release, "")
+
+
+def recognise(compatible: Sequence[str], model: str = "", ids: Iterable[str] = ()) -> Named:
+    """Return the board that a device tree names.
+
+    `compatible` holds the strings of the root node, `ids` the names under chosen/plugin-manager/ids, where JetPack 4
+    lists the boards it found by their EEPROM.
+    """
+    numbers = [n for text in (*ids, *compatible) for n in _p_numbers(text)]
+    for exact in (True, False):
+        for number in numbers:
+            found = _of_module(number, exact=exact)
+            if found:
+                return found
+    for text in compatible:
+        for board in boards().values():
+            if text in board.compatible:
+                return Named(board, "", board.name, text)
+    words = [(word, board) for board in boards().values() for word in board.model if word in model]
+    if words:
+        word, board = max(words, key=lambda found: len(found[0]))
+        return Named(board, "", board.name, word)
+    return Named(None, how=f"no board is known by {', '.join((*compatible, model)) or 'this device tree'}")
+
+
+def _p_numbers(text: str) -> list[str]:
+    """Return the P-numbers in a text, those of modules (after the +) first."""
+    carrier, plus, module = text.partition("+")
+    parts = (module, carrier) if plus else (carrier,)
+    return [f"p{a}-{b}" if b else f"p{a}" for part in parts for a, b in _P_NUMBER.findall(part)]
+
+
+def _of_module(number: str, *, exact: bool) -> Named | None:
+    """Return the board of this P-number; not exact: of its first half, unless two families share that (p3767)."""
+    hits = [
+        board
+        for board in boards().values()
+        if any(m == number if exact else m.startswith(number[:5]) for m in board.modules)
+    ]
+    if len(hits) != 1:
+        return None
+    return Named(hits[0], number, hits[0].modules.get(number, hits[0].name), number)
+
+
+@functools.cache
+def _table() -> _Table:
+    data = tomllib.loads((Path(__file__).parent / "boards.toml").read_text(encoding="utf-8"))
+    known = {key: _board(key, entry) for key, entry in data["boards"].items()}
+    return _Table(known, data["jetpack"], tuple(Metric(**entry) for entry in data["metrics"]))
+
+
+def _board(key: str, entry: dict[str, Any]) -> Board:
+    rails = {
+        label: Rail(label, verified=rail.pop("verified", entry["verified"]), **rail)
+        for label, rail in entry.pop("rails").items()
+    }
+    lists = ("total", "doubts", "sources", "compatible", "model")
+    return Board(
+        key, rails=rails, **{name: tuple(v) if name in lists else v for name, v in entry.items()}
+    )
