@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgescope.bench.run import run
     from edgescope.errors import EdgescopeError
+    from edgescope.modes.entering import in_mode
     from edgescope.records import Absent, Measured, Result, Status, Trial, Trust, Verdict
     from edgescope.store import Store
 
@@ -32,6 +33,7 @@ _HOMES = {
     "Trial": "edgescope.records",
     "Trust": "edgescope.records",
     "Verdict": "edgescope.records",
+    "in_mode": "edgescope.modes.entering",
     "run": "edgescope.bench",
 }
 
@@ -46,6 +48,7 @@ __all__ = [
     "Trust",
     "Verdict",
     "__version__",
+    "in_mode",
     "run",
 ]
 

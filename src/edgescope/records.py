@@ -116,6 +116,7 @@ class Trial:
     """Queries that may be outstanding at once."""
     processes: int = 1
     mode: str = "as_is"
+    """Reversible settings entered for this trial and restored after it, e.g. 15W, cpus=0-1, MAXN+jetson_clocks."""
     options: Mapping[str, Scalar] = field(default_factory=dict)
     """Backend options (threads, layout, streams ...); each backend names its own."""
     io: str = "host"
@@ -170,7 +171,8 @@ class Trial:
         """Short human name of the variant, e.g. `onnxruntime int8 b1`."""
         extra = "".join(f" {k}={v}" for k, v in sorted(self.options.items()))
         where = "" if self.device == "cpu" else f" {self.device}"
-        return f"{self.backend}{where} {self.precision} b{self.batch}{extra}"
+        mode = "" if self.mode == "as_is" else f" {self.mode}"
+        return f"{self.backend}{where} {self.precision} b{self.batch}{extra}{mode}"
 
     def to_json(self) -> dict[str, Json]:
         """Return a plain dict that `from_json` reads back."""

@@ -10,11 +10,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from edgescope import isolate
+from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.isolate import Limits
+from edgescope.modes import catalog
+from edgescope.modes.entering import entered
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.store import Store
 
@@ -30,15 +33,27 @@ class Runner(Protocol):
 
 
 class Isolated:
-    """Every trial in a process of its own."""
+    """Every trial in a process of its own, in the mode it names; what a mode changed is put back after each."""
 
     def prepare(self, trial: Trial, limits: Limits) -> Result | None:
         """Build artifact and reference in their own process."""
         return isolate.prepare(trial, limits)
 
     def run(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial in its own process."""
-        return isolate.run(trial, limits)
+        """Run the trial in its own process; a mode that cannot be had is a Result that says why."""
+        from edgescope import bench
+
+        result = None
+        try:
+            devices = {} if trial.mode == catalog.AS_IS else bench.present()
+            with entered(catalog.find(trial.mode, devices)) as mode:
+                env, prefix = mode.launch()
+                result = isolate.run(trial, limits, isolate.Launch(prefix, env))
+        except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
+            if result is None:
+                return bench.refused(trial, bench.present(), error)
+            result = replace(result, warnings=(*result.warnings, str(error)))  # measured, then not put back
+        return result
 
 
 @dataclass(frozen=True)

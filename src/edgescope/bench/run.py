@@ -19,6 +19,7 @@ from pathlib import Path
 from edgescope import cache, registry
 from edgescope.analysis import summary
 from edgescope.analysis.consumption import consumption
+from edgescope.analysis.sustained import sustained
 from edgescope.backends.base import SelfDriven, spec_of
 from edgescope.bench import external, gate, mode, phases, replayed
 from edgescope.bench.require import require
@@ -198,9 +199,11 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
         device=effective.device,
         board=board(),
     )
+    long_run = sustained(queries, watch.readings, plan.window, trial.scenario)
     metrics: dict[str, Field] = {
         **opened.facts,
         **summary.metrics(queries, plan.window, trial.scenario),
+        **long_run.fields,
         "peak_rss_bytes": peak,
         **parts,
         **watch.board_memory(trial.device, plan.window),
@@ -221,7 +224,7 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
         queries=queries,
         readings=watch.readings,
         verdict=watch.verdict(plan.window),
-        warnings=(*spent.warnings, *summary.warnings(queries, plan.window, trial.scenario)),
+        warnings=(*spent.warnings, *summary.warnings(queries, plan.window, trial.scenario), *long_run.warnings),
     )
     return _settled(result, plan, opened.failure())
 
@@ -277,7 +280,12 @@ def _settled(result: Result, plan: Plan, failure: str) -> Result:
     elif isinstance(errors, Measured) and errors.value:
         text = f"{errors.value:.0f} of {errors.n} queries failed"
         status, reason = Status.FAILED, message("E-RUN-3", text, evidence=failure)
-    elif isinstance(drift, Measured) and _certain(drift) and abs(drift.value) > UNSTABLE_DRIFT:
+    elif (
+        isinstance(drift, Measured)
+        and _certain(drift)
+        and abs(drift.value) > UNSTABLE_DRIFT
+        and not isinstance(result.metrics.get("settled_s"), Measured)  # then burst and sustained are told apart
+    ):
         status = Status.UNSTABLE
         reason = message(
             "E-STAT-1", f"latency moved by {drift.value:+.0%} over the window", fix="--warmup 30s"

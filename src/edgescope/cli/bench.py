@@ -3,6 +3,7 @@ outputs are right.
 
   edgescope bench efficientnet_lite0 --backend onnxruntime --precision int8
   edgescope bench model.onnx --backend openvino --shapes input=1x3x224x224 --duration 5s --json
+  edgescope bench model.onnx --backend trtexec --precision fp16 --on ssh://user@nano
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--precision", default="fp32", help="fp32, bf16, int8 ... (fp32)")
     sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
     sub.add_argument("--replicates", type=int, default=1, help="fresh processes; one JSON object a line each")
+    text = "drive trtexec on a board over ssh (docs/remote.md)"
+    sub.add_argument("--on", default=None, metavar="ssh://USER@HOST[:PORT]", help=text)
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
@@ -41,6 +44,10 @@ def run(args: argparse.Namespace) -> int:
         "batch": args.batch,
     }
     trials = study.grid(keys | {"replicates": args.replicates})
+    if args.on:
+        opened.use_board(args.on, trials[0])
+    else:
+        opened.check_modes(trials)
     cells = opened.cells(args, opened.store(args))
     code = 0
     for trial in trials:

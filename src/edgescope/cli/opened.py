@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from edgescope.isolate import Limits
-    from edgescope.records import Result, Status
+    from edgescope.records import Result, Status, Trial
     from edgescope.store import Store
     from edgescope.sweep import Cells, Progress
 
@@ -24,8 +26,14 @@ USAGE = (
     "E-GATE-7",
     "E-TRIAL-1",
     "E-TRIAL-2",
+    "E-ON-",
+    "E-SSH-1:",
+    "E-MODE-10",
+    "E-MODE-1:",
+    "E-MODE-7",
+    "E-MODE-8",
 )
-REASONS = {**dict.fromkeys(USAGE, 2), "E-RAN-": 6}
+REASONS = {**dict.fromkeys(USAGE, 2), "E-MODE-9": 3, "E-MODE-": 4, "E-RAN-": 6}
 
 
 def store(args: argparse.Namespace) -> Store:
@@ -41,6 +49,35 @@ def cells(args: argparse.Namespace, where: Store) -> Cells:
     from edgescope.sweep import Cells, Isolated
 
     return Cells(where, limits(args), Isolated(), here(), retried(args))
+
+
+def use_board(url: str, trial: Trial) -> None:
+    """Have every trial's process drive the board at `url`; an EdgescopeError where it cannot be had."""
+    from edgescope.remote import address, house
+
+    where = house.check(url, trial)
+    os.environ[address.VARIABLE] = url
+    name = where.stable.get("cpu", {}).get("board", "a board")
+    print(f"on {name} ({url})", file=sys.stderr, flush=True)
+
+
+def check_modes(trials: Iterable[Trial]) -> None:
+    """Raise UsageError for a mode that this machine has not; say beforehand which need a reboot."""
+    names = sorted({t.mode for t in trials} - {"as_is"})
+    if not names:
+        return
+    from edgescope.bench import present
+    from edgescope.errors import message
+    from edgescope.modes import catalog
+    from edgescope.modes.jetson import NvpMode
+
+    devices = present()
+    for name in names:
+        mode = catalog.find(name, devices)
+        change, why = mode.change() if isinstance(mode, NvpMode) else ("live", "")
+        if change != "live":
+            text = f"{name}: {change} ({why}), so its cells may be refused"
+            print(message("W-MODE-1", text, fix="edgescope modes"), file=sys.stderr, flush=True)
 
 
 def retried(args: argparse.Namespace) -> set[Status]:
@@ -60,7 +97,7 @@ def limits(args: argparse.Namespace) -> Limits:
     from edgescope.isolate import Limits
 
     floor = None if args.memory_floor is None else int(args.memory_floor * 1e6)
-    return Limits(args.timeout, floor)
+    return Limits(args.timeout + (getattr(args, "soak", None) or 0.0), floor)  # a soak comes on top
 
 
 def exit_code(result: Result) -> int:

@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.records import Status
 
     trials, where = _plan(args)
+    opened.check_modes(trials)
     if where is not None and args.store is None:
         args.store = str(where)
     store = opened.store(args)

@@ -64,11 +64,51 @@ class Source(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class Undo:
+    """One step that puts a setting back, as the journal keeps it on disk."""
+
+    what: str
+    """What will be so again, for the user: `nvpmodel 25W (1)`."""
+    request: tuple[str, ...]
+    """The words of one change that `modes.act` knows; doing it twice does no harm."""
+    root: str = "/"
+
+
+class Journal(Protocol):
+    """Where the way back is written before anything is changed."""
+
+    def note(self, owner: str, undo: Undo) -> None:
+        """Put `undo` on disk, on behalf of the mode `owner`; only then may the change be made."""
+
+    def restore(self, owner: str) -> None:
+        """Undo what was noted for `owner`, the last first."""
+
+
 class Mode(Protocol):
     """A reversible resource setting, entered before the child starts and restored from a journal on disk."""
 
+    @property
+    def name(self) -> str:
+        """The word after --mode."""
+
     def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
         """Return the environment and the argv prefix that the child starts with."""
+
+    def enter(self, journal: Journal) -> None:
+        """Note the way back, make the change, check that it took effect.
+
+        Raises SettingError where it did not, UnsupportedError where this machine has no such setting.
+        """
+
+    def leave(self, journal: Journal) -> None:
+        """Put back what `enter` changed."""
+
+    def problem(self) -> str:
+        """Return '' when the setting is in effect for this process, otherwise why not; the child asks too."""
+
+    def evidence(self) -> str:
+        """Return what was read to know that it is in effect, with figures."""
 
 
 class Device(Protocol):
@@ -97,6 +137,8 @@ class Throttle:
     """Which counters could be read; empty means that nothing can be said."""
     absent: tuple[str, ...] = ()
     """Which could not, and why."""
+    unknown: tuple[str, ...] = ()
+    """Why nothing may be certified here, whatever else was looked at."""
 
 
 class ThrottleWatch(Protocol):

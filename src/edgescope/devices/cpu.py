@@ -6,6 +6,7 @@ a test.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from edgescope.devices import cpu_facts
 from edgescope.devices.base import Mode, SourceSpec
 from edgescope.devices.cpu_throttle import CpuThrottleWatch
+from edgescope.modes.affinity import some
 
 _SOURCES = "edgescope.devices.cpu_sources"
 _SENSORS = "edgescope.devices.cpu_sensors"
@@ -50,8 +52,8 @@ class CpuDevice:
         )
 
     def modes(self) -> Mapping[str, Mode]:
-        """Return no settings: none is changed here yet."""
-        return {}
+        """Return the first CPU, the first two, four ... by their --mode name; others can be named as freely."""
+        return some(sorted(os.sched_getaffinity(0)))
 
     def throttle_watch(self) -> CpuThrottleWatch:
         """Return a context that, once left, holds what the throttling counters did."""

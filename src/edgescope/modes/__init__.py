@@ -1,0 +1,1 @@
+"""Reversible resource settings: power modes, clocks, CPU affinity, quotas; entered, verified and restored."""

@@ -1,0 +1,72 @@
+"""Some of the CPUs: `--mode cpus=0-1`.
+
+The trial's process and all it starts may run on these only (sched_setaffinity); engines that size their thread
+pools by the affinity use fewer threads, as they would on a smaller machine. Nothing outside the process changes, so
+there is nothing to restore. Others may still run on the same CPUs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from edgescope.devices.base import Journal
+from edgescope.errors import UnsupportedError
+from edgescope.modes import launcher
+
+
+class Affinity:
+    """The process may run on `cpus` only."""
+
+    def __init__(self, cpus: Iterable[int]) -> None:
+        self.cpus = tuple(sorted(set(cpus)))
+
+    @property
+    def name(self) -> str:
+        """The word after --mode."""
+        return f"cpus={ranges(self.cpus)}"
+
+    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return the prefix that sets the affinity."""
+        return {}, launcher.prefix(cpus=ranges(self.cpus))
+
+    def enter(self, journal: Journal) -> None:
+        """Check that these CPUs may be used; UnsupportedError otherwise."""
+        allowed = os.sched_getaffinity(0)
+        missing = sorted(set(self.cpus) - allowed)
+        if missing:
+            raise UnsupportedError(
+                "E-CPUS-1",
+                f"CPU {ranges(missing)} cannot be used here",
+                evidence=f"this process may use {ranges(allowed)}",
+                fix=f"--mode cpus={ranges(allowed)}, or a part of it",
+            )
+
+    def leave(self, journal: Journal) -> None:
+        """Do nothing: the setting ended with the process."""
+
+    def problem(self) -> str:
+        """Return '' where this process may run on exactly these CPUs."""
+        now = os.sched_getaffinity(0)
+        return "" if now == set(self.cpus) else f"this process may use CPUs {ranges(now)}"
+
+    def evidence(self) -> str:
+        """Return the CPUs that the kernel lets this process run on."""
+        return f"sched_getaffinity: CPUs {ranges(os.sched_getaffinity(0))}"
+
+
+def some(usable: Sequence[int]) -> dict[str, Affinity]:
+    """Return one, two, four ... of the usable CPUs, fewer than all of them, by name."""
+    sizes = [2**n for n in range(len(usable).bit_length()) if 2**n < len(usable)]
+    return {mode.name: mode for mode in (Affinity(usable[:size]) for size in sizes)}
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return a list as the kernel writes it: 0-3,8."""
+    parts: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if parts and parts[-1][-1] == n - 1:
+            parts[-1] = [parts[-1][0], n]
+        else:
+            parts.append([n])
+    return ",".join("-".join(map(str, part)) for part in parts)

@@ -1,0 +1,93 @@
+"""From the word after --mode to the setting: 15W, cpus=0-1, quota=0.5, MAXN+jetson_clocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from edgescope.devices.base import Device, Mode
+from edgescope.devices.kernel_files import cpu_list
+from edgescope.errors import UsageError
+from edgescope.modes.affinity import Affinity
+from edgescope.modes.governor import Governor
+from edgescope.modes.gpu_power import GpuPower
+from edgescope.modes.jetson import CLOCKS, NvpMode
+from edgescope.modes.mps import Mps
+from edgescope.modes.quota import Quota
+from edgescope.modes.together import Together
+
+AS_IS = "as_is"
+_MOST_CPUS = 4096
+
+
+def _cpus(text: str) -> Mode:
+    if not re.fullmatch(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*", text, re.ASCII):
+        raise ValueError("write cpus=0-1 or cpus=0,2")
+    cpus = cpu_list(text)
+    if not cpus or max(cpus) >= _MOST_CPUS:
+        raise ValueError(f"write CPUs from 0 to {_MOST_CPUS - 1}, the lower first")
+    return Affinity(cpus)
+
+
+def _number(make: Callable[[float], Mode], lowest: float, highest: float) -> Callable[[str], Mode]:
+    def read(text: str) -> Mode:
+        value = float(text) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text, re.ASCII) else -1.0
+        if not lowest <= value <= highest:
+            raise ValueError(f"write a number from {lowest:g} to {highest:g}")
+        return make(value)
+
+    return read
+
+
+def _governor(text: str) -> Mode:
+    if not re.fullmatch(r"[a-z_]{1,32}", text, re.ASCII):
+        raise ValueError("write governor=performance")
+    return Governor(text)
+
+
+#: Key -> (how its value is read, what the setting is); these exist on every machine that has what they need.
+VALUED: Mapping[str, tuple[Callable[[str], Mode], str]] = {
+    "cpus": (_cpus, "the trial runs on these CPUs only: cpus=0-1"),
+    "quota": (_number(Quota, 0.01, 1024), "CPU time of so many CPUs, through a control group: quota=0.5"),
+    "governor": (_governor, "the CPU frequency governor: governor=performance"),
+    "mps": (_number(Mps, 1, 100), "per cent of the GPU's threads, through MPS: mps=50"),
+    "gpu_power": (_number(GpuPower, 1, 5000), "watts, with --allow-power-limit: gpu_power=200"),
+}
+
+
+def known(devices: Mapping[str, Device]) -> dict[str, Mode]:
+    """Return the settings of the devices that are here, by name."""
+    here = [device for device in devices.values() if not device.present()]
+    return {name: mode for device in here for name, mode in device.modes().items()}
+
+
+def find(name: str, devices: Mapping[str, Device]) -> Mode:
+    """Return the setting called `name`; UsageError E-MODE-1, with what there is, where there is none."""
+    if name == AS_IS:
+        return Together()
+    have = known(devices)
+    if name in have:
+        return have[name]
+    # jetson_clocks holds clocks at the maximum of the mode it finds, so it comes last
+    parts = [_part(word, have) for word in sorted(name.split("+"), key=CLOCKS.__eq__)]
+    if len({type(part) for part in parts}) < len(parts):
+        raise UsageError("E-MODE-10", f"mode {name!r} names two settings of one kind", fix="one of each, joined by +")
+    return parts[0] if len(parts) == 1 else Together(*parts)
+
+
+def _part(word: str, have: Mapping[str, Mode]) -> Mode:
+    if word in have:
+        return have[word]
+    key, equals, value = word.partition("=")
+    if equals and key in VALUED:
+        try:
+            return VALUED[key][0](value)
+        except ValueError as error:
+            raise UsageError("E-MODE-1", f"{word!r} is no mode", fix=str(error)) from error
+    board = [f"{n}({m.mode.id})" if isinstance(m, NvpMode) else n for n, m in have.items()]
+    raise UsageError(
+        "E-MODE-1",
+        f'mode "{word}" unknown on this board',
+        evidence=f"available: {', '.join([*board, *(f'{k}=...' for k in VALUED)])}",
+        fix="edgescope modes",
+    )

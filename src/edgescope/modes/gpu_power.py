@@ -1,0 +1,102 @@
+"""The power limit of an NVIDIA board, through nvidia-smi; only where the user has said --allow-power-limit.
+
+`--mode gpu_power=200` asks the driver for 200 W on the GPU that CUDA calls 0. It needs root. A Jetson has no such
+limit: its power modes cap clocks.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from edgescope.devices.base import Journal, Undo
+from edgescope.errors import SettingError, UnsupportedError, UsageError
+
+ALLOWED = "EDGESCOPE_ALLOW_POWER_LIMIT"
+_SMI = "nvidia-smi"
+_LIMIT_S = 20
+#: nvidia-smi prints the limit with two decimals; the driver rounds to whole milliwatts.
+_SLACK_W = 0.51
+
+
+class GpuPower:
+    """A lower power limit on one GPU, in watts."""
+
+    def __init__(self, watts: float, index: int = 0) -> None:
+        self.watts, self.index = watts, index
+
+    @property
+    def name(self) -> str:
+        """The word after --mode."""
+        return f"gpu_power={self.watts:g}"
+
+    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return nothing: the limit holds for every process."""
+        return {}, ()
+
+    def enter(self, journal: Journal) -> None:
+        """Lower the limit; UsageError without the user's leave, UnsupportedError where there is no limit to set."""
+        if os.environ.get(ALLOWED) != "1":
+            raise UsageError(
+                "E-MODE-7", "the power limit is left alone unless you say so", fix="--allow-power-limit"
+            )
+        now, lowest, highest = _limits(self.index)
+        if not lowest <= self.watts <= highest:
+            raise UsageError(
+                "E-MODE-8",
+                f"{self.watts:g} W is not a limit this GPU takes",
+                evidence=f"{lowest:g} to {highest:g} W",
+            )
+        words = ("gpu_power", str(self.index), f"{now:g}")
+        journal.note(self.name, Undo(f"GPU {self.index} power limit {now:g} W", words))
+        put((str(self.index), f"{self.watts:g}"))
+        problem = self.problem()
+        if problem:
+            raise SettingError("E-MODE-2", "mode change not in effect", evidence=problem, effect="Nothing was measured")
+
+    def leave(self, journal: Journal) -> None:
+        """Put the former limit back."""
+        journal.restore(self.name)
+
+    def problem(self) -> str:
+        """Return '' where the driver reports the limit."""
+        now = _limits(self.index)[0]
+        return "" if abs(now - self.watts) < _SLACK_W else f"nvidia-smi says power.limit {now:g} W"
+
+    def evidence(self) -> str:
+        """Return the limit the driver reports."""
+        return f"nvidia-smi: power.limit {_limits(self.index)[0]:g} W"
+
+
+def _limits(index: int) -> tuple[float, float, float]:
+    """Return the limit, the lowest and the highest it may be, in watts."""
+    query = "--query-gpu=power.limit,power.min_limit,power.max_limit"
+    text = _smi("-i", str(index), query, "--format=csv,noheader,nounits")
+    try:
+        now, lowest, highest = (float(word) for word in text.split(","))
+    except ValueError as error:  # [N/A] where a board has none
+        raise UnsupportedError(
+            "E-MODE-9", f"GPU {index} has no power limit", evidence=text.strip()[:100]
+        ) from error
+    return now, lowest, highest
+
+
+def put(words: Sequence[str]) -> str:
+    """Set the limit of GPU words[0] to words[1] watts, unless it is that already."""
+    if abs(_limits(int(words[0]))[0] - float(words[1])) < _SLACK_W:
+        return ""
+    return _smi("-i", words[0], "-pl", words[1])
+
+
+def _smi(*words: str) -> str:
+    try:
+        done = subprocess.run(
+            [_SMI, *words], capture_output=True, text=True, errors="replace", timeout=_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnsupportedError("E-MODE-9", "there is no power limit to set here", evidence=str(error)) from error
+    if done.returncode:
+        text = " ".join((done.stdout + done.stderr).split())[-300:]
+        raise SettingError("E-MODE-4", f"nvidia-smi {' '.join(words)} failed", evidence=text, fix="run as root")
+    return done.stdout

@@ -1,0 +1,200 @@
+"""A Jetson's own settings: the power modes of its nvpmodel.conf, and jetson_clocks.
+
+Set, read back, probe. `nvpmodel -m` ends with 0 when a mode waits for a reboot, and `nvpmodel -q` may then go on
+naming the old mode, which looks like success; so a mode that is known to need a reboot is not even tried, no
+question is ever answered with yes, and what was set is checked in the kernel's files and under load.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edgescope.devices.base import Journal, Mode, Undo
+from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
+from edgescope.errors import SettingError, UnsupportedError
+from edgescope.modes import clocks, helper, nvpmodel
+from edgescope.modes.act import act, asked
+from edgescope.modes.affinity import ranges
+from edgescope.modes.nvpmodel import Conf, PowerMode
+
+CLOCKS = "jetson_clocks"
+_CAPPED = ("CPU_", "GPU")
+
+
+def modes(root: Path = Path("/")) -> Mapping[str, Mode]:
+    """Return the board's power modes by name and, where it has the program, jetson_clocks; {} on other machines.
+
+    Two modes of one name, as users make them, are called NAME(ID). DeviceError for a file that is not in order.
+    """
+    conf = nvpmodel.load(root)
+    found: dict[str, Mode] = {}
+    if isinstance(conf, Conf):
+        times = Counter(mode.name for mode in conf.modes)
+        for mode in conf.modes:
+            word = mode.name if times[mode.name] == 1 else f"{mode.name}({mode.id})"
+            found[word] = NvpMode(mode, conf, root, word)
+    if (root / helper.PROGRAMS[CLOCKS]).is_file():
+        found[CLOCKS] = JetsonClocks(root)
+    return found
+
+
+class NvpMode:
+    """One power mode of this board."""
+
+    def __init__(self, mode: PowerMode, conf: Conf, root: Path = Path("/"), name: str = "") -> None:
+        self.mode, self.conf, self.root = mode, conf, root
+        self._name = name or mode.name
+
+    @property
+    def name(self) -> str:
+        """The word after --mode."""
+        return self._name
+
+    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return nothing: the mode is the whole board's."""
+        return {}, ()
+
+    def now(self) -> PowerMode | Fact:
+        """Return the mode the board is in, or {"absent": reason}."""
+        return nvpmodel.current(self.root, asked(self.root))
+
+    def change(self) -> tuple[str, str]:
+        """Return (`live`, `needs a reboot` or `not known`; why) of going to this mode from the present one."""
+        now = self.now()
+        return nvpmodel.reboot(now if isinstance(now, PowerMode) else None, self.mode)
+
+    def enter(self, journal: Journal) -> None:
+        """Set the mode and see it in effect; SettingError E-MODE-2 where it needs a reboot or is not."""
+        now = self.now()
+        if not isinstance(now, PowerMode):
+            raise UnsupportedError(
+                "E-MODE-9", "the present power mode is not known, so it could not be put back", evidence=now["absent"]
+            )
+        needs, why = nvpmodel.reboot(now, self.mode)
+        if needs == "needs a reboot":
+            raise self._not_in_effect(f"the board is in {_label(now)}; {why} needs a reboot", reboot=True)
+        if now.id != self.mode.id:
+            journal.note(self.name, Undo(f"nvpmodel {_label(now)}", self._words(now), str(self.root)))
+            act(self._words(self.mode), self.root)
+        problem = self.problem() or clocks.probe(self.root)[0]
+        if problem:
+            raise self._not_in_effect(problem)
+
+    def leave(self, journal: Journal) -> None:
+        """Go back to the mode the board was in."""
+        journal.restore(self.name)
+
+    def problem(self) -> str:
+        """Return '' where nvpmodel names this mode and the kernel's files hold its cores and limits."""
+        now = self.now()
+        if not isinstance(now, PowerMode):
+            return str(now["absent"])
+        if now.id != self.mode.id:
+            return f"asked {_label(self.mode)}, nvpmodel says {_label(now)}"
+        return "; ".join(differences(self.conf, self.mode, self.root))
+
+    def evidence(self) -> str:
+        """Return mode, cores and clocks as read."""
+        online = fact(self.root / "sys/devices/system/cpu/online", cpu_list)
+        cores = "unknown" if is_absent(online) else ranges(online)
+        return f"nvpmodel {_label(self.mode)}; CPUs online {cores}; {_floats(self.root)}"
+
+    def _words(self, mode: PowerMode) -> tuple[str, ...]:
+        return ("nvpmodel", "-m", str(mode.id))
+
+    def _not_in_effect(self, evidence: str, *, reboot: bool = False) -> SettingError:
+        fix = f"sudo nvpmodel -m {self.mode.id} and reboot, then the same command again" if reboot else ""
+        what = f"mode change not in effect: asked {_label(self.mode)}"
+        return SettingError("E-MODE-2", what, evidence=evidence, effect="Stopped before measuring", fix=fix)
+
+
+class JetsonClocks:
+    """Clocks held at the present mode's maximum (DVFS off), as NVIDIA's script jetson_clocks does it."""
+
+    name = CLOCKS
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+
+    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return nothing: clocks are the whole board's."""
+        return {}, ()
+
+    def enter(self, journal: Journal) -> None:
+        """Store the clocks, hold them at their maximum, see that they are."""
+        before = _floats(self.root)
+        act((CLOCKS, "--store"), self.root)
+        journal.note(self.name, Undo(f"clocks as before ({before})", (CLOCKS, "--restore"), str(self.root)))
+        act((CLOCKS,), self.root)
+        problem = self.problem() or clocks.probe(self.root)[0]
+        if problem:
+            raise SettingError(
+                "E-MODE-2", "jetson_clocks not in effect", evidence=problem, effect="Stopped before measuring"
+            )
+
+    def leave(self, journal: Journal) -> None:
+        """Let the clocks be as they were."""
+        journal.restore(self.name)
+
+    def problem(self) -> str:
+        """Return '' where the lowest and highest clock of every CPU cluster are the same."""
+        floats = clocks.dvfs(self.root)
+        if is_absent(floats):
+            return f"whether the clocks are held is not known: {floats['absent']}"
+        return "CPU clocks still float: the lowest is below the highest" if floats else ""
+
+    def evidence(self) -> str:
+        """Return whether the clocks float."""
+        return _floats(self.root)
+
+
+def _floats(root: Path) -> str:
+    floats = clocks.dvfs(root)
+    if is_absent(floats):
+        return f"DVFS not known ({floats['absent']})"
+    return "DVFS on" if floats else "DVFS off"
+
+
+def _label(mode: PowerMode) -> str:
+    return f"{mode.name} ({mode.id})"
+
+
+def differences(conf: Conf, mode: PowerMode, root: Path) -> list[str]:
+    """Return where the kernel's files differ from the mode: cores online, CPU and GPU clock limits.
+
+    A limit that is not in the clock's table may have been rounded to a neighbour; files that are not there (a
+    cluster that is off, debugfs without root) say nothing.
+    """
+    found = []
+    online = fact(root / "sys/devices/system/cpu/online", cpu_list)
+    if mode.cores and not is_absent(online) and tuple(online) != mode.cores:
+        found.append(f"CPUs {ranges(online)} are online, the mode has {ranges(mode.cores)}")
+    for param, row in mode.settings.items():
+        asked_for, paths = row.get("MAX_FREQ", "-1"), conf.params.get(param, {})
+        if not param.startswith(_CAPPED) or not asked_for.isascii() or not asked_for.isdigit():
+            continue
+        now = _first(root, paths, "MAX_FREQ")
+        if not is_absent(now) and int(asked_for) and now not in _near(root, paths, int(asked_for)):
+            found.append(f"the limit of {param} is {now}, the mode has {asked_for}")
+    return found
+
+
+def _first(root: Path, paths: Mapping[str, str], argument: str) -> Fact:
+    """Return the number in the argument's file, under its name for either kernel (KNEXT: the upstream one's path)."""
+    for key in (argument, f"{argument}_KNEXT"):
+        if key in paths and not is_absent(now := fact(root / paths[key].lstrip("/"), int)):
+            return now
+    return absent(f"no file of {argument} can be read")
+
+
+def _near(root: Path, paths: Mapping[str, str], value: int) -> set[int]:
+    """Return the value and its neighbours in the clock's table."""
+    for key in ("FREQ_TABLE", "FREQ_TABLE_KNEXT"):
+        table = fact(root / paths[key].lstrip("/"), lambda t: sorted(map(int, t.split()))) if key in paths else None
+        if table and not is_absent(table):
+            below, above = [n for n in table if n <= value], [n for n in table if n >= value]
+            return {value, *below[-1:], *above[:1]}
+    return {value}
+

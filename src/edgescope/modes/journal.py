@@ -1,0 +1,248 @@
+"""The way back, on disk before anything is changed.
+
+`modes.journal` in the state folder (EDGESCOPE_STATE, or ~/.local/state/edgescope) holds one line a step: who noted
+it, what will be so again, and the words of the change. A step is on disk (fsync of file and folder) before the
+change it undoes is made, so a process killed at any moment leaves either a setting untouched or a line that puts it
+back. A lock that the kernel drops with its process (flock) tells a journal left behind from one in use. The next
+start that measures restores what was left behind before it does anything else; `edgescope doctor --restore` does
+the same on request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgescope.devices.base import Undo
+from edgescope.errors import EdgescopeError, SettingError, message
+from edgescope.modes.act import act
+
+FILE, LOCK = "modes.journal", "modes.lock"
+_STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+Act = Callable[[Sequence[str], Path], str]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One step and the mode that noted it."""
+
+    owner: str
+    undo: Undo
+
+
+def tell(text: str) -> None:
+    """Print one line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return where edgescope keeps state that must outlive a crash."""
+    base = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".local/state"
+    return Path(environ.get("EDGESCOPE_STATE") or Path(base) / "edgescope")
+
+
+class DiskJournal:
+    """The journal of one process; nothing is locked or written until the first note."""
+
+    def __init__(self, where: Path | None = None, do: Act = act, say: Callable[[str], None] = tell) -> None:
+        self.where = where or folder()
+        self.path = self.where / FILE
+        self.lines: list[Line] = []
+        self._do, self._say, self._lock = do, say, -1
+
+    def note(self, owner: str, undo: Undo) -> None:
+        """Put one step on disk; SettingError E-MODE-3 while another process holds the modes, 12 without a disk."""
+        try:
+            if self._lock < 0:
+                self._take()
+            self.lines.append(Line(owner, undo))
+            self._write(appended=True)
+        except OSError as error:
+            raise SettingError(
+                "E-MODE-12",
+                "the way back could not be written down, so nothing was changed",
+                evidence=str(error),
+                fix="EDGESCOPE_STATE=/a/folder/of/yours edgescope ...",
+            ) from error
+
+    def restore(self, owner: str) -> None:
+        """Undo what `owner` noted, the last first; steps that fail stay in the journal and raise E-MODE-5."""
+        mine = [line for line in self.lines if line.owner == owner]
+        if not mine:
+            return
+        try:
+            self._undo(mine)
+        finally:
+            if not self.lines:
+                self._drop()
+
+    def recover(self) -> bool:
+        """Restore what a killed process left behind; False where there is nothing.
+
+        SettingError E-MODE-3 where its owner lives, E-MODE-5 where a step fails, E-MODE-6 for a spoilt journal.
+        """
+        if self._lock >= 0 or not self.path.exists():
+            return False
+        self._take()  # restores on the way
+        self._drop()
+        return True
+
+    def _take(self) -> None:
+        """Lock the modes; restore what was left behind by a process that no longer holds them."""
+        self.where.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.where / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(handle, 20, 0).decode(errors="replace")
+            os.close(handle)
+            raise SettingError(
+                "E-MODE-3",
+                "another edgescope has changed this machine's settings",
+                evidence=f"process {owner or 'unknown'} holds {self.where / LOCK}",
+                effect="Two at once would measure each other's modes",
+                fix="wait for it to end",
+            ) from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        self._lock = handle
+        try:
+            self.lines = list(_read(self.path))
+            self._undo(list(self.lines), "left behind by a process that was killed: ")
+        except EdgescopeError:
+            self._drop()
+            raise
+
+    def _undo(self, lines: Sequence[Line], how: str = "") -> None:
+        """Undo the lines, the last first, undisturbed by a second Ctrl-C."""
+        done, failed = [], []
+        with _undisturbed():
+            for line in reversed(lines):
+                try:
+                    self._do(line.undo.request, Path(line.undo.root))
+                except EdgescopeError as error:
+                    failed.append(f"{line.undo.what}: {error}")
+                else:
+                    self.lines.remove(line)
+                    done.append(line.undo.what)
+            self._write()
+        if done:
+            self._say(message("I-RST", f"restored: {how}{', '.join(done)}"))
+        if failed:
+            raise SettingError(
+                "E-MODE-5",
+                "a setting could not be put back",
+                evidence="; ".join(failed),
+                effect="Measurements from now on describe a changed machine",
+                fix="edgescope doctor --restore",
+            )
+
+    def _write(self, *, appended: bool = False) -> None:
+        """Bring the file up to date and onto the disk."""
+        if not self.lines:
+            self.path.unlink(missing_ok=True)
+        elif appended:
+            with self.path.open("ab") as file:
+                file.write(_line(self.lines[-1]))
+                file.flush()
+                os.fsync(file.fileno())
+        else:
+            new = self.path.with_suffix(".new")
+            with new.open("wb") as file:
+                file.writelines(_line(line) for line in self.lines)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        _sync(self.where)
+
+    def _drop(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _line(line: Line) -> bytes:
+    undo = {"what": line.undo.what, "request": list(line.undo.request), "root": line.undo.root}
+    return (json.dumps({"owner": line.owner, "pid": os.getpid(), **undo}) + "\n").encode()
+
+
+def _read(path: Path) -> Iterator[Line]:
+    """Yield the lines; the last may be cut short, as its change had not been made yet when it was."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                raise _spoilt(path, "it belongs to another user")
+            rows = file.read().split(b"\n")
+    except FileNotFoundError:
+        return
+    for number, row in enumerate(rows[:-1], 1):
+        try:
+            d = json.loads(row)
+            request = tuple(str(word) for word in d["request"])
+            yield Line(str(d["owner"]), Undo(str(d["what"]), request, str(d["root"])))
+        except (ValueError, TypeError, KeyError) as error:
+            raise _spoilt(path, f"line {number}: {error!r}") from error
+
+
+def _spoilt(path: Path, why: str) -> SettingError:
+    return SettingError(
+        "E-MODE-6",
+        f"the journal {path} cannot be used",
+        evidence=why,
+        effect="A setting may still be changed from an earlier run",
+        fix="read it, put the settings back by hand, and remove it",
+    )
+
+
+def _sync(where: Path) -> None:
+    handle = os.open(where, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold back the signals that stop a program until the block is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def left_behind(where: Path | None = None) -> list[str]:
+    """Return what a killed process left changed here, in words; [] where nothing is, or its owner lives."""
+    path = (where or folder()) / FILE
+    if not path.exists() or _held(path.parent / LOCK):
+        return []
+    try:
+        return [line.undo.what for line in _read(path)]
+    except SettingError as error:
+        return [str(error)]
+
+
+def _held(lock: Path) -> bool:
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -1,0 +1,41 @@
+"""Starts a program on some CPUs or in a control group, by becoming it: the process keeps its id.
+
+    python -m edgescope.modes.launcher [--cpus 0-1] [--group edgescope-123] [--root /] -- PROGRAM ...
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgescope.devices.kernel_files import cpu_list
+from edgescope.errors import EdgescopeError
+from edgescope.modes.act import act
+
+
+def prefix(**what: str) -> tuple[str, ...]:
+    """Return the words to put before a program: prefix(cpus="0-1"), prefix(group="edgescope-123")."""
+    flags = [word for key, value in what.items() for word in (f"--{key}", value)]
+    return (sys.executable, "-m", "edgescope.modes.launcher", *flags, "--")
+
+
+def main(words: Sequence[str]) -> int:
+    """Apply the flags, then become the program; 4 where a setting cannot be had."""
+    cut = list(words).index("--")
+    flags = dict(zip(words[:cut:2], words[1:cut:2], strict=True))
+    try:
+        if "--group" in flags:
+            act(("quota", "join", flags["--group"], str(os.getpid())), Path(flags.get("--root", "/")))
+        if "--cpus" in flags:
+            os.sched_setaffinity(0, cpu_list(flags["--cpus"]))
+    except (EdgescopeError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 4
+    program = list(words[cut + 1 :])
+    os.execvp(program[0], program)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

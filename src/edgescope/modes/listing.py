@@ -1,0 +1,63 @@
+"""The settings of this machine as a table: power modes with cores and clocks, and what changing to each takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgescope.devices.base import Device, Mode
+from edgescope.modes import catalog, nvpmodel
+from edgescope.modes.jetson import NvpMode
+from edgescope.modes.nvpmodel import PowerMode
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting by its name."""
+
+    name: str
+    id: int | None = None
+    """nvpmodel's number for it, on this board only."""
+    cores: tuple[int, ...] = ()
+    """CPUs online, () where the setting does not say."""
+    cpu_max_hz: int | None = None
+    """Highest CPU clock of any cluster; None: uncapped, or not set."""
+    gpu_max_hz: int | None = None
+    emc_max_hz: int | None = None
+    default: bool = False
+    now: bool = False
+    """The board is in it."""
+    change: str = "live"
+    """live, needs a reboot, or not known."""
+    why: str = ""
+
+
+def listing(devices: Mapping[str, Device]) -> tuple[Row, ...]:
+    """Return one row a setting, the board's power modes first; DeviceError for an nvpmodel.conf not in order."""
+    have = catalog.known(devices)
+    power = next((m for m in have.values() if isinstance(m, NvpMode)), None)
+    now = power.now() if power else None
+    rows = [_row(name, mode, now if isinstance(now, PowerMode) else None) for name, mode in have.items()]
+    valued = [Row(f"{key}=...", why=text) for key, (_, text) in catalog.VALUED.items()]
+    return tuple(sorted(rows, key=lambda row: row.id is None)) + tuple(valued)
+
+
+def _row(name: str, mode: Mode, now: PowerMode | None) -> Row:
+    if not isinstance(mode, NvpMode):
+        return Row(name)
+    m = mode.mode
+    caps = list(m.cpu_max_hz.values())
+    highest = None if None in caps else max((hz for hz in caps if hz), default=None)
+    change, why = nvpmodel.reboot(now, m)
+    here = now is not None and now.id == m.id
+    return Row(name, m.id, m.cores, highest, m.gpu_max_hz, m.emc_max_hz, m.default, here, change, why)
+
+
+def install(user: str, source: str, target: str) -> str:
+    """Return the commands that install the helper, to be read and then run as root."""
+    rule = f"{user} ALL=(root) NOPASSWD: {target}"
+    return f"""# the helper is one short file; read it first:  less {source}
+sudo install -o root -g root -m 0755 {source} {target}
+echo '{rule}' | sudo tee /etc/sudoers.d/edgescope >/dev/null
+sudo chmod 0440 /etc/sudoers.d/edgescope && sudo visudo -c -f /etc/sudoers.d/edgescope
+# to undo:  sudo rm {target} /etc/sudoers.d/edgescope"""

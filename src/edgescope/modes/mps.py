@@ -1,0 +1,99 @@
+"""A share of the GPU's threads, through CUDA's Multi-Process Service (docs.nvidia.com/deploy/mps).
+
+`--mode mps=50` starts a control daemon with folders of its own, so nobody else's work is touched, and gives the
+trial's process half of the threads (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE). Where MPS works is not a matter of tables:
+Tegra boards differ by release. The daemon is started and asked; what it answers counts.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edgescope.devices.base import Journal, Undo
+from edgescope.errors import SettingError, UnsupportedError
+
+CONTROL = "nvidia-cuda-mps-control"
+PIPE, LOG = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+PERCENT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+_LIMIT_S = 20
+_PREFIX = "edgescope-mps-"
+
+
+class Mps:
+    """A private MPS daemon, and at most `percent` of the GPU's threads."""
+
+    def __init__(self, percent: float) -> None:
+        self.percent = percent
+        self._folder: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The word after --mode."""
+        return f"mps={self.percent:g}"
+
+    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return the client's environment."""
+        return {**_places(self._folder), PERCENT: f"{self.percent:g}"} if self._folder else {}, ()
+
+    def enter(self, journal: Journal) -> None:
+        """Start the daemon and ask it for its servers; UnsupportedError with what it said where it will not run."""
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        journal.note(self.name, Undo(f"MPS daemon in {self._folder} stopped", ("mps_quit", str(self._folder))))
+        for words, said in ((["-d"], ""), ([], "get_server_list\n")):
+            problem = _control(words, said, self._folder)
+            if problem:
+                raise UnsupportedError(
+                    "E-MPS-1", "MPS does not run here", evidence=problem, fix="measure without --mode mps="
+                )
+
+    def leave(self, journal: Journal) -> None:
+        """Stop the daemon."""
+        journal.restore(self.name)
+
+    def problem(self) -> str:
+        """Return '' where this process has the share and the daemon's pipe is there."""
+        if os.environ.get(PERCENT) != f"{self.percent:g}":
+            return f"{PERCENT} is {os.environ.get(PERCENT, 'not set')}"
+        pipe = Path(os.environ.get(PIPE, "")) / "control"
+        return "" if pipe.exists() else f"no MPS daemon: {pipe} is not there"
+
+    def evidence(self) -> str:
+        """Return the share that CUDA was given."""
+        return f"{PERCENT}={os.environ.get(PERCENT, 'not set')}, daemon in {os.environ.get(PIPE, 'no folder')}"
+
+
+def _places(folder: Path | None) -> dict[str, str]:
+    return {PIPE: str(folder), LOG: f"{folder}/log"}
+
+
+def _control(words: Sequence[str], said: str, folder: Path) -> str:
+    """Run the control program; return '' when it went well, otherwise what it said."""
+    try:
+        done = subprocess.run(
+            [CONTROL, *words],
+            input=said,
+            env={**os.environ, **_places(folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    return "" if done.returncode == 0 else " ".join(done.stdout.split())[-300:] or f"it ended with {done.returncode}"
+
+
+def quit_daemon(words: Sequence[str]) -> str:
+    """Stop the daemon whose folder is words[0]; a daemon that is gone already is stopped."""
+    folder = Path(words[0])
+    if not folder.name.startswith(_PREFIX):
+        raise SettingError("E-MODE-4", f"{folder} is no folder of an MPS daemon of edgescope's")
+    if (folder / "control").exists():
+        _control([], "quit\n", folder)
+    return ""

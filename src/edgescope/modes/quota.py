@@ -1,0 +1,90 @@
+"""Part of the CPU time: `--mode quota=1.5` lets the trial use one and a half CPUs' time in each 100 ms.
+
+A control group of edgescope's own (`edgescope-<process>`), in cgroup v2 or v1, made where this process may or by the
+helper; otherwise systemd's user manager is asked for a scope (`systemd-run --user --scope`). The kernel stops the
+group for the rest of each 100 ms once its time is used up, so the tail of the latency grows first. That is how a
+container with a CPU limit behaves; it is not how a slower CPU behaves.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edgescope.devices.base import Journal, Undo
+from edgescope.devices.cpu_limits import cpu_limit
+from edgescope.devices.kernel_files import is_absent
+from edgescope.errors import EdgescopeError, UnsupportedError
+from edgescope.modes import helper, launcher
+from edgescope.modes.act import act
+
+_SYSTEMD_S = 20
+_SLACK_CPUS = 0.005
+
+
+class Quota:
+    """At most `cpus` CPUs' worth of time."""
+
+    def __init__(self, cpus: float, root: Path = Path("/")) -> None:
+        self.cpus, self.root = cpus, root
+        self._prefix: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The word after --mode."""
+        return f"quota={self.cpus:g}"
+
+    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return the prefix that moves the child into the group."""
+        return {}, self._prefix
+
+    def enter(self, journal: Journal) -> None:
+        """Make the group; UnsupportedError with both reasons where neither way is open."""
+        group = f"edgescope-{os.getpid()}"
+        asked = round(self.cpus * helper.PERIOD_US)
+        journal.note(self.name, Undo(f"control group {group} removed", ("quota", "remove", group), str(self.root)))
+        try:
+            act(("quota", "set", group, str(asked)), self.root)
+        except EdgescopeError as error:
+            journal.restore(self.name)
+            self._prefix = self._scope(str(error))
+            return
+        self._prefix = launcher.prefix(group=group, root=str(self.root))
+
+    def _scope(self, why: str) -> tuple[str, ...]:
+        """Return systemd's prefix once a scope with this quota has been seen to work."""
+        program = shutil.which("systemd-run")
+        words = (program or "", "--user", "--scope", "--quiet", "-p", f"CPUQuota={100 * self.cpus:g}%", "--")
+        reason = "no systemd-run"
+        if program and self.root == Path("/"):
+            done = subprocess.run(
+                [*words, "true"], capture_output=True, text=True, timeout=_SYSTEMD_S, check=False
+            )
+            if done.returncode == 0:
+                return words
+            reason = f"systemd-run: {' '.join(done.stderr.split())[-200:]}"
+        raise UnsupportedError(
+            "E-QUOTA-1",
+            "CPU time cannot be limited here",
+            evidence=f"{why} {reason}",
+            fix="edgescope modes --install-helper, or run in a container with --cpus",
+        )
+
+    def leave(self, journal: Journal) -> None:
+        """Remove the group."""
+        journal.restore(self.name)
+
+    def problem(self) -> str:
+        """Return '' where the control groups above this process allow what was asked, no more and no less."""
+        now = cpu_limit(self.root)
+        if is_absent(now):
+            return f"no limit is set ({now['absent']})"
+        return "" if abs(now - self.cpus) <= _SLACK_CPUS else f"the limit is {now:g} CPUs"
+
+    def evidence(self) -> str:
+        """Return the limit the kernel reports."""
+        now = cpu_limit(self.root)
+        return f"control group: {now['absent'] if is_absent(now) else f'{now:g} CPUs'}"

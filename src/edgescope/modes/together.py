@@ -1,0 +1,45 @@
+"""Several settings as one: MAXN+jetson_clocks. Of none at all it is the machine as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+from edgescope.devices.base import Journal, Mode
+
+
+class Together:
+    """Several modes, entered in order and left in the opposite one; of none at all it is `as_is`."""
+
+    def __init__(self, *modes: Mode) -> None:
+        self.modes = modes
+
+    @property
+    def name(self) -> str:
+        """The word after --mode: MAXN+jetson_clocks."""
+        return "+".join(mode.name for mode in self.modes) or "as_is"
+
+    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return all environments and prefixes; prefixes nest."""
+        parts = [mode.launch() for mode in self.modes]
+        env = {key: value for some, _ in parts for key, value in some.items()}
+        return env, [word for _, prefix in parts for word in prefix]
+
+    def enter(self, journal: Journal) -> None:
+        """Enter each; the caller leaves them all where one cannot be entered."""
+        for mode in self.modes:
+            mode.enter(journal)
+
+    def leave(self, journal: Journal) -> None:
+        """Leave each, the last first, whatever happens to the others."""
+        with ExitStack() as stack:
+            for mode in self.modes:
+                stack.callback(mode.leave, journal)
+
+    def problem(self) -> str:
+        """Return what is wrong with any of them, or ''."""
+        return "; ".join(text for mode in self.modes if (text := mode.problem()))
+
+    def evidence(self) -> str:
+        """Return what each of them read."""
+        return "; ".join(mode.evidence() for mode in self.modes)

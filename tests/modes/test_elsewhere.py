@@ -1,0 +1,207 @@
+"""Affinity and quota for real here; MPS and the power limit with programs that answer as the real ones do."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgescope.devices.cpu_limits import cpu_limit
+from edgescope.devices.kernel_files import is_absent
+from edgescope.errors import SettingError, UnsupportedError, UsageError
+from edgescope.modes import catalog, entering, gpu_power, journal, mps
+from edgescope.modes.affinity import Affinity, ranges, some
+from edgescope.modes.quota import Quota
+
+CPUS = sorted(os.sched_getaffinity(0))
+#: What a child says of itself, and how much CPU time it gets in half a second of trying.
+SAYS = """
+import os, sys, time
+from pathlib import Path
+from edgescope.devices.cpu_limits import cpu_limit
+start, used = time.perf_counter(), time.process_time()
+while time.perf_counter() - start < 0.6: pass
+print(sorted(os.sched_getaffinity(0)), cpu_limit(Path("/")), time.process_time() - used, os.getpid(), sep="|")
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(entering, "_JOURNALS", {})
+
+
+def child(mode):
+    env, prefix = mode.launch()
+    argv = [*prefix, sys.executable, "-c", SAYS]
+    started = subprocess.Popen(argv, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True)
+    out, _ = started.communicate(timeout=60)
+    assert started.returncode == 0
+    affinity, limit, used, pid = out.strip().split("|")
+    assert int(pid) == started.pid  # the launcher became the program, so what is watched and killed is the program
+    return eval(affinity), limit, float(used)
+
+
+def test_affinity_holds_in_the_child_and_nothing_is_written(tmp_path):
+    with entering.entered(catalog.find(f"cpus={CPUS[0]}", {})) as mode:
+        assert child(mode)[0] == [CPUS[0]]
+    assert sorted(os.sched_getaffinity(0)) == CPUS and not (tmp_path / "state").exists()
+
+
+def test_affinity_to_a_cpu_that_is_not_here_is_unsupported():
+    with pytest.raises(UnsupportedError, match="E-CPUS-1: CPU 4000 cannot be used here"):
+        with entering.entered(Affinity([CPUS[0], 4000])):
+            pytest.fail("it was entered")
+
+
+def test_a_problem_names_the_cpus_there_are():
+    other = Affinity([4001])
+    assert other.problem() == f"this process may use CPUs {ranges(CPUS)}"
+    assert Affinity(CPUS).problem() == "" and ranges(CPUS) in Affinity(CPUS).evidence()
+
+
+@pytest.mark.parametrize(("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2], "0-2"), ([8, 0, 1, 3], "0-1,3,8")])
+def test_ranges_are_the_kernels(numbers, text):
+    assert ranges(numbers) == text
+
+
+def test_some_are_fewer_than_all():
+    assert list(some([0, 1, 2, 3, 4, 5])) == ["cpus=0", "cpus=0-1", "cpus=0-3"]
+    assert list(some([0, 1])) == ["cpus=0"] and some([0]) == {}
+
+
+def entered_quota(cpus):
+    try:
+        with entering.entered(Quota(cpus)) as mode:
+            return mode, child(mode)
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+def test_a_quota_limits_the_child_for_real_and_its_group_is_removed(capfd):
+    before = cpu_limit(Path("/"))
+    _, (_, limit, used) = entered_quota(0.3)
+    assert float(limit) == 0.3
+    assert used < 0.5 * 0.6  # it tried to use 0.6 s of one CPU
+    assert cpu_limit(Path("/")) == before
+    assert "I-RST: restored: control group edgescope-" in capfd.readouterr().err
+    assert journal.left_behind() == []
+
+
+def test_a_quota_that_is_not_there_is_a_problem():
+    problem = Quota(0.37).problem()
+    assert ("no limit is set" in problem) if is_absent(cpu_limit(Path("/"))) else ("the limit is" in problem)
+
+
+def test_no_way_to_limit_is_unsupported_with_the_reason(tmp_path):
+    (tmp_path / "sys").mkdir()
+    with pytest.raises(UnsupportedError, match="E-QUOTA-1.*no control group can limit CPU time"):
+        with entering.entered(Quota(0.5, tmp_path)):
+            pytest.fail("it was entered")
+    assert journal.left_behind() == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "+", "cpus=", "cpus=a", "cpus=3-1", "cpus=\u0661", "cpus=0-9999", "cpus=0,,1", "cpus=0\n", "quota=0", "quota=-1"]
+    + ["quota=nan", "quota=1e9", "quota=\u0661", "mps=0", "mps=101", "governor=", "governor=../x", "power=1", "15W", "as_is+"],
+)
+def test_what_is_no_mode_is_e_mode_1(name):
+    with pytest.raises(UsageError, match="E-MODE-1:"):
+        catalog.find(name, {})
+
+
+CONTROL = """#!/bin/sh
+# answers as nvidia-cuda-mps-control does: -d starts the daemon (its pipe `control` appears), words come on stdin
+[ -n "$MPS_BROKEN" ] && { echo "Cannot start MPS control daemon: not supported on this platform"; exit 1; }
+if [ "$1" = -d ]; then : > "$CUDA_MPS_PIPE_DIRECTORY/control"; exit 0; fi
+read word
+[ -e "$CUDA_MPS_PIPE_DIRECTORY/control" ] || { echo "Cannot find MPS control daemon process"; exit 1; }
+[ "$word" = quit ] && rm "$CUDA_MPS_PIPE_DIRECTORY/control"
+exit 0
+"""
+SMI = """#!/bin/sh
+case "$*" in
+  *--query-gpu=*) [ -e "$SMI/none" ] && echo '[N/A], [N/A], [N/A]' || echo "$(cat $SMI/limit), 200.00, 700.00" ;;
+  *-pl*) [ -e "$SMI/denied" ] && { echo "Insufficient Permissions"; exit 4; }
+         [ -e "$SMI/deaf" ] || echo "$4" > "$SMI/limit" ;;
+esac
+"""
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    where = tmp_path / "bin"
+    where.mkdir()
+    for name, text in ((mps.CONTROL, CONTROL), ("nvidia-smi", SMI)):
+        (where / name).write_text(text)
+        (where / name).chmod(0o755)
+    (where / "limit").write_text("700.00\n")
+    monkeypatch.setenv("PATH", f"{where}:{os.environ['PATH']}")
+    monkeypatch.setenv("SMI", str(where))
+    return where
+
+
+def test_mps_is_started_asked_and_stopped(programs, monkeypatch):
+    with entering.entered(catalog.find("mps=50", {})) as mode:
+        env, _ = mode.launch()
+        pipe = Path(env[mps.PIPE]) / "control"
+        assert env[mps.PERCENT] == "50" and pipe.exists()
+        assert mode.problem() == f"{mps.PERCENT} is not set"  # not in this process
+        for key, value in env.items():
+            monkeypatch.setenv(key, value)
+        assert mode.problem() == "" and f"{mps.PERCENT}=50" in mode.evidence()
+    assert not pipe.exists()
+
+
+def test_mps_that_does_not_start_is_unsupported_with_its_own_words(programs, monkeypatch):
+    monkeypatch.setenv("MPS_BROKEN", "1")
+    with pytest.raises(UnsupportedError, match="E-MPS-1.*not supported on this platform"):
+        with entering.entered(catalog.find("mps=50", {})):
+            pytest.fail("it was entered")
+
+
+def test_without_mps_it_is_unsupported(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnsupportedError, match="E-MPS-1"), entering.entered(catalog.find("mps=50", {})):
+        pytest.fail("it was entered")
+
+
+def test_a_power_limit_needs_the_users_word_is_verified_and_restored(programs, monkeypatch):
+    mode = catalog.find("gpu_power=250", {})
+    with pytest.raises(UsageError, match="E-MODE-7.*--allow-power-limit"), entering.entered(mode):
+        pytest.fail("it was entered")
+    monkeypatch.setenv(gpu_power.ALLOWED, "1")
+    with entering.entered(mode):
+        assert (programs / "limit").read_text() == "250\n" and mode.evidence() == "nvidia-smi: power.limit 250 W"
+    assert (programs / "limit").read_text() == "700\n"
+
+
+@pytest.mark.parametrize(
+    ("marker", "watts", "error", "says"),
+    [
+        ("none", 250, UnsupportedError, "E-MODE-9"),
+        ("denied", 250, SettingError, "E-MODE-4.*Insufficient Permissions"),
+        ("deaf", 250, SettingError, "E-MODE-2.*power.limit 700 W"),
+        ("", 90, UsageError, "E-MODE-8.*200 to 700 W"),
+    ],
+)
+def test_a_power_limit_that_cannot_be_had_is_said(programs, monkeypatch, marker, watts, error, says):
+    monkeypatch.setenv(gpu_power.ALLOWED, "1")
+    if marker:
+        (programs / marker).touch()
+    with pytest.raises(error, match=says), entering.entered(gpu_power.GpuPower(watts)):
+        pytest.fail("it was entered")
+
+
+def test_a_setting_of_a_process_is_not_for_a_running_one():
+    with pytest.raises(UsageError, match="E-MODE-11"), entering.in_mode(f"cpus={CPUS[0]}", {}):
+        pytest.fail("it was entered")
+
+
+def test_the_launcher_says_why_it_cannot_and_starts_nothing():
+    argv = [sys.executable, "-m", "edgescope.modes.launcher", "--cpus", "4001", "--", "echo", "started"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 4 and done.stdout == "" and done.stderr
+

@@ -1,0 +1,124 @@
+"""Trials in a mode, for real: the child runs in it, the Result says so, and nothing stays changed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edgescope import bench
+from edgescope.devices.null import NullDevice
+from edgescope.isolate import Limits
+from edgescope.modes import entering, helper
+from edgescope.records import Status, Trial
+from edgescope.sweep import Isolated
+
+CPU = min(os.sched_getaffinity(0))
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(entering, "_JOURNALS", {})
+
+
+def run(mode: str):
+    keys = {"model": "null", "backend": "null", "warmup": 0.05, "min_s": 0.3, "max_s": 0.3}
+    return Isolated().run(Trial(mode=mode, **keys), Limits(timeout_s=60))
+
+
+def groups() -> list[str]:
+    """Control groups that edgescope has made and not removed; another session's are not ours."""
+    base = Path(helper.cpu_base("/"))
+    return [p.name for p in base.glob("edgescope-*")]
+
+
+def test_a_trial_on_one_cpu_ran_there_and_says_so():
+    result = run(f"cpus={CPU}")
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    assert result.machine.state["affinity"] == [CPU]
+    assert result.machine.state["mode"] == {
+        "asked": f"cpus={CPU}",
+        "evidence": f"sched_getaffinity: CPUs {CPU}",
+    }
+    assert result.effective.evidence.endswith(f"mode cpus={CPU}: sched_getaffinity: CPUs {CPU}")
+    assert f" cpus={CPU}" in result.trial.label
+
+
+def test_a_quota_changes_the_latency_and_is_gone_afterwards():
+    limited = run("quota=0.2")
+    if limited.status is Status.UNSUPPORTED:
+        pytest.skip(limited.reason)
+    free = run("as_is")
+    assert limited.status in (Status.OK, Status.UNSTABLE), limited.reason
+    assert limited.machine.state["mode"]["evidence"] == "control group: 0.2 CPUs"
+    assert "mode" not in free.machine.state
+    # stopped for 80 ms of each 100: five times the mean latency, half of which suffices on a busy machine
+    assert limited.metrics["latency_mean_s"].value > 2.5 * free.metrics["latency_mean_s"].value
+    assert f"edgescope-{os.getpid()}" not in groups()
+
+
+def test_a_mode_that_nobody_entered_is_not_measured():
+    trial = Trial(model="null", backend="null", mode="cpus=4001")
+    result = bench.run(trial, hz=0, devices={"null": NullDevice()})
+    assert result.status is Status.FAILED and result.queries is None
+    assert result.reason.startswith("E-MODE-2: mode cpus=4001 is not in effect in the process that measures")
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "code"),
+    [("MAXN", Status.FAILED, "E-MODE-1:"), ("cpus=4001", Status.UNSUPPORTED, "E-CPUS-1")],
+)
+def test_a_mode_that_cannot_be_had_is_a_result_that_says_why(mode, status, code):
+    result = run(mode)
+    assert result.status is status and result.reason.startswith(code) and result.queries is None
+    assert result.machine.stable  # it counts as this machine's
+
+
+def command(*words: str, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "edgescope.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_modes_are_an_axis_of_a_study(tmp_path):
+    study = tmp_path / "study.toml"
+    study.write_text(
+        f'[store]\npath = "{tmp_path}/store"\n[trial]\nmodel = "null"\nbackend = "null"\n'
+        f'mode = ["as_is", "cpus={CPU}"]\nwarmup = 0.05\nmin_s = 0.1\nmax_s = 0.1\n'
+    )
+    swept = command("sweep", str(study), "--json")
+    out, err = swept.communicate(timeout=90)
+    assert swept.returncode == 0, err
+    results = [json.loads(line) for line in out.splitlines()]
+    assert {r["trial"]["mode"] for r in results} == {"as_is", f"cpus={CPU}"}
+
+
+def test_an_unknown_mode_ends_before_anything_is_built(tmp_path):
+    asked = command("bench", "null", "--backend", "null", "--mode", "MAXN", "--store", str(tmp_path))
+    _, err = asked.communicate(timeout=60)
+    assert asked.returncode == 2 and 'E-MODE-1: mode "MAXN" unknown on this board' in err
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_an_interrupted_run_restores(tmp_path):
+    words = ("bench", "null", "--backend", "null", "--mode", "quota=0.5", "--duration", "60s", "--store", str(tmp_path))
+    running = command(*words)
+    group = f"edgescope-{running.pid}"
+    end = time.monotonic() + 30
+    while group not in groups() and running.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    if running.poll() is not None:
+        pytest.skip(f"no quota here: {running.communicate()[1]}")
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 130 and "I-RST: restored: control group" in err
+    assert group not in groups()

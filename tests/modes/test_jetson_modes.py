@@ -1,0 +1,206 @@
+"""Power modes on a constructed board with real programs: set, read back, probed, restored; never a yes to a reboot."""
+
+import pytest
+
+from edgescope.devices.kernel_files import is_absent
+from edgescope.errors import SettingError, UnsupportedError, UsageError
+from edgescope.modes import catalog, clocks, entering, jetson, journal
+from edgescope.modes.listing import listing
+from fake_jetson import CPU, GPU, ORIN_NANO, Told, board, read
+
+POLICY = f"{CPU}/cpufreq/policy0"
+
+
+class Jetson:
+    """As much of a device as modes need."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def present(self):
+        return ""
+
+    def modes(self):
+        return jetson.modes(self.root)
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path, monkeypatch):
+    """A state folder of this test's own; the probe reads a file that stands still, so it may be short."""
+    monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(entering, "_JOURNALS", {})
+    real = clocks.probe
+    monkeypatch.setattr(clocks, "probe", lambda root: real(root, 0.03))
+
+
+@pytest.fixture
+def root(tmp_path):
+    return board(tmp_path / "root")
+
+
+def find(root, name):
+    return catalog.find(name, {"jetson": Jetson(root)})
+
+
+def calls(root):
+    return [c for c in read(root, "calls").splitlines() if not c.endswith("-q")]
+
+
+def test_a_mode_is_set_seen_in_effect_and_restored_by_its_name(root, capsys):
+    with entering.entered(find(root, "15W")) as mode:
+        assert read(root, "live") == "0" and read(root, f"{POLICY}/scaling_max_freq") == "1497600"
+        assert mode.problem() == ""
+        assert mode.evidence() == "nvpmodel 15W (0); CPUs online 0-5; DVFS on"
+        assert journal.folder().joinpath(journal.FILE).exists()
+    assert read(root, "live") == "1" and read(root, f"{POLICY}/scaling_max_freq") == "1344000"
+    assert calls(root) == ["nvpmodel -m 0", "nvpmodel -m 1"]
+    assert "I-RST: restored: nvpmodel 25W (1)." in capsys.readouterr().err
+    assert not journal.folder().joinpath(journal.FILE).exists()
+
+
+def test_ids_belong_to_the_board_names_are_what_is_asked(tmp_path):
+    # MAXN_SUPER is 2 on an Orin Nano and 0 on an Orin NX (LineageOS/android_device_nvidia_concord)
+    nx = (Told(0, "MAXN_SUPER", 6, 6, -1, -1, 240), Told(1, "10W", 6, 6, 1190400, 612000000, 240))
+    for name, modes, ident in (("nano", ORIN_NANO, "2"), ("nx", nx, "0")):
+        root = board(tmp_path / name, modes)
+        with entering.entered(find(root, "MAXN_SUPER")):
+            assert read(root, "live") == ident
+
+
+def test_the_present_mode_is_verified_and_nothing_is_set(root):
+    with entering.entered(find(root, "25W")):
+        pass
+    assert calls(root) == []
+
+
+def test_a_mode_that_needs_a_reboot_is_not_even_tried(root):
+    with pytest.raises(SettingError, match=r"E-MODE-2: mode change not in effect: asked 7W \(3\)") as caught:
+        with entering.entered(find(root, "7W")):
+            pytest.fail("it was measured")
+    assert "TPC_PG_MASK 240 -> 252 needs a reboot" in str(caught.value) and "sudo nvpmodel -m 3" in caught.value.fix
+    assert caught.value.exit_code == 4
+    assert calls(root) == [] and read(root, "live") == "1"
+
+
+def test_a_reboot_that_nobody_foresaw_is_not_agreed_to_and_nothing_is_measured(root):
+    (root / "mask").write_text("7")  # the driver runs with another mask than the file says
+    with pytest.raises(SettingError, match="E-MODE-2.*reboot") as caught:
+        with entering.entered(find(root, "15W")):
+            pytest.fail("it was measured")
+    assert "asked for mode 0" in str(caught.value) and "Reboot required" not in caught.value.fix
+    assert not (root / "rebooted").exists()
+    assert calls(root) == ["nvpmodel -m 0"] and journal.left_behind() == []
+
+
+def test_a_program_that_ends_with_0_and_does_nothing_is_seen_through(root):
+    (root / "ignores").touch()
+    with pytest.raises(SettingError, match=r"E-MODE-2.*asked for mode 0, nvpmodel -q says 25W \(1\)"):
+        with entering.entered(find(root, "15W")):
+            pytest.fail("it was measured")
+
+
+def test_a_mode_whose_limits_the_kernel_does_not_hold_is_refused_and_restored(root):
+    (root / "half").touch()  # nvpmodel says 15W, the clocks stay at 25W's
+    with pytest.raises(SettingError, match="E-MODE-2") as caught:
+        with entering.entered(find(root, "15W")):
+            pytest.fail("it was measured")
+    assert "the limit of CPU_A78_0 is 1344000, the mode has 1497600" in caught.value.evidence
+    assert "the limit of GPU is 918000000, the mode has 612000000" in caught.value.evidence
+    assert read(root, "live") == "1"
+
+
+def test_a_limit_rounded_to_the_clock_table_is_in_effect_one_further_off_is_not(root):
+    path = root / f"{POLICY}/scaling_max_freq"
+    mode = find(root, "25W")
+    path.write_text("1344000")
+    (root / f"{POLICY}/scaling_available_frequencies").write_text("729600 1267200 1420800 1497600")
+    for rounded in ("1267200", "1420800"):
+        path.write_text(rounded)
+        assert mode.problem() == ""
+    path.write_text("1497600")
+    assert "the limit of CPU_A78_0 is 1497600" in mode.problem()
+
+
+def test_cores_that_stayed_off_are_seen(root):
+    (root / f"{CPU}/online").write_text("0-3\n")
+    assert "CPUs 0-3 are online, the mode has 0-5" in find(root, "25W").problem()
+
+
+def test_a_clock_latched_low_by_the_hardware_is_not_the_mode(root):
+    # as reported of a Jetson Thor after an over-current event: the request stands, the hardware runs at 649 MHz
+    (root / f"{POLICY}/scaling_cur_freq").write_text("1497600")
+    (root / f"{POLICY}/cpuinfo_cur_freq").write_text("649000")
+    (root / "latched").touch()
+    with pytest.raises(SettingError, match="runs at 649 MHz when busy, its limit is 1498 MHz"):
+        with entering.entered(find(root, "15W")):
+            pytest.fail("it was measured")
+    assert read(root, "live") == "1"
+
+
+def test_jetson_clocks_holds_the_clocks_of_the_mode_and_gives_them_back(root):
+    with entering.entered(find(root, "jetson_clocks+15W")) as mode:
+        assert mode.name == "15W+jetson_clocks"
+        assert read(root, f"{POLICY}/scaling_min_freq") == "1497600"
+        assert mode.problem() == "" and "DVFS off" in mode.evidence()
+    assert read(root, f"{POLICY}/scaling_min_freq") == "729600" and read(root, "live") == "1"
+    assert [c.split("/")[0].strip() for c in calls(root)][:2] == ["nvpmodel -m 0", "jetson_clocks --store"]
+    assert calls(root)[-1] == "nvpmodel -m 1" and calls(root)[-2].startswith("jetson_clocks --restore")
+
+
+def test_jetson_clocks_without_effect_is_refused(root):
+    (root / "usr/bin/jetson_clocks").write_text("#!/bin/sh\n[ \"$1\" = --store ] && echo > \"$2\"\nexit 0\n")
+    with pytest.raises(SettingError, match="E-MODE-2.*still float"):
+        with entering.entered(find(root, "jetson_clocks")):
+            pytest.fail("it was measured")
+
+
+def test_an_unknown_mode_lists_what_there_is(root):
+    with pytest.raises(UsageError, match='E-MODE-1: mode "MAXN" unknown on this board') as caught:
+        find(root, "MAXN")
+    assert "15W(0), 25W(1), MAXN_SUPER(2), 7W(3), jetson_clocks, cpus=..." in caught.value.evidence
+
+
+@pytest.mark.parametrize("name", ["15W+25W", "cpus=0+cpus=1"])
+def test_two_of_one_kind_are_refused(root, name):
+    with pytest.raises(UsageError, match="E-MODE-10"):
+        find(root, name)
+
+
+def test_two_custom_modes_of_one_name_are_told_apart_by_their_ids(tmp_path):
+    twins = (Told(5, "mine", 6, 6), Told(9, "mine", 6, 6, 1344000))
+    assert list(jetson.modes(board(tmp_path, twins, now=5)))[:2] == ["mine(5)", "mine(9)"]
+
+
+def test_without_the_program_nothing_is_noted_or_left_behind(root):
+    (root / "usr/sbin/nvpmodel").unlink()  # a container, or a recording
+    with pytest.raises(SettingError, match="E-MODE-4") as caught:
+        with entering.entered(find(root, "15W")):
+            pytest.fail("it was measured")
+    assert "nvpmodel -m 0" in str(caught.value)
+    assert journal.left_behind() == [] and read(root, "live") == "1"
+
+
+def test_an_unknown_present_mode_is_not_left(root):
+    (root / "usr/sbin/nvpmodel").unlink()
+    (root / "var/lib/nvpmodel/status").unlink()
+    with pytest.raises(UnsupportedError, match="could not be put back"), entering.entered(find(root, "15W")):
+        pytest.fail("it was measured")
+
+
+def test_a_machine_without_nvpmodel_has_no_power_modes(tmp_path):
+    assert jetson.modes(tmp_path) == {}
+    assert is_absent(clocks.dvfs(tmp_path)) and clocks.probe(tmp_path) == ("", "clocks not probed (no cpufreq)")
+
+
+def test_the_table_says_cores_clocks_and_what_needs_a_reboot(root):
+    rows = {row.name: row for row in listing({"jetson": Jetson(root)})}
+    assert rows["25W"].now and rows["25W"].default and rows["25W"].change == "live"
+    assert (rows["15W"].cores, rows["15W"].cpu_max_hz, rows["15W"].gpu_max_hz) == (tuple(range(6)), 1497600000, 612000000)
+    assert rows["MAXN_SUPER"].cpu_max_hz is None and rows["MAXN_SUPER"].change == "live"
+    assert rows["7W"].change == "needs a reboot" and rows["7W"].cores == (0, 1, 2, 3)
+    assert "quota=..." in rows and rows["jetson_clocks"].id is None
+
+
+def test_the_gpu_limit_is_read_where_this_kernel_has_it(root):
+    (root / f"{GPU}/max_freq").write_text("306000000")
+    assert "the limit of GPU is 306000000, the mode has 918000000" in find(root, "25W").problem()

@@ -1,0 +1,234 @@
+"""The journal: on disk before the change, replayed after any death, never held by two."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.devices.base import Undo
+from edgescope.errors import SettingError
+from edgescope.modes import entering, journal
+from edgescope.modes.governor import Governor
+from edgescope.modes.journal import DiskJournal
+from fake_jetson import CPU, board, read
+
+GOVERNOR = f"{CPU}/cpufreq/policy0/scaling_governor"
+WORDS = ("write", f"/{GOVERNOR}", "schedutil")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    """A state folder of this test's own, and no journal of another test's."""
+    where = tmp_path / "state"
+    monkeypatch.setenv("EDGESCOPE_STATE", str(where))
+    monkeypatch.setattr(entering, "_JOURNALS", {})
+    return where
+
+
+@pytest.fixture
+def root(tmp_path):
+    return board(tmp_path / "root")
+
+
+def test_a_note_is_synced_before_it_returns_and_the_file_goes_with_the_last_restore(state, monkeypatch):
+    order: list[str] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (order.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))[1])
+    book = DiskJournal(state, lambda words, where: order.append("undone") or "")
+    book.note("15W", Undo("nvpmodel 25W (1)", ("nvpmodel", "-m", "1")))
+    assert order == [str(state / journal.FILE), str(state)]
+    (line,) = (state / journal.FILE).read_text().splitlines()
+    assert json.loads(line) == {
+        "owner": "15W",
+        "pid": os.getpid(),
+        "what": "nvpmodel 25W (1)",
+        "request": ["nvpmodel", "-m", "1"],
+        "root": "/",
+    }
+    book.restore("15W")
+    assert order[2] == "undone" and not (state / journal.FILE).exists()
+
+
+def test_steps_are_undone_last_first_and_only_those_of_the_mode_that_leaves(state, capsys):
+    undone: list[str] = []
+    book = DiskJournal(state, lambda words, where: undone.append(words[1]) or "")
+    for owner, word in (("a", "1"), ("b", "2"), ("a", "3")):
+        book.note(owner, Undo(f"step {word}", ("x", word)))
+    book.restore("a")
+    assert undone == ["3", "1"]
+    assert [json.loads(line)["owner"] for line in (state / journal.FILE).read_text().splitlines()] == ["b"]
+    book.restore("b")
+    assert undone == ["3", "1", "2"] and not (state / journal.FILE).exists()
+    assert capsys.readouterr().err.splitlines()[0] == "I-RST: restored: step 3, step 1."
+
+
+def test_a_step_that_fails_stays_on_disk_the_others_are_undone_and_a_later_start_tries_again(state):
+    undone: list[str] = []
+
+    def do(words, where):
+        if words[1] == "2" and len(undone) < 3:
+            raise SettingError("E-MODE-4", "no")
+        undone.append(words[1])
+        return ""
+
+    book = DiskJournal(state, do)
+    for word in "123":
+        book.note("m", Undo(f"step {word}", ("x", word)))
+    with pytest.raises(SettingError, match="E-MODE-5.*step 2"):
+        book.restore("m")
+    assert undone == ["3", "1"]
+    book._drop()  # the process ends here
+    with pytest.raises(SettingError, match="E-MODE-5"):
+        DiskJournal(state, do).recover()
+    undone.append("something was repaired")
+    assert DiskJournal(state, do).recover()
+    assert undone[-1] == "2" and not (state / journal.FILE).exists()
+    assert not DiskJournal(state, do).recover()
+
+
+def test_two_edgescopes_do_not_hold_the_modes_at_once(state):
+    one, other = DiskJournal(state, lambda w, r: ""), DiskJournal(state, lambda w, r: "")
+    one.note("a", Undo("a", ("x", "1")))
+    with pytest.raises(SettingError, match=f"E-MODE-3.*process {os.getpid()} holds") as caught:
+        other.note("b", Undo("b", ("x", "2")))
+    assert caught.value.exit_code == 4
+    with pytest.raises(SettingError, match="E-MODE-3"):
+        other.recover()  # a run as_is would measure the other's mode
+    assert journal.left_behind(state) == []  # it is in use, not left behind
+    one.restore("a")
+    other.note("b", Undo("b", ("x", "2")))
+    other.restore("b")
+
+
+def test_a_torn_last_line_is_a_change_that_was_never_made(state):
+    undone: list[str] = []
+    state.mkdir()
+    whole = json.dumps({"owner": "m", "pid": 1, "what": "w", "request": ["x", "1"], "root": "/"})
+    (state / journal.FILE).write_text(f"{whole}\n{whole[:40]}")
+    assert DiskJournal(state, lambda words, where: undone.append(words[1]) or "").recover()
+    assert undone == ["1"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=200))
+def test_a_spoilt_journal_is_our_own_error_and_is_kept(tmp_path_factory, data):
+    where = tmp_path_factory.mktemp("spoilt")
+    (where / journal.FILE).write_bytes(b'{"owner": 1}\n' + data)
+    with pytest.raises(SettingError, match="E-MODE-6"):
+        DiskJournal(where, lambda words, root: pytest.fail("it was obeyed")).recover()
+    assert (where / journal.FILE).exists() and journal.left_behind(where)[0].startswith("E-MODE-6")
+
+
+def test_a_journal_of_another_user_is_not_obeyed(state, monkeypatch):
+    DiskJournal(state, lambda w, r: "").note("m", Undo("w", ("x", "1")))
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(SettingError, match="another user"):
+        list(journal._read(state / journal.FILE))
+
+
+def test_a_journal_cannot_say_more_than_the_helper_does(state, root):
+    state.mkdir()
+    victim = root / "etc/passwd"
+    victim.write_text("untouched")
+    for request in (["write", "/etc/passwd", "x"], ["sh", "-c", "true"], ["mps_quit", "/etc"]):
+        line = {"owner": "m", "pid": 1, "what": "w", "request": request, "root": str(root)}
+        (state / journal.FILE).write_text(json.dumps(line) + "\n")
+        with pytest.raises(SettingError, match="E-MODE-5"):
+            DiskJournal(state).recover()
+    assert victim.read_text() == "untouched"
+
+
+def test_no_disk_no_change(state, root, monkeypatch):
+    state.write_text("a file where the folder should be")
+    with pytest.raises(SettingError, match="E-MODE-12"), entering.entered(Governor("performance", root)):
+        pytest.fail("it was entered")
+    assert read(root, GOVERNOR) == "schedutil"
+
+
+def test_an_exception_in_the_block_restores_and_is_passed_on(state, root, capsys):
+    with pytest.raises(ZeroDivisionError), entering.entered(Governor("performance", root)):
+        assert read(root, GOVERNOR) == "performance" and (state / journal.FILE).exists()
+        raise ZeroDivisionError
+    assert read(root, GOVERNOR) == "schedutil" and not (state / journal.FILE).exists()
+    assert "I-RST: restored: policy0 governor schedutil." in capsys.readouterr().err
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from edgescope.modes.entering import entered
+from edgescope.modes.governor import Governor
+with entered(Governor("performance", Path(sys.argv[1]))):
+    print("entered", flush=True)
+    {body}
+"""
+
+
+def holder(root: Path, body: str = "time.sleep(60)") -> subprocess.Popen[str]:
+    """Start a real process that holds the governor; return once it has."""
+    code = HOLDER.format(body=body)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None and child.stdout.readline() == "entered\n"
+    return child
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_that_stop_a_program_restore(state, root, number):
+    child = holder(root)
+    assert read(root, GOVERNOR) == "performance"
+    child.send_signal(number)
+    _, err = child.communicate(timeout=20)
+    assert child.returncode in (1, 130, 128 + number, -number)
+    assert "I-RST: restored" in err
+    assert read(root, GOVERNOR) == "schedutil" and not (state / journal.FILE).exists()
+
+
+def test_kill_9_leaves_a_journal_and_the_next_start_restores_before_anything_else(state, root, capsys):
+    child = holder(root)
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+    assert read(root, GOVERNOR) == "performance"  # nobody could put it back
+    assert journal.left_behind() == ["policy0 governor schedutil"]
+    with entering.entered(entering.catalog.find("as_is", {})):
+        assert read(root, GOVERNOR) == "schedutil"
+    assert "left behind by a process that was killed: policy0 governor schedutil" in capsys.readouterr().err
+    assert journal.left_behind() == []
+
+
+def test_doctor_restores_what_kill_9_left_and_says_when_there_is_nothing(state, root):
+    child = holder(root)
+    command = [sys.executable, "-m", "edgescope.cli.main", "doctor", "--restore"]
+    while_held = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert while_held.returncode == 4 and "E-MODE-3" in while_held.stderr
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "I-RST: restored" in done.stderr
+    assert read(root, GOVERNOR) == "schedutil"
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0 and "nothing to restore" in again.stdout
+
+
+def test_killed_at_any_moment_the_setting_can_be_put_back(state, root):
+    """Enter and leave in a loop, kill -9 at ten moments: after a recovery the governor is always the first one."""
+    loop = HOLDER.replace("with entered(", "while True:\n  with entered(").replace("\n    ", "\n      ")
+    code = loop.format(body="pass")
+    for moment in range(10):
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert child.stdout is not None and child.stdout.readline() == "entered\n"
+        time.sleep(0.003 * moment)
+        child.kill()
+        child.communicate()
+        DiskJournal(say=lambda text: None).recover()
+        assert read(root, GOVERNOR) == "schedutil", moment

@@ -1,0 +1,194 @@
+"""nvpmodel.conf: facts of public boards read back, and no text raises anything but our own error."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.devices.kernel_files import is_absent
+from edgescope.errors import DeviceError
+from edgescope.modes import nvpmodel
+from edgescope.modes.nvpmodel import PowerMode
+from fake_jetson import ORIN_NANO, Told, board, conf
+
+#: Single facts re-typed from public files: NVIDIA's nvpmodel_p3701_0000.conf, nvpmodel_p3767_0000.conf, nvpmodel_t194.conf,
+#: nvpmodel_t186.conf and a Nano's nvpmodel.conf, and the super variants in LineageOS/android_device_nvidia_concord.
+BOARDS = {
+    "agx_orin": (
+        2,
+        (
+            Told(0, "MAXN", 12, 12, -1, -1, 0),
+            Told(1, "MODE_15W", 4, 12, 1113600, 408000000, 248, 2133000000),
+            Told(2, "MODE_30W", 8, 12, 1728000, 612000000, 240),
+            Told(3, "MODE_50W", 12, 12, 1497600, 816000000, 0),
+        ),
+    ),
+    "orin_nx_super": (
+        4,
+        (
+            Told(0, "MAXN_SUPER", 8, 8, -1, -1, 240, -1),
+            Told(1, "10W", 4, 8, 1190400, 612000000, 252, 2133000000),
+            Told(4, "40W", 8, 8, 1497600, 1173000000, 240, -1),
+        ),
+    ),
+    "orin_nano_super": (1, ORIN_NANO),
+    "agx_xavier": (
+        7,
+        (
+            Told(0, "MAXN", 8, 8, -1, -1, 0),
+            Told(1, "MODE_10W", 2, 8, 1200000, 520000000, 5, 1065600000),
+            Told(2, "MODE_15W", 4, 8, 1200000, 670000000, 0, 1331200000),
+            Told(7, "MODE_15W_DESKTOP", 4, 8, 2188800, 670000000, 0, 1331200000),
+        ),
+    ),
+    "nano": (0, (Told(0, "MAXN", 4, 4, -1, -1), Told(1, "5W", 2, 4, 918000, 640000000, None, 1600000000))),
+}
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_the_facts_of_a_board_are_read_back(name):
+    default, told = BOARDS[name]
+    modes = nvpmodel.parse(conf(told, default))
+    assert [(m.id, m.name, len(m.cores)) for m in modes] == [(t.id, t.name, t.online) for t in told]
+    for mode, t in zip(modes, told, strict=True):
+        assert list(mode.cpu_max_hz.values()) == [t.cpu_khz * 1000 if t.cpu_khz > 0 else None]
+        assert mode.gpu_max_hz == (t.gpu_hz if t.gpu_hz > 0 else None)
+        assert mode.emc_max_hz == (t.emc_hz if t.emc_hz > 0 else None)
+        assert mode.masks == ({} if t.mask is None else {"TPC_PG_MASK": str(t.mask)})
+        assert mode.default == (t.id == default)
+
+
+def test_a_tx2_lists_cores_one_to_five_and_core_zero_is_always_on():
+    # nvpmodel_t186.conf, MAXQ: three of six CPUs besides CPU 0, as `CORE_1 0` to `CORE_5 1`
+    cores = "".join(f"CPU_ONLINE CORE_{n} {int(n > 2)}\n" for n in range(1, 6))
+    (mode,) = nvpmodel.parse(f"< POWER_MODEL ID=1 NAME=MAXQ >\n{cores}")
+    assert mode.cores == (0, 3, 4, 5)
+
+
+def test_custom_modes_with_any_id_and_without_parameters_are_modes():
+    modes = nvpmodel.parse("< POWER_MODEL ID=14 NAME=pm_new >\nGPU MAX_FREQ -1\n\n< POWER_MODEL ID=99 NAME=x-y.z >\n")
+    assert [(m.id, m.name, m.cores, m.gpu_max_hz) for m in modes] == [(14, "pm_new", (), None), (99, "x-y.z", (), None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no POWER_MODEL"),
+        ("< POWER_MODEL ID=x NAME=a >", "no mode id"),
+        ("< POWER_MODEL ID=\u0661 NAME=a >", "no mode id"),
+        ("< POWER_MODEL NAME=a >", "without ID="),
+        ("< POWER_MODEL ID=1 >", "without NAME="),
+        ("< POWER_MODEL ID=1 NAME=a", "no section"),
+        ("< POWER_MODEL ID=1 NAME=a >\n< POWER_MODEL ID=1 NAME=b >", "line 2: mode id 1 is defined twice"),
+        ("< POWER_MODEL ID=1 NAME=a >\nGPU MAX_FREQ", "line 2: 2 words where 3"),
+        ("< POWER_MODEL ID=1 NAME=a >\n< PM_CONFIG DEFAULT=7 >", "mode 7, which it does not define"),
+    ],
+)
+def test_what_is_no_nvpmodel_conf_is_said_with_the_line(text, says):
+    with pytest.raises(DeviceError, match=says) as caught:
+        nvpmodel.parse(text)
+    assert caught.value.code == "E-NVP-1"
+
+
+PIECES = st.sampled_from(
+    ["< POWER_MODEL", "< PARAM TYPE=FILE", "< PM_CONFIG", " ID=", " NAME=", " DEFAULT=", "1", "-1", " >", "\n", "#", " ", "GPU", "\x00"]
+    + ["MAX_FREQ", "CPU_ONLINE", "CORE_", "TPC_PG_MASK", "\u0663", "9" * 30, "=", "<", "CPU_A78_0", "\r", "\u2028", "_PG_MASK"]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.one_of(st.text(max_size=300), st.lists(PIECES, max_size=60).map("".join)))
+def test_hostile_text_raises_nothing_but_our_own_error(text):
+    try:
+        modes = nvpmodel.parse(text)
+    except DeviceError:
+        return
+    for m in modes:
+        assert m.id >= 0 and m.name
+        assert all(hz is None or hz > 0 for hz in (*m.cpu_max_hz.values(), m.gpu_max_hz, m.emc_max_hz))
+        assert m.masks is not None and all(core >= 0 for core in m.cores)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_board_with_one_line_spoilt_is_read_or_refused(data):
+    lines = conf(ORIN_NANO).split("\n")
+    at = data.draw(st.integers(0, len(lines) - 1))
+    lines[at] = data.draw(st.text(max_size=40))
+    try:
+        modes = nvpmodel.parse("\n".join(lines))
+    except DeviceError:
+        return
+    assert 1 <= len(modes) <= len(ORIN_NANO) + 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            Told,
+            st.integers(0, 999),
+            st.from_regex(r"[A-Z0-9_]{1,16}", fullmatch=True),
+            st.integers(1, 8),
+            st.just(8),
+            st.sampled_from([-1, 729600]),
+            st.sampled_from([-1, 306000000]),
+            st.sampled_from([None, 0, 252]),
+        ),
+        min_size=1,
+        max_size=6,
+        unique_by=lambda t: t.id,
+    )
+)
+def test_any_modes_written_in_the_syntax_are_read_back(told):
+    modes = nvpmodel.parse(conf(tuple(told), told[0].id))
+    assert [(m.id, m.name, len(m.cores)) for m in modes] == [(t.id, t.name, t.online) for t in told]
+
+
+def mode(*, ident: int, cores: int, mask: str | None = None, cluster: str = "CPU_A78_0") -> PowerMode:
+    rows = {"CPU_ONLINE": {f"CORE_{n}": "1" for n in range(cores)}, cluster: {"MAX_FREQ": "-1"}}
+    if mask is not None:
+        rows["TPC_POWER_GATING"] = {"TPC_PG_MASK": mask}
+    return PowerMode(ident, f"M{ident}", rows)
+
+
+def test_what_needs_a_reboot_is_what_public_reports_say():
+    def verdict(a: PowerMode, b: PowerMode) -> str:
+        return nvpmodel.reboot(a, b)[0]
+
+    # AGX Orin MODE_30W -> MAXN asked to reboot; AGX Xavier MODE_10W did, 15W, 30W and MAXN did not
+    assert verdict(mode(ident=2, cores=8, mask="240"), mode(ident=0, cores=12, mask="0")) == "needs a reboot"
+    xavier = {"cluster": "CPU_DENVER_0"}
+    assert verdict(mode(ident=3, cores=8, mask="0", **xavier), mode(ident=2, cores=4, mask="0", **xavier)) == "live"
+    assert verdict(mode(ident=3, cores=8, mask="0", **xavier), mode(ident=1, cores=2, mask="5", **xavier)) == "needs a reboot"
+    # Orin Nano 25W -> 7W (six to four cores, 240 -> 252) asked; 25W -> MAXN_SUPER did not; a Nano has no masks
+    assert verdict(mode(ident=1, cores=6, mask="240"), mode(ident=3, cores=4, mask="252")) == "needs a reboot"
+    assert verdict(mode(ident=1, cores=6, mask="240"), mode(ident=2, cores=6, mask="240")) == "live"
+    assert verdict(mode(ident=0, cores=4), mode(ident=1, cores=2)) == "live"
+    # no report: fewer cores of an Orin with the same mask, a mask on one side only, an unknown present mode
+    assert verdict(mode(ident=1, cores=6, mask="240"), mode(ident=9, cores=4, mask="240")) == "not known"
+    assert verdict(mode(ident=1, cores=6), mode(ident=9, cores=6, mask="240")) == "not known"
+    assert nvpmodel.reboot(None, mode(ident=1, cores=6))[0] == "not known"
+
+
+def test_the_present_mode_comes_from_the_answer_then_from_the_status_file(tmp_path):
+    root = board(tmp_path)
+    assert nvpmodel.current(root).name == "25W"
+    assert nvpmodel.current(root, "NV Power Mode: 15W\n0\n").name == "15W"  # status may hold what waits for a reboot
+    assert nvpmodel.current(root, "NVPM ERROR: cannot open\n").name == "25W"
+
+
+@pytest.mark.parametrize("text", ["", "pmode:", "pmode:\u0661", "pmode:9999999999", "fmode:0001", "pmode:0077\n"])
+def test_a_status_that_says_nothing_is_absent_with_its_reason(tmp_path, text):
+    root = board(tmp_path)
+    (root / nvpmodel.STATUS).write_text(text)
+    assert is_absent(nvpmodel.current(root))
+
+
+def test_without_file_or_with_a_broken_one_the_mode_is_absent(tmp_path):
+    assert "nvpmodel.conf" in nvpmodel.current(tmp_path)["absent"]
+    root = board(tmp_path)
+    (root / "etc/nvpmodel/board.conf").write_text("<<<")
+    assert "E-NVP-1" in nvpmodel.current(root)["absent"]
+    (root / "etc/nvpmodel.conf").unlink()
+    (root / "etc/nvpmodel.conf").symlink_to("/etc/nvpmodel.conf")  # a link to itself
+    assert is_absent(nvpmodel.current(root))
