@@ -28,6 +28,7 @@ LISTED: Mapping[str, Sequence[str]] = {
         "proc/device-tree/compatible",
         "proc/device-tree/nvidia,dtsfilename",
         "proc/device-tree/nvidia,boardids",
+        "proc/device-tree/chosen/plugin-manager/ids/*",
         "proc/sys/kernel/osrelease",
         "sys/class/dmi/id/sys_vendor",
         "sys/class/dmi/id/product_name",
@@ -39,6 +40,7 @@ LISTED: Mapping[str, Sequence[str]] = {
         "proc/loadavg",
         "proc/uptime",
         "proc/pressure/*",
+        "proc/interrupts",
         "sys/devices/system/cpu/online",
         "sys/devices/system/cpu/offline",
         "sys/devices/system/cpu/possible",
@@ -58,7 +60,7 @@ LISTED: Mapping[str, Sequence[str]] = {
     ),
     "memory": (
         "proc/meminfo",
-        "proc/swaps",
+        "proc/buddyinfo",
         "sys/kernel/debug/nvmap/iovmm/clients",
         "sys/class/devfreq/bwmgr/*_freq",
     ),
@@ -77,9 +79,11 @@ LISTED: Mapping[str, Sequence[str]] = {
         "sys/class/hwmon/hwmon[0-9]*/temp[0-9]*_label",
         "sys/class/hwmon/hwmon[0-9]*/pwm[0-9]*",
         "sys/class/hwmon/hwmon[0-9]*/fan[0-9]*_input",
+        "sys/class/hwmon/hwmon[0-9]*/cur_pwm",
         "sys/class/hwmon/hwmon[0-9]*/rpm",
         "sys/class/hwmon/hwmon[0-9]*/oc[0-9]*_*",
         "sys/devices/pwm-fan/target_pwm",
+        "sys/devices/pwm-fan/temp_control",
         "sys/devices/pwm-fan/cur_pwm",
         "sys/devices/pwm-fan/rpm_measured",
         "sys/devices/generic_pwm_tachometer/hwmon/hwmon*/rpm",
@@ -91,6 +95,8 @@ LISTED: Mapping[str, Sequence[str]] = {
         "sys/bus/i2c/drivers/ina3221x/[0-9]*/iio:device[0-9]*/in_power[0-9]*_input",
         "sys/bus/i2c/drivers/ina3221x/[0-9]*/iio:device[0-9]*/*_current_limit_[0-9]*",
         "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/name",
+        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/label",
+        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/shunt[0-9]*_resistor",
         "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/samples",
         "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/update_interval",
         "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/in[0-9]*_*",
@@ -99,6 +105,8 @@ LISTED: Mapping[str, Sequence[str]] = {
         "sys/class/hwmon/hwmon[0-9]*/in[0-9]*_*",
         "sys/class/hwmon/hwmon[0-9]*/curr[0-9]*_*",
         "sys/class/hwmon/hwmon[0-9]*/power[0-9]*_*",
+        "sys/class/hwmon/hwmon[0-9]*/label",
+        "sys/class/hwmon/hwmon[0-9]*/shunt[0-9]*_resistor",
         "sys/class/hwmon/hwmon[0-9]*/samples",
         "sys/class/hwmon/hwmon[0-9]*/update_interval",
         "sys/class/power_supply/*/type",
@@ -112,8 +120,9 @@ LISTED: Mapping[str, Sequence[str]] = {
     "soc": (
         "sys/devices/gpu.0/load",
         "sys/devices/platform/gpu.0/load",
-        "sys/devices/platform/*.gpu/load",
-        "sys/devices/platform/bus@0/*.gpu/load",
+        "sys/devices/[0-9]*.g*/load",
+        "sys/devices/platform/[0-9]*.g*/load",
+        "sys/devices/platform/bus@0/[0-9]*.g*/load",
         "sys/class/devfreq/*/name",
         "sys/class/devfreq/*/cur_freq",
         "sys/class/devfreq/*/min_freq",
@@ -125,12 +134,16 @@ LISTED: Mapping[str, Sequence[str]] = {
         "sys/class/devfreq/*/device/enable_3d_scaling",
         "sys/class/devfreq/*/device/tpc_pg_mask",
         "sys/class/devfreq/*/device/of_node/name",
+        "sys/devices/*.host1x/*.*/power/runtime_status",
+        "sys/devices/platform/host1x/*.*/power/runtime_status",
+        "sys/devices/platform/*.host1x/*.*/power/runtime_status",
+        "sys/devices/platform/bus@0/*.host1x/*.*/power/runtime_status",
         "sys/kernel/debug/bpmp/debug/clk/*/rate",
-        "sys/kernel/debug/bpmp/debug/clk/*/max_rate",
-        "sys/kernel/debug/bpmp/debug/clk/*/state",
+        "sys/kernel/debug/bpmp/debug/clk/*/m*_rate",
+        "sys/kernel/debug/bpmp/debug/clk/*/mrq_rate_locked",
         "sys/kernel/debug/bpmp/debug/actmon/mc_all_avg_activity",
         "sys/kernel/debug/clk/*/clk_rate",
-        "sys/kernel/debug/clk/*/clk_enable_count",
+        "sys/kernel/debug/cactmon/mc_all",
         "sys/kernel/actmon_avg_activity/mc_all",
     ),
 }
@@ -140,6 +153,8 @@ _LEFT_OUT = ("proc/sys/kernel/hostname", "proc/device-tree/serial-number", "proc
 """Read by the devices, never recorded: they name the machine, its owner or a container."""
 _SECRET_LINES = {"proc/cpuinfo": ("Serial",), "proc/stat": ("intr", "softirq")}
 """Beginnings of lines that are left out: a Raspberry Pi prints its serial number; interrupts are only long."""
+_KEPT_LINES = {"proc/interrupts": "soctherm_edp"}
+"""Words without which a line is left out: of a thousand interrupts one counts over-currents."""
 _MAX_TEXT = 1 << 16
 _MOVING = ("proc/stat", "proc/loadavg", "proc/uptime", "proc/meminfo", "proc/pressure/*", "sys/*")
 """What is looked at again for every frame."""
@@ -225,6 +240,9 @@ def _read(root: Path, path: str) -> str:
         os.close(fd)
     text = data.decode("utf-8", errors="replace")
     hidden = _SECRET_LINES.get(path)
+    kept = _KEPT_LINES.get(path)
+    if kept:
+        text = "".join(line for line in text.splitlines(keepends=True) if kept in line)
     if hidden:
         text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith(hidden))
     return text

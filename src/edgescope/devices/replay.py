@@ -10,6 +10,7 @@ result says `replayed`.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 import os
@@ -115,7 +116,7 @@ class Replayed:
 
     def modes(self) -> Mapping[str, Mode]:
         """Return the board's modes, none of which can be entered."""
-        return {name: ReplayMode(name) for name in self._inner.modes()}
+        return {name: ReplayMode(name, mode) for name, mode in self._inner.modes().items()}
 
     def throttle_watch(self) -> AbstractContextManager[ThrottleWatch]:
         """Return the device's own watch; its two looks are at the recording."""
@@ -148,36 +149,20 @@ class ReplayWatch:
         return Throttle(*(tuple(map(self._stage.plain, getattr(found, f.name))) for f in fields(found)))
 
 
-class ReplayMode:
-    """A mode of the recorded board: it has a name, and changes nothing on the machine it is played on."""
+def _sealed(mode: Mode) -> Mode:
+    """Return the mode, still readable, that refuses to be entered: a recording must not change a machine."""
+    sealed, kind = copy.copy(mode), type(mode)
+    object.__setattr__(sealed, "__class__", type(kind.__name__, (kind,), {"enter": _refuse}))
+    return sealed
 
-    def __init__(self, name: str) -> None:
-        self.name = name
 
-    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Return nothing to add to the child's start."""
-        return {}, ()
-
-    def enter(self, journal: Journal) -> None:
-        """Raise SettingError: a recording has no settings."""
-        raise SettingError(
-            "E-REC-7",
-            f"mode {self.name} cannot be entered",
-            evidence=self.problem(),
-            effect="Nothing was changed and nothing was measured",
-            fix="--mode as_is, or measure on the board itself",
-        )
-
-    def leave(self, journal: Journal) -> None:
-        """Do nothing: nothing was changed."""
-
-    def problem(self) -> str:
-        """Return why it is not in effect."""
-        return "the board is a recording, whose mode is the one it was recorded in"
-
-    def evidence(self) -> str:
-        """Return that nothing was read."""
-        return "nothing: the board is a recording"
+def _refuse(mode: Mode, journal: Journal) -> None:
+    raise SettingError(
+        "E-REC-7",
+        f"mode {mode.name} cannot be entered: the board is a recording",
+        effect="Nothing was changed and nothing was measured",
+        fix="--mode as_is, or measure on the board itself",
+    )
 
 
 class ReplaySource:

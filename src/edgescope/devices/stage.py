@@ -23,6 +23,7 @@ import shutil
 import struct
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ class Stage:
 
     def __init__(self, folder: Path, what: Recording) -> None:
         self.folder, self.recording, self.root = folder, what, folder / "root"
-        self._due_ns = 0
+        self._due_ns, self._clock, self._alive = 0, -1, -1
         self._clock = os.open(folder / "clock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._alive = os.open(folder / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._alive, fcntl.LOCK_SH)
@@ -65,7 +66,7 @@ class Stage:
         what = recording.read(path)
         sweep()
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        stage = cls(folder, what)
+        stage = _OPEN[str(folder)] = cls(folder, what)
         atexit.register(_remove, folder, os.getpid())
         stage.root.mkdir()
         materialise(what, stage.root)
@@ -75,10 +76,16 @@ class Stage:
 
     @classmethod
     def join(cls, folder: Path) -> Stage:
-        """Share a stage that another process made."""
-        if str(folder) not in _JOINED:
-            _JOINED[str(folder)] = cls(folder, recording.read(folder / recording.MEMBER))
-        return _JOINED[str(folder)]
+        """Share a stage that this or another process made."""
+        found = _OPEN.get(str(folder))
+        if found is None:
+            found = _OPEN[str(folder)] = cls(folder, recording.read(folder / recording.MEMBER))
+        return found
+
+    def __del__(self) -> None:
+        for fd in (self._clock, self._alive):
+            if fd >= 0:
+                os.close(fd)
 
     def advance(self, *, begin: bool = True) -> None:
         """Write what is due by now; time that stands still is started, unless `begin` is false."""
@@ -123,7 +130,8 @@ class Stage:
         return [self.plainly(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-_JOINED: dict[str, Stage] = {}
+_OPEN: weakref.WeakValueDictionary[str, Stage] = weakref.WeakValueDictionary()
+"""Stages in use in this process, by folder; one that nobody uses any more lets go of its locks."""
 
 
 def _rewrite(path: Path, data: bytes) -> None:

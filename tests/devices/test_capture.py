@@ -1,0 +1,226 @@
+"""`edgescope record`: what is read, what never is, and what one file holds of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from fake_board import board, write
+
+from edgescope import recorder
+from edgescope.cli.main import main
+from edgescope.devices import capture, manifest, recording
+from edgescope.devices.capture import Plan
+from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.recording import Recording
+from edgescope.devices.stage import materialise
+from edgescope.errors import StoreError
+from edgescope.records import Machine, Trial
+from edgescope.store import Store
+from making import result
+
+
+class Clock:
+    """Time that passes by sleeping; a hook sees each step."""
+
+    def __init__(self, hook=lambda now: None):
+        self.now, self.hook = 100.0, hook
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        self.hook(self.now - 100.0)
+
+
+def captured(root, seconds=2.0, hook=lambda now: None):
+    clock = Clock(hook)
+    return capture.capture("b", Plan(seconds, 2.0), root, clock=clock, sleep=clock.sleep)
+
+
+def test_frames_hold_what_changed_and_when(tmp_path):
+    root = board(tmp_path)
+    zone = "sys/class/thermal/thermal_zone0/temp"
+
+    def heat(now):
+        write(root, {zone: "45500\n" if now < 1.2 else "61000\n"})
+
+    got = captured(root, hook=heat)
+    assert [(f.t_s, dict(f.files)) for f in got.frames] == [(1.5, {zone: "61000\n"})]
+    assert got.made == "captured" and got.sources["here"]
+
+
+def test_what_names_a_machine_or_its_owner_is_not_read(tmp_path):
+    root = board(tmp_path)
+    secret = "verysecret77"
+    write(
+        root,
+        {
+            "proc/sys/kernel/hostname": secret,
+            "proc/device-tree/serial-number": secret,
+            "proc/self/cgroup": f"0::/{secret}",
+            "proc/cmdline": secret,
+            "proc/self/environ": secret,
+            "proc/1/cmdline": secret,
+            "proc/version": secret,
+            "sys/class/dmi/id/product_serial": secret,
+            "sys/class/dmi/id/product_uuid": secret,
+            "sys/class/net/eth0/address": secret,
+            "etc/machine-id": secret,
+            "etc/hostname": secret,
+            "proc/cpuinfo": f"processor\t: 0\nSerial\t\t: {secret}\n",
+            "proc/stat": f"cpu  1 0 0 1 0 0 0 0 0 0\nintr {secret}\nctxt 5\nbtime 1\n",
+        },
+    )
+    text = "".join(recording.lines(captured(root)))
+    assert secret not in text
+    assert "processor" in text and "ctxt 5" in text
+
+
+def test_what_cannot_be_read_is_absent_with_the_reason(tmp_path, monkeypatch):
+    root = board(tmp_path)
+    real = capture._read
+
+    def read(where, path):
+        if path.endswith("energy_uj"):
+            raise PermissionError(13, "Permission denied")
+        return real(where, path)
+
+    monkeypatch.setattr(capture, "_read", read)
+    (entry,) = [e for e in captured(root).entries if e.path.endswith("energy_uj")]
+    assert entry.text is None
+    assert entry.absent == "no permission to read /sys/class/powercap/intel-rapl:0/energy_uj"
+
+
+def test_this_machine_recorded_and_played_has_the_same_facts(tmp_path):
+    got = capture.capture("here", Plan(0.6, 5.0))
+    assert any("proc/stat" in f.files for f in got.frames)
+    materialise(got, tmp_path)
+    (there, now), (here, _) = CpuDevice(tmp_path).machine(), CpuDevice().machine()
+    assert there == here
+    assert now["memory_total_bytes"] == CpuDevice().machine()[1]["memory_total_bytes"]
+    text = "".join(recording.lines(got))
+    if len(socket.gethostname()) > 4:
+        assert socket.gethostname() not in text
+
+
+AUDIT = """
+import os, sys
+from pathlib import Path
+from edgescope.devices import capture, recording
+from edgescope.devices.stage import Stage
+from edgescope.devices import replay
+import importlib
+opened, base = set(), [""]
+def hook(event, args):
+    if event == "open" and base[0] and isinstance(args[0], (str, bytes)):
+        name = os.fsdecode(args[0])
+        if name.startswith(base[0]):
+            opened.add(name[len(base[0]):])
+sys.addaudithook(hook)
+for name in recording.shipped():
+    devices = replay.devices(name)
+    root = devices["replayed"].stage.root
+    base[0] = str(root) + "/"
+    for key, device in devices.items():
+        device.machine()
+        for spec in device.sources(os.getpid()):
+            module, cls = spec.target.split(":")
+            getattr(importlib.import_module(module), cls)(**spec.kwargs).read()
+        if hasattr(device, "throttle_watch"):
+            with device.throttle_watch():
+                pass
+    base[0] = ""
+own = f"proc/{os.getpid()}/"
+unknown = sorted({p for p in opened if not capture.known(p) and not p.startswith(own)})
+assert len(opened) > 100, len(opened)
+assert not unknown, unknown
+"""
+
+
+def test_every_file_that_a_device_opens_on_a_board_is_on_the_list():
+    done = subprocess.run([sys.executable, "-c", AUDIT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+TINY = Recording("tiny", "captured", "", {}, (), ())
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    out = tmp_path / "x.board.jsonl"
+    out.write_text("before")
+
+    def broken(what):
+        yield "half"
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(recording, "lines", broken)
+    with pytest.raises(StoreError, match=r"E-REC-6.*No space left"):
+        recorder.write(TINY, out)
+    assert out.read_text() == "before" and os.listdir(tmp_path) == ["x.board.jsonl"]
+    with pytest.raises(StoreError, match="E-REC-6"):
+        recorder.write(TINY, tmp_path / "nowhere/x.board.jsonl")
+
+
+def test_results_travel_without_their_owners_name(tmp_path):
+    made = result(Trial(model="null", backend="null"))
+    secret = "verysecret77"
+    state = {
+        "cpu": {"hostname": secret, "kernel": "6.1"},
+        "environment": {"EDGESCOPE_X": secret},
+        "command": [secret],
+        "git": {"commit": secret},
+        "nvidia": {"gpu0": {"uuid": secret, "name": "GPU"}},
+    }
+    from dataclasses import replace
+
+    made = replace(made, machine=Machine({"cpu": {"board": "NVIDIA Jetson #t77x"}}, state))
+    Store(tmp_path / "store").save(made)
+    size = recorder.write(TINY, tmp_path / "x.zip", tmp_path / "store")
+    assert size == (tmp_path / "x.zip").stat().st_size
+    assert recording.read(tmp_path / "x.zip").board == "tiny"
+    with zipfile.ZipFile(tmp_path / "x.zip") as archive:
+        archive.extractall(tmp_path / "out")
+    (got,) = Store(tmp_path / "out/results").results()
+    assert got.machine.stable["cpu"]["board"] == "NVIDIA Jetson"
+    assert got.machine.state["nvidia"]["gpu0"]["name"] == "GPU"
+    full = Store(tmp_path / "out/results").full(got)
+    assert len(full.queries.columns["query_id"]) == len(made.queries.columns["query_id"])
+    everything = b"".join(p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file())
+    assert secret.encode() not in everything and b"t77x" not in everything
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        (["-o", "x.board.jsonl", "--seconds", "0"], "E-REC-3"),
+        (["-o", "x.board.jsonl", "--hz", "1000"], "E-REC-3"),
+        (["-o", "x.txt"], "E-REC-4"),
+        (["-o", "x.board.jsonl", "--results", "."], "E-REC-4"),
+        (["-o", "x.zip", "--results", "nowhere"], "E-REC-5"),
+    ],
+)
+def test_flags_that_cannot_be_meant(flags, code, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["record", *flags]) == 2
+    assert code in capsys.readouterr().err
+    assert not os.listdir(tmp_path)
+
+
+def test_the_command_records_this_machine_and_another_plays_it(tmp_path, capsys):
+    out = tmp_path / "mine.board.jsonl"
+    assert main(["record", "-o", str(out), "--seconds", "0.4", "--hz", "5", "--name", "mine"]) == 0
+    assert "files of mine" in capsys.readouterr().out.replace("\n", " ")
+    assert main(["--board", str(out), "doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["machine"]["state"]["replayed"]["made"] == "captured"
+    real = manifest.machine({"cpu": CpuDevice()})
+    assert report["machine"]["stable"]["cpu"]["cpu"] == real.stable["cpu"]["cpu"]
+    assert Path(out).stat().st_mode & 0o777 == 0o644

@@ -1,0 +1,212 @@
+"""The recording format: hostile files are refused with a code, shipped ones name a source for every field."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgescope.devices import recording
+from edgescope.devices.recording import Entry, Frame, Recording
+from edgescope.devices.stage import materialise
+from edgescope.errors import StoreError, UsageError
+
+HEAD = {"schema": 1, "board": "b", "made": "captured", "about": "", "sources": {"here": "this test"}}
+FILE = {"path": "sys/a", "text": "1\n", "source": "here"}
+FRAME = {"t_s": 1, "files": {"sys/a": "2\n"}, "source": "here"}
+
+
+def write(tmp_path, *rows, name="x.board.jsonl"):
+    path = tmp_path / name
+    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
+    return path
+
+
+def refused(path):
+    with pytest.raises(StoreError) as caught:
+        recording.read(path)
+    assert caught.value.code == "E-REC-2"
+    return caught.value.evidence
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    whole = Recording(
+        "b",
+        "captured",
+        "about",
+        {"here": "ä\n"},
+        (Entry("proc/device-tree/model", "Board\0", "", "here"), Entry("sys/b/c", None, "no permission", "here")),
+        (Frame(0.5, {"proc/device-tree/model": "é"}, "here"),),
+    )
+    path = tmp_path / "x.board.jsonl"
+    path.write_text("".join(recording.lines(whole)))
+    assert recording.read(path) == whole
+    assert whole.seconds == 0.5
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ((), "it is empty"),
+        (("{",), "line 1"),
+        (("[1]",), "a JSON object is needed"),
+        (({"path": "sys/a"},), "this is not a recording"),
+        ((HEAD | {"schema": 2},), "schema 2 is not known"),
+        ((HEAD | {"schema": True},), "this is not a recording"),
+        ((HEAD | {"made": "invented"},), "made one of"),
+        ((HEAD | {"sources": ["here"]},), "sources must be"),
+        ((HEAD | {"more": 1},), "unknown key 'more'"),
+        ((HEAD, FILE | {"path": "../sys/a"}), "is not a path below"),
+        ((HEAD, FILE | {"path": "sys/../../a"}), "is not a path below"),
+        ((HEAD, FILE | {"path": "/etc/passwd"}), "is not a path below"),
+        ((HEAD, FILE | {"path": "root/.ssh/authorized_keys"}), "is not a path below"),
+        ((HEAD, FILE | {"path": "usr/sbin/nvpmodel"}), "is not a path below"),
+        ((HEAD, FILE | {"path": "sys//a"}), "is not a path below"),
+        ((HEAD, FILE | {"path": "sys"}), "is not a path below"),
+        ((HEAD, FILE | {"path": "sys/a\0b"}), "control character"),
+        ((HEAD, FILE | {"path": "sys/" + "a" * 300}), "too long"),
+        ((HEAD, FILE | {"path": 7}), "a path must be a text"),
+        ((HEAD, FILE | {"text": 7}), "text must be a text"),
+        ((HEAD, FILE | {"text": "\ud800"}), "surrogate"),
+        ((HEAD, FILE | {"absent": "why"}), "either a text or a reason"),
+        ((HEAD, {"path": "sys/a", "absent": ""}), "absent needs a reason"),
+        ((HEAD, FILE, FILE), "is there twice"),
+        ((HEAD, FILE, FILE | {"path": "sys/a/b"}), "both a file and the folder"),
+        ((HEAD, FILE | {"source": "elsewhere"}), "is not in the header"),
+        ((HEAD, FILE, FRAME | {"t_s": -1}), "t_s must be"),
+        ((HEAD, FILE, json.dumps(FRAME).replace(": 1,", ": NaN,")), "NaN is not JSON"),
+        ((HEAD, FILE, FRAME | {"t_s": True}), "t_s must be"),
+        ((HEAD, FILE, FRAME, FRAME | {"t_s": 0.5}), "t_s goes back"),
+        ((HEAD, FILE, FRAME | {"files": {"sys/other": "1"}}), "no readable file of the start"),
+        ((HEAD, FILE, FRAME | {"files": {"sys/a": None}}), "must be a text"),
+        ((HEAD, FILE, FRAME, FILE | {"path": "sys/b"}), "a file follows a frame"),
+        ((HEAD, "[" * 100_000), "line 2"),
+        ((HEAD, '{"path": "sys/a", "text": "' + "x" * recording.MAX_LINE + '"}'), "longer than"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path, rows, said):
+    assert said in refused(write(tmp_path, *rows))
+
+
+@pytest.mark.timeout(20)
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "not a regular file" in refused(tmp_path / "pipe")
+    assert "not a regular file" in refused(tmp_path) or "Is a directory" in refused(tmp_path)
+    assert "No such file" in refused(tmp_path / "nothing")
+    (tmp_path / "link").symlink_to("link")
+    assert "symbolic links" in refused(tmp_path / "link")
+    (tmp_path / "binary").write_bytes(bytes(range(256)) * 100)
+    assert "line 1" in refused(tmp_path / "binary")
+
+
+def archive(tmp_path, members, method=zipfile.ZIP_DEFLATED):
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w", method) as out:
+        for name, data in members.items():
+            out.writestr(name, data)
+    return path
+
+
+def test_an_archive_is_read_and_a_bad_one_is_refused(tmp_path, monkeypatch):
+    good = "\n".join(map(json.dumps, (HEAD, FILE, FRAME)))
+    path = archive(tmp_path, {"board.jsonl": good, "results/../../evil": "x"})
+    assert recording.read(path).entries[0].path == "sys/a"
+    data = path.read_bytes()
+    for cut in (10, len(data) // 2, len(data) - 3):
+        path.write_bytes(data[:cut])
+        refused(path)
+    assert "holds no board.jsonl" in refused(archive(tmp_path, {"other": "x"}))
+    assert "another way" in refused(archive(tmp_path, {"board.jsonl": good}, zipfile.ZIP_BZIP2))
+    monkeypatch.setattr(recording, "MAX_BYTES", 1 << 16)
+    assert "unpacks to more" in refused(archive(tmp_path, {"board.jsonl": " " * (1 << 20)}))
+    assert "is larger than" in refused(write(tmp_path, *[" " * 1000] * 100))
+
+
+LINES = [json.dumps(row).encode() for row in (HEAD, FILE, FRAME)]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_whatever_is_done_to_a_line_it_is_read_or_refused(tmp_path, data):
+    lines = list(LINES)
+    at = data.draw(st.integers(0, 2))
+    kind = data.draw(st.sampled_from(("bytes", "cut", "value", "order")))
+    if kind == "bytes":
+        line = bytearray(lines[at])
+        for _ in range(data.draw(st.integers(1, 4))):
+            line[data.draw(st.integers(0, len(line) - 1))] = data.draw(st.integers(0, 255))
+        lines[at] = bytes(line)
+    elif kind == "cut":
+        lines[at] = lines[at][: data.draw(st.integers(0, len(lines[at])))]
+    elif kind == "value":
+        row = json.loads(lines[at])
+        row[data.draw(st.sampled_from(sorted(row) + ["new"]))] = data.draw(VALUES)
+        lines[at] = json.dumps(row).encode()
+    else:
+        lines = data.draw(st.permutations(lines * 2))
+    try:
+        got = recording.parse(io.BytesIO(b"\n".join(lines)), tmp_path / "x")
+    except StoreError as error:
+        assert error.code == "E-REC-2"
+    else:
+        assert all(not e.path.startswith("/") and ".." not in e.path.split("/") for e in got.entries)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=st.text(alphabet="a./\\~%\0 é", min_size=1, max_size=12).map(lambda t: f"sys/{t}"))
+def test_no_path_leaves_the_folder(tmp_path, path):
+    lines = [LINES[0], json.dumps(FILE | {"path": path}).encode()]
+    try:
+        got = recording.parse(io.BytesIO(b"\n".join(lines)), tmp_path / "x")
+    except StoreError:
+        return
+    (entry,) = got.entries
+    assert (tmp_path / entry.path).resolve().is_relative_to(tmp_path / "sys")
+
+
+def test_a_name_finds_a_shipped_recording_and_an_unknown_one_lists_them(tmp_path):
+    assert recording.find("AGX-Orin") == recording.SHIPPED / "agx_orin.board.jsonl"
+    mine = write(tmp_path, HEAD)
+    assert recording.find(str(mine)) == mine
+    for name in ("jetson_five", "", "a\0b"):
+        with pytest.raises(UsageError, match="agx_orin, agx_xavier, nano"):
+            recording.find(name)
+
+
+def test_files_are_written_below_the_folder_and_absent_ones_are_not(tmp_path):
+    got = recording.read(write(tmp_path, HEAD, FILE, {"path": "sys/b/c", "absent": "no permission"}))
+    materialise(got, tmp_path / "root")
+    assert (tmp_path / "root/sys/a").read_text() == "1\n"
+    assert (tmp_path / "root/sys/b").is_dir() and not (tmp_path / "root/sys/b/c").exists()
+
+
+@pytest.mark.parametrize("name", recording.shipped())
+def test_every_field_of_a_shipped_recording_names_a_source_that_is_explained(name):
+    path = recording.find(name)
+    got = recording.read(path)
+    assert got.made == "constructed"
+    assert path.stat().st_size < 60_000
+    for item in (*got.entries, *got.frames):
+        assert item.source, item
+        assert all(len(got.sources[key]) > 20 for key in item.source.split())
+    used = {key for item in (*got.entries, *got.frames) for key in item.source.split()}
+    assert used == set(got.sources)
+    assert any("tegrastats line" in text for text in got.sources.values())
+    assert len(got.frames) >= 3
+
+
+def test_eight_boards_ship():
+    assert recording.shipped() == sorted(
+        ("nano", "tx2", "xavier_nx", "agx_xavier", "orin_nano", "orin_nx", "agx_orin", "thor")
+    )

@@ -1,0 +1,221 @@
+"""Replay: files change in place as time passes, processes share a stage, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edgescope.bench import present
+from edgescope.cli.main import main
+from edgescope.devices import manifest, replay, stage
+from edgescope.devices.base import Failed, SourceSpec, Unsupported
+from edgescope.devices.kernel_files import KernelFile
+from edgescope.devices.stage import Stage
+from edgescope.errors import SettingError
+from edgescope.modes.listing import listing
+from edgescope.telemetry.sampler import Sampler
+
+STAT = "cpu  {} 0 0 {} 0 0 0 0 0 0\nctxt 5\nbtime 1\n"
+ROWS = [
+    {"schema": 1, "board": "tiny", "made": "captured", "about": "", "sources": {"t": "this test"}},
+    {"path": "proc/stat", "text": STAT.format(100, 900)},
+    {"path": "proc/meminfo", "text": "MemTotal: 100 kB\nMemAvailable: 50 kB\n"},
+    {"path": "sys/class/thermal/thermal_zone0/type", "text": "CPU-therm\n"},
+    {"path": "sys/class/thermal/thermal_zone0/temp", "text": "41000\n"},
+    {"path": "proc/loadavg", "absent": "no permission to read /proc/loadavg"},
+    {"t_s": 0.3, "files": {"sys/class/thermal/thermal_zone0/temp": "142500\n", "proc/stat": STAT.format(110, 950)}},
+    {"t_s": 0.8, "files": {"sys/class/thermal/thermal_zone0/temp": "9000\n", "proc/stat": STAT.format(120, 980)}},
+]
+TEMP = "sys/class/thermal/thermal_zone0/temp"
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "tiny.board.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+class Time:
+    """The stage's clock in a test's hands."""
+
+    def __init__(self):
+        self.now = 5.0
+
+    def monotonic_ns(self):
+        return int(self.now * 1e9)
+
+    time = staticmethod(time.time)
+
+
+def test_a_stage_moves_in_place_and_holds_at_the_end(file, monkeypatch):
+    clock = Time()
+    monkeypatch.setattr(stage, "time", clock)
+    played = Stage.make(file)
+    zone = KernelFile(played.root / TEMP, 32)
+
+    def at(now, *, begin=True):
+        clock.now = now
+        played.advance(begin=begin)
+        return zone.number()
+
+    assert at(6.0, begin=False) == at(7.0, begin=False) == 41000  # time stands until something watches
+    assert at(8.0) == at(8.29) == 41000
+    assert at(8.31) == at(8.79) == 142500
+    assert at(8.81) == at(99.0) == 9000
+    assert zone.read() == b"9000\n"  # shorter than what was there before
+
+
+def test_frames_that_were_slept_through_are_all_applied(file, monkeypatch):
+    clock = Time()
+    monkeypatch.setattr(stage, "time", clock)
+    played = Stage.make(file)
+    played.advance()
+    clock.now += 100
+    played.advance()
+    assert (played.root / TEMP).read_text() == "9000\n"
+
+
+def test_a_process_that_joins_shares_time_and_files(file):
+    played = Stage.make(file)
+    code = (
+        "import sys, time, pathlib\nfrom edgescope.devices.stage import Stage\n"
+        "s = Stage.join(pathlib.Path(sys.argv[1])); s.advance(); time.sleep(0.35); s.advance()"
+    )
+    subprocess.run([sys.executable, "-c", code, str(played.folder)], check=True)
+    assert (played.root / TEMP).read_text() in ("142500\n", "9000\n")
+    time.sleep(0.5)
+    played.advance(begin=False)  # it was started over there
+    assert (played.root / TEMP).read_text() == "9000\n"
+
+
+MAKER = (
+    "import sys, time, pathlib\nfrom edgescope.devices.stage import Stage\n"
+    "print(Stage.make(pathlib.Path(sys.argv[1])).folder, flush=True)\n"
+)
+
+
+def test_a_stage_goes_with_its_process(file):
+    done = subprocess.run([sys.executable, "-c", MAKER, str(file)], check=True, capture_output=True, text=True)
+    assert not Path(done.stdout.strip()).exists()
+
+
+def test_what_a_killed_process_left_goes_at_the_next_start_and_a_living_ones_stays(file):
+    code = MAKER + "time.sleep(60)"
+    makers = [subprocess.Popen([sys.executable, "-c", code, str(file)], stdout=-1, text=True) for _ in range(2)]
+    folders = [Path(maker.stdout.readline().strip()) for maker in makers]
+    try:
+        makers[0].send_signal(signal.SIGKILL)
+        makers[0].wait()
+        assert folders[0].exists()
+        Stage.make(file)
+        assert not folders[0].exists() and folders[1].exists()
+    finally:
+        for maker in makers:
+            maker.kill()
+            maker.communicate()
+    stage.sweep()
+    assert not folders[1].exists()
+
+
+def test_the_real_sampler_reads_a_moving_board(file, tmp_path):
+    here = replay.devices(str(file))
+    specs = [spec for device in here.values() for spec in device.sources(os.getpid())]
+    with Sampler(specs, 20, tmp_path) as sampler:
+        time.sleep(1.3)
+    got = sampler.readings()
+    assert set(got.series("temperature_cpu_therm_c")[1]) == {41.0, 142.5, 9.0}
+    _, busy = got.series("cpu_busy")
+    assert len(busy) == 2 and busy[0] == pytest.approx(10 / 60)
+    by = {c.name: c for c in got.channels}
+    assert by["load1"].status == "unsupported" and by["load1"].reason == "no permission to read /proc/loadavg"
+    assert by["cpu_others"].status == "unsupported"  # the measured process is not on the recorded board
+    assert not any(str(here[replay.MARK].stage.root) in c.source + c.reason for c in got.channels)
+    assert sampler.cost()["alive"]
+
+
+def test_facts_are_the_boards_and_the_machine_says_that_it_is_replayed(file):
+    here = replay.devices(str(file))
+    machine = manifest.machine(here)
+    assert machine.state["replayed"]["board"] == "tiny" and machine.state["replayed"]["made"] == "captured"
+    assert machine.state["cpu"]["memory_total_bytes"] == 102400
+    assert machine.state["cpu"]["kernel"] == {"absent": "no /proc/sys/kernel/osrelease"}
+    other = file.with_name("other.board.jsonl")
+    other.write_text(file.read_text().replace("41000", "41001"))
+    assert manifest.machine(replay.devices(str(other))).id != machine.id
+    assert here["cpu"].present() == ""
+    assert "edgescope-board" not in json.dumps([machine.stable, machine.state["cpu"]])
+
+
+def test_the_throttle_counters_are_the_recordings(file):
+    rows = [*ROWS[:-2]]
+    rows.append({"path": "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "text": "2\n"})
+    rows.append({"t_s": 0.1, "files": {rows[-1]["path"]: "5\n"}})
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with replay.devices(str(file))["cpu"].throttle_watch() as watch:
+        time.sleep(0.15)
+    evidence = watch.evidence()
+    assert evidence.events == ("cpu0 core_throttle_count rose by 3",)
+
+
+class Odd:
+    """A source that yields one of each kind of value."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def channels(self):
+        return ()
+
+    def read(self):
+        return [("a", 1, Unsupported(f"no {self.root}/proc/x")), ("b", 2, Failed(f"{self.root}/sys/y broke"))]
+
+
+def test_a_wrapped_source_speaks_of_the_boards_own_paths(file, monkeypatch):
+    played = Stage.make(file)
+    monkeypatch.setattr("edgescope.devices.null.Odd", Odd, raising=False)
+    source = replay.ReplaySource("edgescope.devices.null:Odd", {"root": str(played.root)}, str(played.folder))
+    assert source.read() == [("a", 1, Unsupported("no /proc/x")), ("b", 2, Failed("/sys/y broke"))]
+
+
+def test_a_mode_is_listed_with_its_clocks_and_cannot_be_entered():
+    modes = replay.devices("orin_nano")["jetson"].modes()
+    assert set(modes) == {"15W", "25W", "MAXN_SUPER"}
+    row = next(row for row in listing(replay.devices("orin_nano")) if row.name == "25W")
+    assert row.now and row.default and row.gpu_max_hz == 918_000_000 and row.cores == tuple(range(6))
+    for mode in modes.values():
+        with pytest.raises(SettingError, match="E-REC-7"):
+            mode.enter(None)
+
+
+def test_the_board_flag_holds_for_one_command_and_its_children(file, monkeypatch, capsys):
+    monkeypatch.delenv("EDGESCOPE_BOARD", raising=False)
+    assert main(["--board", str(file), "doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["machine"]["state"]["replayed"]["board"] == "tiny"
+    assert "EDGESCOPE_BOARD" not in os.environ
+    assert replay.MARK not in present()
+    monkeypatch.setenv("EDGESCOPE_BOARD", "nothing_of_that_name")
+    assert main(["doctor"]) == 2
+    assert "E-REC-1" in capsys.readouterr().err
+    file.write_text("{}\n")
+    assert main(["--board", str(file), "doctor"]) == 1
+    assert "E-REC-2" in capsys.readouterr().err
+    assert os.environ["EDGESCOPE_BOARD"] == "nothing_of_that_name"
+
+
+def test_sources_keep_their_cadence_and_travel_as_json(file):
+    specs = replay.devices(str(file))["cpu"].sources(1)
+    assert json.loads(json.dumps([spec.kwargs for spec in specs]))
+    assert {spec.target for spec in specs} == {"edgescope.devices.replay:ReplaySource"}
+    from edgescope.devices.cpu import CpuDevice
+
+    assert [spec.every for spec in specs] == [spec.every for spec in CpuDevice().sources(1)]
+    assert isinstance(specs[0], SourceSpec)
