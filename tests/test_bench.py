@@ -4,7 +4,7 @@ import pytest
 
 from edgescope import bench
 from edgescope.bench.require import require
-from edgescope.bench.run import _settled
+from edgescope.bench.run import settled
 from edgescope.devices.null import NullDevice
 from edgescope.errors import RanElsewhereError
 from edgescope.plan import Plan
@@ -111,7 +111,7 @@ def test_drift_makes_a_run_unstable_only_when_it_is_large_and_certain():
         (0.01, 0.03, 0.02, Status.OK),
     ):
         drifting = result(metrics={"drift": Measured(value, "1", lo, hi, 100)})
-        assert _settled(drifting, Plan(null()), "").status is status
+        assert settled(drifting, Plan(null()), "").status is status
 
 
 def test_batches_wrap_round_the_pool_and_are_contiguous():

@@ -15,7 +15,7 @@ FAMILIES = ("devices", "models", "backends", "workloads", "telemetry", "tracing"
 READING = ("analysis", "report", "plots", "store", "codec")
 LEAVES = ("errors", "records", "stats", "registry", "clock")
 #: Composes families: nothing else may import two implementations.
-COMPOSERS = ("bench", "gate")
+COMPOSERS = ("bench", "gate", "remote")
 
 
 def modules() -> dict[str, ast.Module]:

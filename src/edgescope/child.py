@@ -30,6 +30,11 @@ def main(argv: list[str]) -> int:
     from edgescope.records import Trial
 
     trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
+    if on := os.environ.get("EDGESCOPE_ON"):  # the program runs on a board, this process drives it
+        from edgescope.remote import house
+
+        house.serve(verb, trial, on, folder)
+        return 0
     devices = bench.present()
     begun = bench.begin(trial, devices)
     for name in ("begun", "result"):

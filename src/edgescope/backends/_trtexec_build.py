@@ -18,7 +18,6 @@ from pathlib import Path
 from edgescope import cache, export
 from edgescope.backends import _trtexec_errors as errors
 from edgescope.backends import _trtexec_flags as flags
-from edgescope.backends import _trtexec_program as program
 from edgescope.backends import engine_file
 from edgescope.backends._trtexec_program import Ran, Tool
 from edgescope.backends.base import Spec
@@ -105,7 +104,7 @@ def board_of(tool: Tool) -> dict[str, str]:
     return {
         "tensorrt": tool.version,
         "compute_capability": tool.compute_capability,
-        "device": engine_file.gpu(tool.device),
+        "device": tool.gpu,
     }
 
 
@@ -118,7 +117,7 @@ def _facts(job: Job) -> EngineFacts:
         compute_capability=job.tool.compute_capability,
         program="trtexec",
         precision=job.spec.precision,
-        device=engine_file.gpu(job.tool.device),
+        device=job.tool.gpu,
         flags={
             "model_digest": job.digest,
             "flags": _asked(job),
@@ -172,7 +171,7 @@ def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
         timings = "off" if not _kept(job) else "used" if timing.exists() else "empty"
         doing = f"build {job.name} {job.spec.precision} batch {job.spec.batch}"
         limit = whole_number(job.spec, "build_timeout", BUILD_S)
-        ran = program.run(argv, cwd=Path(name), timeout_s=limit, what=f"trtexec: {doing}", quiet=False)
+        ran = job.tool.place.run(argv, cwd=Path(name), timeout_s=limit, what=f"trtexec: {doing}", quiet=False)
         _check(ran, job, temporary, doing)
         _keep_timing(timing, job)
     seconds = ran.log.built_s or ran.seconds

@@ -5,6 +5,8 @@ read from its own help text, so a version that nobody has tried yet is not guess
 capability come from a run that is asked for an engine which does not exist: every version prints its banner and the
 device before it finds that out. While it runs, each line is stamped with this process's monotonic clock on arrival
 (the program flushes every line), and the kernel's high-water mark of its memory is read.
+
+All of that happens at a `Place`: this machine, unless the program is on a board behind an agent (edgescope.remote).
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
-from edgescope.backends import _trtexec_log
+from edgescope.backends import _trtexec_log, engine_file
 from edgescope.backends._trtexec_log import Log
 from edgescope.errors import DeviceError, UnavailableError
 
@@ -36,6 +38,49 @@ SURVEY_S = 120.0
 #: Bytes of output after which a program that never stops talking is stopped.
 MOST_OUTPUT = 64 << 20
 _FLAG = re.compile(r"(?<![\w-])--\w+")
+
+
+class Place(Protocol):
+    """Where the program is: it is found, asked and run there."""
+
+    def find(self, named: str | None) -> str:
+        """Return its path there; UnavailableError E-TRTX-1 where there is none."""
+
+    def survey(self, path: str) -> Tool:
+        """Return what it is and which GPU it sees; UnavailableError E-TRTX-2 where it does not say."""
+
+    def gpu(self, name: str) -> str:
+        """Return the name of its GPU with that of the board."""
+
+    def run(
+        self, argv: Sequence[str], *, cwd: Path | None = None, timeout_s: float, what: str = "", quiet: bool = True
+    ) -> Ran:
+        """Run it to its end; the files that it reads and writes are this machine's, wherever it runs."""
+
+
+class Here:
+    """This machine."""
+
+    def find(self, named: str | None) -> str:
+        """Return its path, as find()."""
+        return find(named)
+
+    def survey(self, path: str) -> Tool:
+        """Return what it is, as survey()."""
+        return survey(path)
+
+    def gpu(self, name: str) -> str:
+        """Return the name of the GPU with this board's."""
+        return engine_file.gpu(name)
+
+    def run(
+        self, argv: Sequence[str], *, cwd: Path | None = None, timeout_s: float, what: str = "", quiet: bool = True
+    ) -> Ran:
+        """Run it, as run()."""
+        return run(argv, cwd=cwd, timeout_s=timeout_s, what=what, quiet=quiet)
+
+
+HERE: Place = Here()
 
 
 @dataclass(frozen=True)
@@ -51,6 +96,12 @@ class Tool:
     """The help text itself."""
     compute_capability: str
     device: str
+    place: Place = field(default=HERE, compare=False, repr=False)
+
+    @property
+    def gpu(self) -> str:
+        """Return the GPU's name with its board's."""
+        return self.place.gpu(self.device)
 
     @property
     def release(self) -> tuple[int, int]:
@@ -114,10 +165,15 @@ def survey(path: str, device: int = 0) -> Tool:
 
 @lru_cache(maxsize=16)
 def _surveyed(path: str, mtime_ns: int, size: int, device: int) -> Tool:
-    helped = run([path, "--help"], timeout_s=SURVEY_S)
+    return surveyed(path, device, HERE)
+
+
+def surveyed(path: str, device: int, place: Place) -> Tool:
+    """Return what the program at `path` of a place is and sees; two runs, UnavailableError as survey()."""
+    helped = place.run([path, "--help"], timeout_s=SURVEY_S)
     words = "\n".join(text for _, text in helped.lines)
     nowhere = "/nonexistent/edgescope.engine"
-    probed = run([path, f"--loadEngine={nowhere}", f"--device={device}"], timeout_s=SURVEY_S)
+    probed = place.run([path, f"--loadEngine={nowhere}", f"--device={device}"], timeout_s=SURVEY_S)
     told = probed.log
     flags = frozenset(_FLAG.findall(words))
     version = told.version or helped.log.version
@@ -130,7 +186,7 @@ def _surveyed(path: str, mtime_ns: int, size: int, device: int) -> Tool:
             evidence=" | ".join(said)[:300],
             fix=f"{path} --help; nvidia-smi or tegrastats to see whether there is a GPU",
         )
-    return Tool(path, version, flags, words, told.compute_capability, told.device)
+    return Tool(path, version, flags, words, told.compute_capability, told.device, place)
 
 
 def run(

@@ -41,7 +41,7 @@ from edgescope.backends import _trtexec_trace as tracing
 from edgescope.backends._trtexec_build import build, job_of, switched, whole_number
 from edgescope.backends._trtexec_given import given_engine
 from edgescope.backends._trtexec_log import Log
-from edgescope.backends._trtexec_program import Ran, Tool
+from edgescope.backends._trtexec_program import HERE, Place, Ran, Tool
 from edgescope.backends.base import Artifact, Driven, Session, Spec, checked, spec_of
 from edgescope.backends.onnx_file import TENSORRT_INT8_OPTIONS
 from edgescope.errors import ModelError, SettingError, UsageError, message
@@ -76,6 +76,10 @@ class TrtExec:
         **TENSORRT_INT8_OPTIONS,
     }
 
+    def __init__(self, place: Place = HERE) -> None:
+        self._place = place
+        """Where the program is and runs."""
+
     @staticmethod
     def usable() -> None:
         """Raise UnavailableError where there is no trtexec, or it sees no GPU."""
@@ -85,7 +89,7 @@ class TrtExec:
         """Return the engine, built once per board, TensorRT and question; cached under `folder`."""
         checked("trtexec", spec, self.OPTIONS)
         _check_options(spec)
-        tool = _tool(spec)
+        tool = self._tool(spec)
         _trt_needs.require("trtexec", spec.precision, tool.compute_capability, tool.device)
         notes: dict[str, Json]
         if (given := spec.options.get("engine")) is not None:
@@ -109,14 +113,13 @@ class TrtExec:
 
     def drive(self, artifact: Artifact, trial: Trial) -> Driven:
         """Let trtexec query as the trial asks; UnsupportedError, SettingError or DeviceError say why it did not."""
-        run = _Run(artifact, trial, _tool(spec_of(trial)))
+        run = _Run(artifact, trial, self._tool(spec_of(trial)))
         with tempfile.TemporaryDirectory(prefix="edgescope-trtexec-") as name:
             return run.measure(Path(name))
 
-
-def _tool(spec: Spec) -> Tool:
-    named = spec.options.get("program")
-    return program.survey(program.find(None if named is None else str(named)))
+    def _tool(self, spec: Spec) -> Tool:
+        named = spec.options.get("program")
+        return self._place.survey(self._place.find(None if named is None else str(named)))
 
 
 def _check_options(spec: Spec) -> None:
@@ -167,7 +170,7 @@ class _Run:
             *self._profiled(folder),
         ]
         doing = f"run {self.artifact.model.info.name} {trial.precision}"
-        ran = program.run(argv, cwd=folder, timeout_s=RUN_S, what=doing)
+        ran = self.tool.place.run(argv, cwd=folder, timeout_s=RUN_S, what=doing)
         self._check(ran, doing)
         times = exports.times(folder / TIMES)
         trace = tracing.aligned(ran, times, warmup_ms=warmup_s * 1e3, batch=trial.batch)
@@ -338,7 +341,7 @@ def _answer(run: _Run, batch: Batch) -> Sequence[NDArray[Any]]:
             *flags.spell(run.tool, "outputs", folder / OUTPUTS, need="export its outputs"),
             *flags.measuring(run.tool, flags.Measure(0.0, 0.0, 1, 1, False)),
         ]
-        ran = program.run(argv, cwd=folder, timeout_s=ANSWER_S)
+        ran = run.tool.place.run(argv, cwd=folder, timeout_s=ANSWER_S)
         run._check(ran, "answer a batch")
         return _ordered(exports.outputs(folder / OUTPUTS), ran.log)
 

@@ -95,7 +95,7 @@ def answer(
         in_effect = mode.require(bare.trial, devices)
         return mode.noted(_measure(bare, clock, hz, devices), in_effect)
 
-    return replayed.marked(_guarded(begun, measured))
+    return replayed.marked(guarded(begun, measured))
 
 
 def refused(trial: Trial, devices: Devices, error: EdgescopeError) -> Result:
@@ -114,7 +114,7 @@ def prepare(begun: Result) -> Result:
         gate.prepare(model)
         return replace(bare, status=Status.OK)
 
-    return _guarded(begun, build)
+    return guarded(begun, build)
 
 
 def present() -> Devices:
@@ -130,7 +130,7 @@ def here() -> Machine:
     return manifest.machine(present())
 
 
-def _guarded(bare: Result, work: Callable[[Result], Result]) -> Result:
+def guarded(bare: Result, work: Callable[[Result], Result]) -> Result:
     """Return work(bare), or the bare result with the status and reason of what was raised."""
     try:
         return work(bare)
@@ -175,12 +175,12 @@ def _raised(error: BaseException) -> str:
 
 def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
     trial, plan, watch = bare.trial, Plan(bare.trial), Watch(devices, hz)
-    _refuse_unbuilt(trial)
+    refuse_unbuilt(trial)
     scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, plan)
     model = zoo.get(trial.model, trial.shapes, trial.batch)
     backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
     if isinstance(backend, SelfDriven):
-        return _settled(external.measure(bare, model, backend, watch), plan, "")
+        return settled(external.measure(bare, model, backend, watch), plan, "")
     workload = registry.load(registry.WORKLOADS, trial.workload, "workload")()
     with workload.open(trial, model, backend, cache.folder("artifacts")) as opened:
         effective = opened.effective()
@@ -226,10 +226,10 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
         verdict=watch.verdict(plan.window),
         warnings=(*spent.warnings, *summary.warnings(queries, plan.window, trial.scenario), *long_run.warnings),
     )
-    return _settled(result, plan, opened.failure())
+    return settled(result, plan, opened.failure())
 
 
-def _refuse_unbuilt(trial: Trial) -> None:
+def refuse_unbuilt(trial: Trial) -> None:
     """Raise UnsupportedError for what a Trial can ask and nothing answers yet: it must not pass as the default."""
     if trial.processes != 1:
         text = f"processes {trial.processes} is not supported yet"
@@ -261,7 +261,7 @@ def _certain(change: Measured) -> bool:
     return change.lo is not None and change.hi is not None and (change.lo > 0 or change.hi < 0)
 
 
-def _settled(result: Result, plan: Plan, failure: str) -> Result:
+def settled(result: Result, plan: Plan, failure: str) -> Result:
     """Return the result with its final status and the warnings that its own numbers give rise to."""
     warnings = list(result.warnings)
     if not plan.settled:

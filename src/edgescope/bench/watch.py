@@ -46,11 +46,11 @@ class Watch:
             telemetry = self._telemetry(folder)
             stack.callback(self._keep, telemetry)  # before the folder goes, after the sampler has stopped
             here = [device for device in self.devices if not device.present()]
-            contexts = [context for device in here if (context := _throttle_watch(device))]
+            contexts = [context for device in here if (context := throttle_watch(device))]
             watches = [stack.enter_context(context) for context in contexts]
             stack.enter_context(telemetry)
             yield
-        self.throttle = _joined([watch.evidence() for watch in watches])
+        self.throttle = joined([watch.evidence() for watch in watches])
         self.slowdown = spin.slowdown(before, spin.spin(loops))
 
     @contextmanager
@@ -122,12 +122,14 @@ def board(environ: Mapping[str, str] = os.environ) -> str:
     return f"gpu{first or 0}" if first.isdigit() or not first else ""
 
 
-def _throttle_watch(device: Device) -> AbstractContextManager[ThrottleWatch] | None:
+def throttle_watch(device: Device) -> AbstractContextManager[ThrottleWatch] | None:
+    """Return a pair of looks at the device's throttling counters, None where it has none."""
     make = getattr(device, "throttle_watch", None)
     return make() if make else None
 
 
-def _joined(found: Sequence[Throttle]) -> Throttle | None:
+def joined(found: Sequence[Throttle]) -> Throttle | None:
+    """Return what several devices' counters say together, None of no device."""
     if not found:
         return None
     return Throttle(

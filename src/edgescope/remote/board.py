@@ -1,0 +1,223 @@
+"""A board behind an agent: what it is, its sensors, and the place where trtexec runs.
+
+`Board.run` does for a program on the board what backends' `_trtexec_program.run` does here. The command line keeps its
+form; files it reads are sent first (unless the board has their content), those it writes are fetched afterwards, and
+the paths in it become names in the folder that the agent runs it in.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgescope import agent
+from edgescope.backends import _trtexec_program as program
+from edgescope.backends._trtexec_program import BEAT_S, Ran, Tool
+from edgescope.devices.kernel_files import fact, is_absent
+from edgescope.errors import DeviceError, UnsupportedError
+from edgescope.records import Json, Machine
+from edgescope.registry import need
+from edgescope.remote import alignment, failures, files
+from edgescope.remote.address import Address
+from edgescope.remote.readings import Rows
+from edgescope.remote.tree import Tree
+from edgescope.remote.wire import Wire
+
+#: Flags that name a file the program reads, one it writes, or one it does both with.
+READS, WRITES, BOTH = (
+    ("onnx", "loadEngine"),
+    ("saveEngine", "exportTimes", "exportLayerInfo", "exportProfile", "exportOutput"),
+    ("timingCacheFile",),
+)
+#: Flags whose files are worth keeping on the board: large, and asked for again.
+KEPT = ("onnx", "loadEngine", "saveEngine")
+#: Seconds beyond the program's own limit after which the agent itself is given up.
+GRACE_S = 60.0
+
+
+@dataclass
+class _Line:
+    """One command line, translated: what to send under which name, what to fetch to where."""
+
+    argv: list[str]
+    sent: dict[str, Path] = field(default_factory=dict)
+    fetched: dict[str, Path] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Board:
+    """One board; open() makes it."""
+
+    wire: Wire
+    tree: Tree
+    first: alignment.Offset
+    tools: dict[str, Tool] = field(default_factory=dict)
+    """What each program said of itself, by its path."""
+
+    def look(self) -> None:
+        """Read the board's facts anew."""
+        self.tree.write(self.wire.call("facts", doing="say what it is"))
+
+    def machine(self) -> Machine:
+        """Return the board as a Result names it."""
+        return self.tree.machine(self.about(None))
+
+    def about(self, last: alignment.Offset | None) -> dict[str, Json]:
+        """Return how it was reached: address, agent, its Python, and the two clocks."""
+        hello = self.wire.hello
+        return {
+            "address": str(self.wire.address),
+            "protocol": hello.get("protocol"),
+            "python": hello.get("python"),
+            "source_sha256": "its own" if self.wire.address.agent else agent.digest(),
+            "clock_resolution_s": hello.get("resolution_s"),
+            **alignment.told(self.first, last),
+        }
+
+    @contextmanager
+    def sampling(self, hz: float) -> Iterator[Rows]:
+        """Sample the board while the block runs."""
+        started = self.wire.call("sample_start", hz=hz, doing="sample its sensors")
+        rows = Rows(started["channels"], hz)
+        self.wire.events["rows"] = rows.take
+        try:
+            yield rows
+            rows.stopped = self.wire.call("sample_stop", doing="stop sampling")
+        finally:
+            del self.wire.events["rows"]
+
+    # What follows is a trtexec `Place`.
+
+    def find(self, named: str | None) -> str:
+        """Return the path of trtexec on the board; UnavailableError E-TRTX-1 where there is none."""
+        answer = self.wire.ask("find", named=named, doing="find trtexec")
+        if "error" in answer:
+            raise failures.no_trtexec(self.wire.address, answer["error"])
+        return str(answer["ok"]["path"])
+
+    def survey(self, path: str) -> Tool:
+        """Return what the program is and which GPU it sees, asked once in a conversation."""
+        if path not in self.tools:
+            self.tools[path] = program.surveyed(path, 0, self)
+        return self.tools[path]
+
+    def gpu(self, name: str) -> str:
+        """Return a GPU's name with its board's."""
+        model = fact(self.tree.root / "proc/device-tree/model", lambda text: text.strip("\0 \n"))
+        return name if is_absent(model) or not model or not name else f"{name} ({model})"
+
+    def run(
+        self, argv: Sequence[str], *, cwd: Path | None = None, timeout_s: float, what: str = "", quiet: bool = True
+    ) -> Ran:
+        """Run the program on the board and return what it did; times are the board's."""
+        line = translated(argv, cwd)
+        digests = {name: files.put(self.wire, path) for name, path in line.sent.items()}
+        lines = _Lines("" if quiet else what)
+        self.wire.events |= {"lines": lines.take, "waiting": lines.tell}
+        try:
+            ended = self.wire.call(
+                "run",
+                argv=line.argv,
+                files=digests,
+                outputs=list(line.fetched),
+                limit_s=timeout_s,
+                timeout_s=timeout_s + GRACE_S,
+                doing=what or f"run {Path(argv[0]).name}",
+            )
+        finally:
+            del self.wire.events["lines"], self.wire.events["waiting"]
+        if ended["stopped"]:
+            raise self._endless(lines, ended)
+        made = {name: str(about["sha256"]) for name, about in ended["outputs"].items() if name in line.fetched}
+        if ended["code"] == 0:
+            for name, digest in made.items():
+                files.get(self.wire, digest, line.fetched[name])
+        passing = [digest for name, digest in (*digests.items(), *made.items()) if name not in line.kept]
+        self.wire.call("forget", sha256=passing)
+        peak = ended.get("peak_bytes")
+        return Ran(
+            tuple(line.argv), int(ended["code"]), tuple(lines.found), None if peak is None else int(peak), ended["seconds"]
+        )
+
+    def _endless(self, lines: _Lines, ended: Mapping[str, Json]) -> DeviceError:
+        last = [text for _, text in lines.found if text.strip()][-1:] or ["nothing"]
+        return DeviceError(
+            "E-TRTX-5",
+            "trtexec did not come to an end and was stopped",
+            evidence=f"after {ended['seconds']:.0f} s on {self.wire.address}; it wrote last: {last[0][:200]}",
+            effect="There is no engine and no number; nothing half-written was kept",
+            fix="--option build_timeout=SECONDS (and --timeout SECONDS) if it only needs longer",
+        )
+
+
+class _Lines:
+    """Takes a program's lines as they come, each with the board's time, and says now and then that it goes on."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.begun_s, self.beats = what, time.monotonic(), 1
+        self.found: list[tuple[int, str]] = []
+
+    def take(self, event: Mapping[str, Json]) -> None:
+        """Take one event."""
+        now_ns = round(float(event["t_s"]) * 1e9)
+        self.found += [(now_ns, str(text)) for text in event["lines"]]
+
+    def tell(self, event: Mapping[str, Json]) -> None:
+        """Say that it still goes on, where there is a name for it."""
+        passed = time.monotonic() - self.begun_s
+        if self.what and passed > self.beats * BEAT_S:
+            self.beats += 1
+            print(f"{self.what}: {passed:.0f} s", file=sys.stderr, flush=True)
+
+
+def translated(argv: Sequence[str], cwd: Path | None) -> _Line:
+    """Return the command line as it is run on the board: each path to a file becomes a name in its folder."""
+    line = _Line([argv[0]])
+    for word in argv[1:]:
+        flag, _, value = word.partition("=")
+        name, path = flag.lstrip("-"), Path(value)
+        reads = name in (*READS, *BOTH) and path.is_file()
+        writes = name in (*WRITES, *BOTH)
+        if not reads and not writes:
+            line.argv.append(word)
+            continue
+        line.argv.append(f"{flag}={path.name}")
+        line.sent |= {path.name: path} if reads else {}
+        line.fetched |= {path.name: path} if writes else {}
+        line.kept |= {path.name} if name in KEPT else set()
+        if reads and name == "onnx":
+            weights = _external(path)
+            line.sent |= weights
+            line.kept |= set(weights)
+    here = sorted(cwd.iterdir()) if cwd is not None else []
+    line.sent |= {path.name: path for path in here if path.is_file() and path.name not in line.fetched}
+    return line
+
+
+def _external(onnx: Path) -> dict[str, Path]:
+    """Return the files beside an ONNX file that hold its weights; UnsupportedError for those in a folder below."""
+    fix = "pip install 'edgescope[onnx]'"
+    places: list[str] = need("edgescope.models._onnx_reader:external", str(onnx), fix)(onnx)
+    if deep := [place for place in places if Path(place).name != place]:
+        raise UnsupportedError(
+            "E-AGENT-8",
+            f"{onnx.name} keeps weights in {deep[0]}, below its own folder",
+            effect="They cannot be sent to the board",
+            fix="save the model with its weights in one file beside it",
+        )
+    return {place: onnx.parent / place for place in places}
+
+
+@contextmanager
+def opened(address: Address, argv: Sequence[str] | None = None) -> Iterator[Board]:
+    """Connect to a board; everything the agent started there has ended when the context is left."""
+    with tempfile.TemporaryDirectory(prefix="edgescope-board-") as name, Wire(address, argv) as wire:
+        board = Board(wire, Tree(Path(name)), wire.offset())
+        board.look()
+        yield board

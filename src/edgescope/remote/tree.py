@@ -1,0 +1,71 @@
+"""A board's /proc and /sys as a folder on the host, so that the devices that read a local machine read a board.
+
+The agent sends the text of the files that say what a board is; they are written under a temporary root. A second look
+writes into the same files: the devices keep them open, as they do on the machine itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from edgescope import registry
+from edgescope.devices import manifest
+from edgescope.devices.base import Device
+from edgescope.devices.kernel_files import absent
+from edgescope.records import Json, Machine
+
+#: Devices that are read from files under a root.
+DEVICES = ("cpu", "jetson")
+#: Facts of the CPU device that come from calls, not from files: the host's own must not pass for the board's.
+_STABLE_CALLS, _STATE_CALLS = ("architecture",), ("libc", "affinity")
+
+
+class Tree:
+    """The files of one board under `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.told: Mapping[str, Json] = {}
+
+    def write(self, told: Mapping[str, Json]) -> None:
+        """Write what the agent's `facts` answered; a file that has gone since the last look is removed."""
+        files = {name: text for name, text in dict(told.get("files", {})).items() if _inside(name)}
+        for name in set(self.told.get("files", {})) - set(files):
+            (self.root / name).unlink(missing_ok=True)
+        for name, text in files.items():
+            path = self.root / name
+            with contextlib.suppress(OSError):  # a name that is a folder in another: no kernel does that
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(str(text))
+        self.told = {**told, "files": files}
+
+    def devices(self) -> dict[str, Device]:
+        """Return the devices that read this board."""
+        known = [name for name in DEVICES if name in registry.DEVICES]
+        return {name: registry.load(registry.DEVICES, name, "device")(self.root) for name in known}
+
+    def machine(self, about: Mapping[str, Json]) -> Machine:
+        """Return the board as its own edgescope would describe it; `about` tells how it was reached.
+
+        Packages, environment, command and git are the host's: they made the artifact and judged the outputs.
+        """
+        found = manifest.machine(self.devices())
+        stable = _with(found.stable, {name: self.told.get(name) for name in _STABLE_CALLS})
+        state = _with(found.state, {name: self.told.get(name) for name in _STATE_CALLS})
+        return Machine(stable, {**state, "agent": dict(about)})
+
+
+def _with(facts: Mapping[str, Any], calls: Mapping[str, Json]) -> dict[str, Any]:
+    told = {name: absent("the agent did not say") if v is None else v for name, v in calls.items()}
+    return {**facts, "cpu": {**facts["cpu"], **told}} if "cpu" in facts else dict(facts)
+
+
+def _inside(name: object) -> bool:
+    """Whether a path from a board stays under the root: what comes over the wire is not trusted."""
+    if not isinstance(name, str) or not name or "\0" in name:
+        return False
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts

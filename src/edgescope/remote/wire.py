@@ -1,0 +1,201 @@
+"""One conversation with an agent: requests and answers as JSON lines over a program's stdin and stdout.
+
+The program is ssh (or, in tests, the agent itself). Lines that come before the agent's hello are the login shell's own
+and are skipped. Between an answer and the next the agent sends events: rows of the sampler, lines of a program; they go
+to whoever asked for them. While an answer is awaited the host says every few seconds that it is still there, because an
+agent whose host has been silent for a minute ends everything it started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import IO, Any
+
+from edgescope import agent
+from edgescope.errors import EdgescopeError
+from edgescope.records import Json
+from edgescope.remote import alignment, failures
+from edgescope.remote.address import Address
+from edgescope.remote.alignment import Offset
+
+#: Seconds for ssh to connect and the agent to start (python3 from a cold SD card), and for a plain answer.
+HELLO_S, ANSWER_S = 60.0, 60.0
+#: Seconds between two signs of life while an answer is awaited.
+BEAT_S = 5.0
+#: A line longer than this is no message of an agent.
+LONGEST = 16 << 20
+STRAY = 200
+"""Lines of a login shell that are skipped before the hello."""
+
+Event = Callable[[Mapping[str, Json]], None]
+
+
+class Wire:
+    """An open conversation; leaving the context ends it and everything the agent started."""
+
+    def __init__(self, address: Address, argv: Sequence[str] | None = None) -> None:
+        self.address = address
+        self.argv = list(argv or address.argv())
+        self.events: dict[str, Event] = {}
+        self.hello: Mapping[str, Json] = {}
+        self._next, self._buffer = 1, b""
+        self._words: IO[bytes] = tempfile.TemporaryFile(prefix="edgescope-ssh-")
+
+    def __enter__(self) -> Wire:
+        try:
+            self._process = subprocess.Popen(
+                self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words, bufsize=0
+            )
+        except OSError as error:
+            self._words.close()
+            raise failures.no_ssh(self.argv[0], error) from error
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            with contextlib.suppress(EdgescopeError):
+                self.call("bye", timeout_s=5.0)
+        self.close()
+
+    def close(self) -> None:
+        """Close the agent's stdin, which ends it, and wait for ssh a little; then kill ssh."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        try:
+            self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._words.close()
+
+    def _begin(self) -> None:
+        if not self.address.agent:
+            source = agent.source()
+            self._send(f"{len(source)} {agent.digest()}\n".encode() + source, "start", begun=False)
+        self._send(b'{"id":0,"verb":"hello"}\n', "start", begun=False)
+        deadline = time.monotonic() + HELLO_S
+        for _ in range(STRAY):
+            line = self._line(deadline, "say hello", begun=False)
+            with contextlib.suppress(ValueError):
+                message = json.loads(line)
+                told = message.get("ok") if isinstance(message, dict) else None
+                if isinstance(told, dict) and told.get("agent") == "edgescope":
+                    self.hello = told
+                    break
+        else:
+            raise failures.garbled(self.address, line)
+        if self.hello.get("protocol") != agent.PROTOCOL:
+            raise failures.other_agent(self.address, self.hello, agent.PROTOCOL)
+
+    def call(self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json) -> dict[str, Any]:
+        """Return the agent's answer; an EdgescopeError where it refuses, is silent, or has gone.
+
+        `doing` says in a message what it was to do: `run resnet18 fp16`.
+        """
+        message = self.ask(verb, timeout_s=timeout_s, doing=doing, **fields)
+        if "error" in message:
+            raise failures.refused(self.address, doing or verb, message["error"])
+        return dict(message["ok"])
+
+    def ask(self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json) -> dict[str, Any]:
+        """Return the whole answer, an error of the agent's included."""
+        identity, doing = self._next, doing or verb
+        self._next += 1
+        request = {"id": identity, "verb": verb, **fields}
+        self._send(json.dumps(request).encode() + b"\n", doing)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            message = self._message(deadline, doing)
+            if (kind := message.get("event")) is not None:
+                handler = self.events.get(str(kind))
+                if handler is not None:
+                    handler(message)
+            elif message.get("id") == identity:
+                if not isinstance(message.get("ok"), dict) and not isinstance(message.get("error"), dict):
+                    raise failures.garbled(self.address, repr(message).encode())
+                return message
+
+    def offset(self) -> Offset:
+        """Return how far the board's clock is from ours now."""
+        pings = []
+        for _ in range(alignment.PINGS):
+            before = time.monotonic()
+            board = float(self.call("ping")["t_s"])
+            pings.append((before, board, time.monotonic()))
+        return alignment.offset(pings)
+
+    def _message(self, deadline: float, doing: str) -> dict[str, Any]:
+        line = self._line(deadline, doing)
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise failures.garbled(self.address, line) from error
+        if not isinstance(message, dict):
+            raise failures.garbled(self.address, line)
+        return message
+
+    def _send(self, data: bytes, doing: str, *, begun: bool = True) -> None:
+        assert self._process.stdin is not None
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[self._process.stdin.write(view) :]
+        except (BrokenPipeError, ValueError) as error:
+            raise self._ended(doing, begun=begun) from error
+
+    def _line(self, deadline: float, doing: str, *, begun: bool = True) -> bytes:
+        """Return the next line without its end; beats while it waits."""
+        assert self._process.stdout is not None
+        started, beat = time.monotonic(), time.monotonic() + BEAT_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if selector.select(0.2):
+                    chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+                    if not chunk:
+                        raise self._ended(doing, begun=begun)
+                    self._buffer += chunk
+                now = time.monotonic()
+                if now > deadline:
+                    raise failures.silent(self.address, doing, now - started)
+                if len(self._buffer) > LONGEST:
+                    raise failures.garbled(self.address, self._buffer[:120])
+                if begun and now > beat:
+                    self._send(b'{"id":0,"verb":"ping"}\n', doing)
+                    beat = now + BEAT_S
+                    self.events.get("waiting", _nothing)({})
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _ended(self, doing: str, *, begun: bool) -> EdgescopeError:
+        """Return the error of a conversation that the other side ended, by ssh's exit code and last words."""
+        try:
+            code: int | None = self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            code = None
+        self._words.seek(0)
+        words = self._words.read(8192).decode(errors="replace")
+        if begun:
+            return failures.lost(self.address, doing, code, words)
+        return failures.not_begun(self.address, code, words)
+
+
+def _nothing(event: Mapping[str, Json]) -> None:
+    """Take an event that nobody waits for."""
