@@ -1,38 +1,55 @@
+"""The doctor's report: every metric's fate, what is missing and its one command, and how it looks."""
+
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import json
+from pathlib import Path
 
 import pytest
 from fake_board import board, write
-from fake_nvml import FakeNvml, NVMLError_LibraryNotFound
+from fake_nvml import FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupported
 
-from edgescope.devices import doctor, readiness
-from edgescope.devices.base import SourceSpec
+from edgescope.cli import doctor_view
+from edgescope.codec import to_plain
+from edgescope.devices import doctor, unlock
+from edgescope.devices.base import ChannelSpec, SourceSpec, Unsupported
 from edgescope.devices.cpu import CpuDevice
 from edgescope.devices.null import NullDevice
 from edgescope.devices.nvidia import NvidiaDevice
 
 
-def test_every_metric_has_a_status_a_reason_and_a_cost(tmp_path):
-    nvml = FakeNvml(refuse={"nvmlInit": NVMLError_LibraryNotFound()})
-    got = doctor.examine(
-        {"cpu": CpuDevice(), "nvidia": NvidiaDevice(nvml), "null": NullDevice()}, watch_s=0.1
+def metric(name, *, unit="1", status="unsupported", reason="", value=None, device="cpu", **more):
+    plain = {"scope": "system", "kind": "gauge", "source": "somewhere", "read_us": 1.0, "every": 1}
+    plain |= more
+    return doctor.Metric(
+        device=device, name=name, unit=unit, status=status, reason=reason, value=value, **plain
     )
+
+
+def seen(name, value, **more):
+    return metric(name, status="measured", value=value, **more)
+
+
+def codes(findings):
+    return [f.code for f in findings]
+
+
+def test_every_metric_has_a_status_a_reason_and_a_cost():
+    nvml = FakeNvml(refuse={"nvmlInit": NVMLError_LibraryNotFound()})
+    devices = {"cpu": CpuDevice(), "nvidia": NvidiaDevice(nvml), "null": NullDevice()}
+    got = doctor.examine(devices, watch_s=0.1)
     names = [m.name for m in got.metrics]
     assert len(names) == len(set(names))
-    assert {"cpu_busy", "cpu_steal", "mem_available_bytes", "cpu_package_energy_j", "gpu_power_w"} <= set(
-        names
-    )
-    for metric in got.metrics:
-        assert (metric.status == "measured") == (metric.value is not None) == (not metric.reason)
-        assert metric.source
+    assert {"cpu_busy", "cpu_steal", "mem_available_bytes", "cpu_package_energy_j", "gpu_power_w"} <= set(names)
+    for m in got.metrics:
+        assert (m.status == "measured") == (m.value is not None) == (not m.reason)
+        assert m.source
+        assert m.sampled_hz == 10 / m.every
     assert got.devices["cpu"] == got.devices["null"] == ""
     assert "libnvidia-ml" in got.devices["nvidia"]
     busy = next(m for m in got.metrics if m.name == "cpu_busy")
     assert busy.status == "measured" and 0 < busy.read_us < 1e5
-    assert any(f.code == "E-PWR-3" for f in got.missing)
+    json.dumps(to_plain(got))
 
 
 class Broken(NullDevice):
@@ -41,75 +58,232 @@ class Broken(NullDevice):
 
 
 def test_a_source_that_cannot_be_opened_is_reported():
-    (metric,) = doctor.examine({"broken": Broken()}, watch_s=0).metrics
-    assert metric.status == "failed"
-    assert "cannot be opened" in metric.reason
+    (m,) = doctor.examine({"broken": Broken()}, watch_s=0).metrics
+    assert m.status == "failed"
+    assert "cannot be opened" in m.reason
 
 
-STATE = {"online_cpus": [0, 1], "affinity": [0, 1], "memory_total_bytes": 10**9}
+class Raising:
+    """A source whose driver raises in the middle of the examination."""
+
+    def channels(self):
+        return [ChannelSpec("x_power_w", "W", "rail", "gauge", "driver")]
+
+    def read(self):
+        raise RuntimeError("the bus is gone")
 
 
-def codes(findings):
-    return [f.code for f in findings]
+class RaisingDevice(NullDevice):
+    def sources(self, pid):
+        return [SourceSpec(f"{__name__}:Raising")]
 
 
-@pytest.mark.parametrize(
-    ("values", "state", "code"),
-    [
-        ({"cpu_others": 0.3}, {}, "W-CPU-1"),
-        ({"cpu_steal": 0.05}, {}, "W-CPU-2"),
-        ({"load1": 2.5}, {}, "W-CPU-3"),
-        ({"mem_available_bytes": 1e8}, {}, "W-MEM-1"),
-        ({}, {"affinity": [1]}, "W-CPU-4"),
-        ({}, {"cgroup_cpu_limit": 1.5}, "W-CPU-5"),
-        ({}, {"clocks": {"policy0": {"governor": "schedutil"}}}, "W-CLK-1"),
-        ({}, {"power_supply": {"BAT0": {"status": "Discharging"}}}, "W-PWR-1"),
-    ],
-)
-def test_each_disturbance_is_found_and_has_a_remedy(tmp_path, values, state, code):
-    found = readiness.disturbances(values, STATE | state, tmp_path)
-    assert codes(found) == [code]
-    assert found[0].fix
+def test_a_source_that_raises_is_reported():
+    (m,) = doctor.examine({"r": RaisingDevice()}, watch_s=0.1).metrics
+    assert m.status == "failed"
+    assert "the bus is gone" in m.reason
 
 
-def test_a_quiet_machine_has_no_findings(tmp_path):
-    values = {"cpu_others": 0.01, "cpu_steal": 0.0, "load1": 0.5, "mem_available_bytes": 9e8}
-    state = STATE | {
-        "clocks": {"policy0": {"governor": "performance"}},
-        "cgroup_cpu_limit": {"absent": "no CPU quota is set"},
-        "power_supply": {"absent": "mains"},
-    }
-    assert readiness.disturbances(values, state, tmp_path) == ()
+class Stepping:
+    """A sensor that is new on every fifth reading."""
+
+    reads = 0
+
+    def channels(self):
+        return [ChannelSpec("x_power_w", "W", "rail", "gauge", "sensor")]
+
+    def read(self):
+        type(self).reads += 1
+        return [("x_power_w", 0, float(self.reads // 5))]
 
 
-def test_another_watcher_is_named(tmp_path):
-    program = shutil.copy("/bin/sleep", tmp_path / "tegrastats")
-    # A grandchild: children of this process are its own sampler and workers.
-    shell = subprocess.Popen(["sh", "-c", f"{program} 30 & echo $!; wait"], stdout=-1, text=True)
-    try:
-        pid = int(shell.stdout.readline())
-        found = readiness.disturbances({}, {})
-        assert any(f.code == "W-PROC-1" and f.fix == f"kill {pid}" for f in found)
-    finally:
-        os.kill(pid, 9)
-        shell.communicate()
+class SteppingDevice(NullDevice):
+    def sources(self, pid):
+        return [SourceSpec(f"{__name__}:Stepping", every=2)]
+
+
+def test_the_refresh_of_a_sensor_is_seen():
+    """Read 20 times a second and new every fifth time: 4 Hz, as far as a busy machine keeps the pace."""
+    (m,) = doctor.examine({"s": SteppingDevice()}, watch_s=1.0).metrics
+    assert 1.5 < m.seen_hz < 6
+    assert m.sampled_hz == 5
+    assert m.refresh_s is None
+
+
+class Beside(NullDevice):
+    def __init__(self, file):
+        self.file = str(file)
+
+    def sources(self, pid):
+        return [SourceSpec(f"{__name__}:FromFile", {"path": self.file})]
+
+
+class FromFile:
+    def __init__(self, path):
+        self.path = path
+
+    def channels(self):
+        return [ChannelSpec("a_power_w", "W", "rail", "gauge", f"{self.path} x current")]
+
+    def read(self):
+        return [("a_power_w", 0, 2.5)]
+
+
+def test_the_refresh_that_hwmon_publishes_is_reported(tmp_path):
+    write(tmp_path, {"sys/h/in1_input": "5000", "sys/h/update_interval": "430\n"})
+    for source, root in ((tmp_path / "sys/h/in1_input", tmp_path), (Path("/sys/h/in1_input"), tmp_path)):
+        (m,) = doctor.examine({"b": Beside(source)}, watch_s=0, root=root).metrics
+        assert m.refresh_s == pytest.approx(0.43)
 
 
 def test_energy_that_a_permission_hides_has_its_one_command(tmp_path):
     root = board(tmp_path)
     file = root / "sys/class/powercap/intel-rapl:0/energy_uj"
-    reasons = {"cpu_package_energy_j": f"no permission to read {file}"}
-    (found,) = readiness.missing(reasons, set(reasons), root)
-    assert found.fix == f"sudo chmod a+r {file}"
+    hidden = metric("cpu_package_energy_j", unit="J", reason=f"no permission to read {file}")
+    (found,) = unlock.missing([hidden], root)
+    assert (found.code, found.fix) == ("E-PWR-1", f"sudo chmod a+r {file}")
+    other = seen("gpu0_power_w", 60.0, unit="W", device="nvidia")
+    (found,) = unlock.missing([hidden, other], root)
+    assert (found.code, found.fix) == ("E-PWR-2", f"sudo chmod a+r {file}")
 
 
 def test_one_readable_gpu_power_is_enough(tmp_path):
-    names = {"gpu0_power_w", "gpu0_energy_j"}
-    assert readiness.missing({"gpu0_energy_j": "NVML: NotSupported"}, names, tmp_path) == ()
-    assert codes(readiness.missing({n: "NVML: NotSupported" for n in names}, names, tmp_path)) == ["E-PWR-3"]
+    root = board(tmp_path)
+    cpu = seen("cpu_package_energy_j", 9.0, unit="J")
+    energy = metric("gpu0_energy_j", unit="J", reason="NVML: NotSupported for x", device="nvidia")
+    power = seen("gpu0_power_w", 60.0, unit="W", device="nvidia")
+    assert unlock.missing([cpu, energy, power], root) == ()
+    assert codes(unlock.missing([cpu, energy], root)) == ["E-PWR-3"]
 
 
 def test_what_is_missing_on_a_plain_vm(tmp_path):
     write(tmp_path, {"proc/stat": "cpu 1 1 1 1 1 1 1 1\n"})
-    reasons = {"cpu_freq_hz": "no cpufreq", "temperature_c": "none", "cpu_package_energy_j": "RAPL: no zone"}
-    assert codes(readiness.missing(reasons, set(reasons), tmp_path)) == ["E-PWR-2", "W-CLK-2", "W-THR-1"]
+    lost = [
+        metric("cpu_freq_hz", unit="Hz", reason="no cpufreq"),
+        metric("temperature_c", unit="degC", reason="none"),
+        metric("cpu_package_energy_j", unit="J", reason="RAPL: no zone"),
+    ]
+    assert codes(unlock.missing(lost, tmp_path)) == ["E-PWR-1", "W-CLK-2", "W-TEMP-1", "W-THR-2"]
+
+
+def test_what_is_for_root_only_is_one_finding_with_one_command(tmp_path):
+    root = board(tmp_path)
+    debug = "no permission to read /sys/kernel/debug/clk/emc/clk_rate; debugfs is for root: run as root"
+    lost = [
+        metric("emc_clock_hz", unit="Hz", reason=debug),
+        metric("emc_busy", unit="share", reason=debug),
+        metric("oc1_events", reason="no permission to read /sys/class/hwmon/hwmon3/oc1_event_cnt"),
+    ]
+    first, second = unlock.missing(lost, root)
+    assert (first.code, second.code) == ("W-PERM-1", "W-PERM-2")
+    assert first.text.startswith("2 metrics are in debugfs")
+    assert second.fix == "sudo chmod a+r /sys/class/hwmon/hwmon3/oc1_event_cnt"
+
+
+def test_a_powered_off_zone_is_not_a_missing_sensor(tmp_path):
+    off = metric("temperature_gpu_c", unit="degC", reason="the sensor is powered off (reads -256 C)")
+    assert unlock.missing([off], board(tmp_path)) == ()
+
+
+def test_an_nvml_that_answers_nothing_is_said_once():
+    """As on an Orin: it initialises, lists a GPU and answers NotSupported to everything."""
+    nvml = FakeNvml(refuse={"*": NVMLError_NotSupported()})
+    device = NvidiaDevice(nvml)
+    assert device.present() == ""
+    lost = [
+        metric(f"gpu0_{n}", unit="W", reason=f"NVML: NotSupported for {n}", device="nvidia")
+        for n in ("power_w", "power_average_w", "busy", "memory_used_bytes")
+    ]
+    rail = seen("vdd_in_power_w", 4.97, unit="W", device="jetson")
+    flag = seen("throttled_cpu_thermal", 0.0, unit="flag", device="jetson")
+    found = unlock.missing([*lost, rail, flag])
+    assert [f.code for f in found if f.code != "W-BOX-1"] == ["I-NVML-1"]
+    assert "all 4 metrics" in found[-1].text or "all 4 metrics" in found[0].text
+
+
+def test_a_container_without_sys_is_one_finding_with_the_whole_command(tmp_path):
+    write(tmp_path, {".dockerenv": "", "proc/stat": "cpu 1 1 1 1 1 1 1 1\n", "proc/meminfo": "MemTotal: 1 kB\n"})
+    report = doctor.examine({"cpu": CpuDevice(tmp_path)}, watch_s=0, root=tmp_path)
+    assert report.container == "docker"
+    first = report.missing[0]
+    assert first.code == "W-BOX-1"
+    assert first.fix.startswith("docker run -v /sys:/sys:ro")
+    assert next(f for f in report.missing if f.code == "E-PWR-1").fix == first.fix
+    values = {m.name: m for m in report.metrics}
+    assert values["cpu_freq_hz"].value is None and values["cpu_freq_hz"].reason
+
+
+def test_a_fake_board_is_examined_whole(tmp_path):
+    """Fake files (constructed): one zone powered off, swap nearly full, cores offline, a governor that moves clocks."""
+    root = board(tmp_path)
+    write(
+        root,
+        {
+            "sys/devices/system/cpu/present": "0-3\n",
+            "sys/class/thermal/thermal_zone0/trip_point_0_type": "passive",
+            "sys/class/thermal/thermal_zone0/trip_point_0_temp": "48000",
+        },
+    )
+    report = doctor.examine({"cpu": CpuDevice(root)}, watch_s=0, root=root)
+    by = {f.code: f for f in report.disturbances}
+    assert {"W-THR-3", "W-CPU-6", "W-CLK-3", "W-MEM-2"} <= set(by)
+    assert by["W-THR-3"].evidence == "45.5 C, trip 48.0 C"
+    off = next(m for m in report.metrics if m.name == "temperature_gpu_thermal_c")
+    assert off.value is None and "powered off" in off.reason
+    assert "temperature_gpu_thermal_c" not in report.trips
+
+
+def test_a_read_only_sys_is_still_measured(tmp_path):
+    root = board(tmp_path)
+    for path in root.rglob("*"):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    report = doctor.examine({"cpu": CpuDevice(root)}, watch_s=0, root=root)
+    assert {m.status for m in report.metrics if m.name in ("cpu_freq_hz", "mem_available_bytes")} == {"measured"}
+
+
+def shown(report, width, **more):
+    return [text for text, _ in doctor_view.lines(report, width, **more)]
+
+
+def example(tmp_path, metrics):
+    root = board(tmp_path)
+    report = doctor.examine({"cpu": CpuDevice(root)}, watch_s=0, root=root)
+    values = {f.name: getattr(report, f.name) for f in doctor.Report.__dataclass_fields__.values()}
+    return doctor.Report(**values | {"metrics": tuple(metrics)})
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+@pytest.mark.parametrize("everything", [False, True])
+def test_no_line_but_a_command_is_wider_than_the_terminal(tmp_path, width, everything):
+    zones = [seen(f"temperature_zone{i}_c", 40.0 + i, unit="degC", source="/sys/" + "x" * 60) for i in range(9)]
+    lost = [metric(f"emc{i}", reason="no " + "/a" * 20 + " and so on " * 9) for i in range(9)]
+    report = example(tmp_path, [*zones, *lost])
+    for text in shown(report, width, everything=everything, noise="words " * 60):
+        if "Try:" not in text and not text.startswith("    /sys"):
+            assert len(text) <= width, text
+
+
+def test_what_is_alike_is_one_line_until_all_is_asked_for(tmp_path):
+    zones = [seen(f"temperature_zone{i}_c", 40.0 + i, unit="degC") for i in range(9)]
+    flags = [seen(f"throttled_{i}_thermal", float(i == 3), unit="flag") for i in range(12)]
+    report = example(tmp_path, [*zones, *flags])
+    short = "\n".join(shown(report, 80))
+    assert "temperatures x 9" in short and "40.0-48.0 C" in short
+    assert "throttle flags x 12" in short and "1 raised" in short
+    full = "\n".join(shown(report, 80, everything=True))
+    assert all(m.name in full for m in report.metrics)
+
+
+def test_what_is_not_measured_is_grouped_by_reason(tmp_path):
+    lost = [
+        metric(f"gpu0_{n}", reason=f"NVML: NotSupported for {n}", device="nvidia") for n in ("a", "b", "c")
+    ]
+    text = "\n".join(shown(example(tmp_path, lost), 100, everything=True))
+    assert "gpu0_a, gpu0_b, gpu0_c" in text
+    assert text.count("NotSupported") == 1
+    assert "3 not measured here: edgescope doctor --all" in "\n".join(shown(example(tmp_path, lost), 100))
+
+
+def test_unsupported_is_never_a_number():
+    status, reason, number = doctor._fate(Unsupported("no sensor"))
+    assert (status, reason, number) == ("unsupported", "no sensor", None)

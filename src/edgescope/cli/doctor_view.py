@@ -139,7 +139,8 @@ def _new(group: Sequence[Metric]) -> str:
 
 
 def _cost(group: Sequence[Metric]) -> str:
-    return f"{max(m.read_us for m in group):.0f} us"
+    most = max(m.read_us for m in group)
+    return f"{most:.0f} us" if most == most else ""  # nan: on paper, where it would be another machine's
 
 
 def _source(group: Sequence[Metric]) -> str:

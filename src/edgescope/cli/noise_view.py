@@ -16,7 +16,11 @@ def run(args: argparse.Namespace) -> int:
     """Measure the noise floor and store it."""
     from edgescope.bench import noise
     from edgescope.cli import opened
+    from edgescope.devices import replay
+    from edgescope.errors import UsageError
 
+    if replay.played():
+        raise UsageError("E-NOISE-4", "a recording has no noise of its own", fix="leave --board away")
     store = opened.store(args)
     store.check()
 

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from edgescope.devices import containers, readiness, readiness_board, unlock
-from edgescope.devices.base import ChannelSpec, Device, Failed, Source, SourceSpec, Unsupported, Value
+from edgescope.devices.base import ChannelSpec, Device, Failed, Mode, Source, SourceSpec, Unsupported, Value
 from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.devices.manifest import machine
 from edgescope.devices.readiness import Finding
 from edgescope.devices.trips import Trip, next_trip
+from edgescope.errors import EdgescopeError
 from edgescope.records import Machine
 
 SAMPLER_HZ = 10.0
@@ -91,20 +92,27 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
     metrics = tuple(m for one in opened for m in _metrics(one, refresh))
     values = {m.name: m.value for m in metrics if m.value is not None}
     trips = _trips(metrics, root)
-    modes = {n: mode for device in devices.values() if not device.present() for n, mode in device.modes().items()}
+    modes, broken = _modes(devices)
     return Report(
         facts,
         {name: device.present() for name, device in devices.items()},
         metrics,
         (
-            *readiness.disturbances(values, facts.state.get("cpu", {}), root),
+            *readiness.disturbances(values, _cpu(facts), root),
             *readiness_board.findings(values, trips, modes, facts.state, root),
+            *broken,
         ),
         unlock.missing(metrics, root),
         trips,
         containers.kind(root),
         containers.flags(root),
     )
+
+
+def _cpu(facts: Machine) -> Mapping[str, Any]:
+    """Return the CPU's state; in a recording without this process's own affinity, which is another machine's."""
+    state = facts.state.get("cpu", {})
+    return {k: v for k, v in state.items() if not ("replayed" in facts.state and k == "affinity")}
 
 
 @dataclass
@@ -125,6 +133,18 @@ def _open(spec: SourceSpec) -> Source | Failed:
         return source
     except Exception as error:  # a driver library may raise anything; the report must still come
         return Failed(f"the source cannot be opened: {error!r}")
+
+
+def _modes(devices: Mapping[str, Device]) -> tuple[dict[str, Mode], list[Finding]]:
+    """Return the settings of all devices by name, and a finding for each device whose own list cannot be read."""
+    modes: dict[str, Mode] = {}
+    broken = []
+    for device in devices.values():
+        try:
+            modes |= {} if device.present() else device.modes()
+        except EdgescopeError as error:
+            broken.append(Finding(error.code, error.what, error.fix, error.evidence))
+    return modes, broken
 
 
 def _look(opened: Sequence[_Opened], seconds: float) -> None:
@@ -181,7 +201,15 @@ def _metrics(one: _Opened, refresh: Callable[[ChannelSpec], float | None]) -> li
         changes = one.changes.get(c.name)
         out.append(
             Metric(
-                *(one.device, c.name, c.unit, c.scope, c.kind, c.source, status, reason, number),
+                device=one.device,
+                name=c.name,
+                unit=c.unit,
+                scope=c.scope,
+                kind=c.kind,
+                source=c.source,
+                status=status,
+                reason=reason,
+                value=number,
                 read_us=min(reads_us),
                 every=one.spec.every,
                 sampled_hz=SAMPLER_HZ / max(1, one.spec.every),

@@ -88,23 +88,22 @@ def _slow_clocks(root: Path) -> str:
 
 def _mode(modes: Mapping[str, Mode], state: Mapping[str, Any]) -> list[Finding]:
     """The mode that the board says it is in must be in effect; a choice may wait for a reboot."""
-    name = mode_name(state)
-    if not name or name not in modes:
-        return []
-    problem = modes[name].problem()
+    name, ident = power_mode(state)
+    mode = modes.get(name) or modes.get(f"{name}({ident})")  # users give two modes one name
+    problem = mode.problem() if mode else ""
     if not problem:
         return []
-    text = f"the board says that its power mode is {name}, and it is not in effect"
-    return [Finding("E-MODE-2", text, "reboot, or set it again: sudo nvpmodel -m ID", problem)]
+    text = f"the board's power mode is noted as {name}, and it is not in effect"
+    return [Finding("E-MODE-2", text, f"reboot, or set it again: sudo nvpmodel -m {ident}", problem)]
 
 
-def mode_name(state: Mapping[str, Any]) -> str:
-    """Return the power mode's name from a machine's state, '' where none is known."""
+def power_mode(state: Mapping[str, Any]) -> tuple[str, str]:
+    """Return (name, id) of the power mode in a machine's state, '' where none is known."""
     jetson = state.get("jetson", {})
-    found = jetson.get("power_mode") if isinstance(jetson, dict) else None
-    if isinstance(found, dict):
-        return "" if is_absent(found) else str(found.get("name", ""))
-    return found if isinstance(found, str) else ""
+    found = jetson.get("power_mode") if isinstance(jetson, Mapping) else None
+    if not isinstance(found, Mapping) or is_absent(found):
+        return "", ""
+    return str(found.get("name", "")), str(found.get("id", ""))
 
 
 def _cores(root: Path) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgescope.devices.readiness_board import mode_name
+from edgescope.devices.readiness_board import power_mode
 
 Facts = tuple[Mapping[str, Any], Mapping[str, Any]]
 """(stable, state) of one device, as Device.machine() returns them."""
@@ -21,7 +21,7 @@ def title(machines: Mapping[str, Facts]) -> str:
     if _text(cpu, "cpu") and not jetson and _text(cpu, "cpu") not in parts:
         parts.append(_text(cpu, "cpu"))
     parts += [f"L4T {word}" for word in [_text(now, "l4t")] if word]
-    parts += [f"mode {word}" for word in [mode_name({"jetson": now})] if word]
+    parts += [f"mode {word}" for word in power_mode({"jetson": now})[:1] if word]
     gpus = machines.get("nvidia", ({}, {}))[0].get("gpus", [])
     names = [g["name"] for g in gpus if isinstance(g.get("name"), str)]
     parts += [f"{len(names)} x {names[0]}" if len(names) > 1 else names[0]] if names else []

@@ -73,7 +73,8 @@ def _line(view: View, width: int, group: str, name: str, channel: str, note: str
     spec = view.channels[channel]
     value = short(view.values[channel], spec.unit) if channel in view.values else "n/a"
     columns = spark_columns(width)
-    points = spark(view.last_minute(channel, columns), *_range(view, channel, spec.unit), view.blocks)
+    minute = view.last_minute(channel, columns)
+    points = spark(minute, *_range(view, channel, spec.unit, minute), view.blocks)
     return (
         (f"{group:<{_GROUP}}", "dim"),
         (f"{name[: _NAME - 1]:<{_NAME}}", ""),
@@ -95,13 +96,13 @@ def spark(points: Sequence[float], lo: float, hi: float, blocks: str = BLOCKS) -
     return "".join(" " if p != p else blocks[max(0, min(top, int((p - lo) * scale)))] for p in points)
 
 
-def _range(view: View, channel: str, unit: str) -> tuple[float, float]:
+def _range(view: View, channel: str, unit: str, minute: Sequence[float]) -> tuple[float, float]:
     """Return what a sparkline spans: a share all of it, heat at least ten degrees, the rest from zero."""
     if unit == "share":
         return 0.0, 1.0
     if channel == "mem_available_bytes":
         return 0.0, view.facts.get("memory_total_bytes", 0.0)
-    seen = [p for p in view.last_minute(channel, 20) if p == p]
+    seen = [p for p in minute if p == p]
     top = max(seen, default=0.0)
     if unit == "degC":
         low = min(seen, default=0.0)
@@ -125,13 +126,13 @@ def _trial(view: View, width: int) -> Iterator[Row]:
 
 
 def _load(view: View, width: int) -> Iterator[Row]:
-    names = [n for n in view.channels if n.endswith("_busy")]
+    names = [n for n in view.values if n.endswith(("_busy", "_active")) and n in view.channels]
     group = "load"
     for name in sorted(names, key=lambda n: (n != "cpu_busy", n)):
-        if name in view.values:
-            note = _cpu_note(view) if name == "cpu_busy" else _clock_note(view, name.removesuffix("_busy"))
-            yield _line(view, width, group, name.removesuffix("_busy"), name, note)
-            group = ""
+        label = name.removesuffix("_busy").removesuffix("_active")
+        note = _cpu_note(view) if name == "cpu_busy" else _clock_note(view, label)
+        yield _line(view, width, group, label, name, note)
+        group = ""
 
 
 def _cpu_note(view: View) -> str:

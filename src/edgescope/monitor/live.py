@@ -24,6 +24,8 @@ from edgescope.monitor.trials import Finder, Marks, Running
 Print = Callable[[str], None]
 _LOOK_S = 1.0
 """How often /proc is searched for a trial."""
+_PROBLEMS = 3
+"""Failing sensors that are named in a frame."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ class Monitor:
             trial=self._trial,
             marks=self._marks.last_minute,
             cost=self._cost(),
+            problems=[f"{name} failed: {why}" for name, why in list(sensors.failed.items())[:_PROBLEMS]],
             blocks=blocks,
         )
 

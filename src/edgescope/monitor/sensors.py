@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from edgescope.devices.base import ChannelSpec, SourceSpec, Value
+from edgescope.devices.base import ChannelSpec, Failed, SourceSpec, Value
 from edgescope.telemetry.watcher import Board, Reader
 
 SAMPLER_HZ = 10.0
@@ -29,6 +29,8 @@ class Live(Board):
     def __init__(self) -> None:
         super().__init__()
         self.values: dict[str, float] = {}
+        self.failed: dict[str, str] = {}
+        """Channels that exist and could not be read the last time, and why."""
         self.hidden: frozenset[int] = frozenset()
         """Channels that the view has no place for: an energy counter beside a gauge of the same power."""
         self._joules: dict[int, tuple[int, float]] = {}
@@ -39,6 +41,10 @@ class Live(Board):
         channel = self.channels[index]
         if index in self.hidden:
             return
+        if isinstance(value, Failed):
+            self.failed[channel.name] = value.reason
+        else:
+            self.failed.pop(channel.name, None)
         if not isinstance(value, float):
             self.values.pop(shown_name(channel), None)
             self._joules.pop(index, None)
@@ -79,6 +85,11 @@ class Sensors:
             reader.pace(1 / hz)
 
     @property
+    def failed(self) -> Mapping[str, str]:
+        """Return channel -> reason of what exists and could not be read the last time."""
+        return self._live.failed
+
+    @property
     def values(self) -> Mapping[str, float]:
         """Return the latest value of every channel that answered when it was last asked."""
         return self._live.values
@@ -102,10 +113,6 @@ class Sensors:
         """Return (source, seconds between two readings) of those that cost too much for every second or two."""
         periods = [(name, r.every / self._hz) for name, r in self._readers]
         return [(name, seconds) for name, seconds in periods if 2.0 < seconds < SPAN_S]
-
-    def failed(self) -> list[str]:
-        """Return the channels that exist and could not be read the last time."""
-        return [row["name"] for row in self._live.table() if row["status"] == "failed"]
 
 
 def shown_name(channel: ChannelSpec) -> str:

@@ -1,0 +1,69 @@
+"""What docs/doctor.md shows: the doctor's own output for three shipped recordings.
+
+    python -m edgescope.cli.doctor_page docs/doctor.md      # rewrites what lies between the two marks
+
+What depends on the machine that plays a recording is left out: what a read costs, how often a value was seen to
+change, which of its cores this process may use, the machine's id. One frame of each recording is applied, so that shares
+of a time have a time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from edgescope.cli.doctor_view import lines
+from edgescope.devices import recording, replay
+from edgescope.devices.doctor import Report, examine
+
+BOARDS = ("nano", "orin_nano", "agx_orin")
+BEGIN = "<!-- written by: python -m edgescope.cli.doctor_page docs/doctor.md -->"
+END = "<!-- end of what is written from the recordings -->"
+WIDTH = 118
+_FRAME_S, _WATCH_S = 0.4, 0.6
+
+
+def examined(board: str) -> Report:
+    """Return the doctor's report on a shipped recording, the same wherever it is played."""
+    what = recording.read(recording.find(board))
+    still = replace(what, frames=tuple(replace(frame, t_s=_FRAME_S) for frame in what.frames[:1]))
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, f"{board}{recording.SUFFIX}")
+        path.write_text("".join(recording.lines(still)), encoding="utf-8")
+        devices = replay.devices(str(path))
+        report = examine(devices, watch_s=_WATCH_S, root=replay.root(devices))
+    metrics = tuple(replace(m, read_us=math.nan, seen_hz=None) for m in report.metrics)
+    return replace(report, metrics=metrics)
+
+
+def render() -> str:
+    """Return the reports as Markdown."""
+    return "\n\n".join(_section(board) for board in BOARDS)
+
+
+def _section(board: str) -> str:
+    report = examined(board)
+    facts: Mapping[str, str] = report.machine.state[replay.MARK]
+    text = "\n".join(text.rstrip() for text, _ in lines(report, WIDTH))
+    text = re.sub(r",? id [0-9a-f]{6,}", "", text)
+    head = f"## {facts['board']}\n\nRecording `{board}` ({facts['made']}): {facts['about']}."
+    return f"{head}\n\n```text\n$ edgescope --board {board} doctor\n{text}\n```"
+
+
+def updated(page: str) -> str:
+    """Return the page with the reports of today between the marks; ValueError where a mark is missing."""
+    before, _, rest = page.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"the page has not both marks, {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{render()}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE = Path(sys.argv[1])
+    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

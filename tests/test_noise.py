@@ -1,0 +1,94 @@
+"""The noise floor: known spreads are found again, and a real A/A run comes to an end."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from edgescope import optimize
+from edgescope.bench import noise
+from edgescope.errors import UnsupportedError, UsageError
+from edgescope.records import Trial
+from edgescope.stats import paired_log_ratio
+
+
+def pairs(rng, s, n):
+    """Return n pairs whose log ratio has standard deviation s."""
+    d = rng.normal(0, s, n)
+    return [(0.01 * math.exp(x), 0.01) for x in d]
+
+
+@pytest.mark.parametrize("s", [0.002, 0.01, 0.05])
+def test_a_known_spread_is_found(s):
+    found = noise.spread(pairs(np.random.default_rng(1), s, 4000))
+    assert found == pytest.approx(s, rel=0.05)
+
+
+def test_the_floor_holds_95_percent_of_further_pairs():
+    """Floors from 12 pairs each, against a thirteenth: the t quantile makes up for the estimated spread."""
+    rng, inside, n = np.random.default_rng(2), 0, 4000
+    for _ in range(n):
+        *seen, (a, b) = pairs(rng, 0.02, 13)
+        bound = noise.floor(noise.spread(seen), 12)
+        inside += abs(math.log(a / b)) <= math.log1p(bound)
+    assert 0.94 < inside / n < 0.96
+
+
+@pytest.mark.parametrize(("s", "k"), [(0.01, 5), (0.03, 10), (0.005, 30)])
+def test_the_detectable_change_is_found_in_80_percent_of_comparisons(s, k):
+    rng, change = np.random.default_rng(3), noise.detectable(s, k)
+    hits = 0
+    for _ in range(2000):
+        d = rng.normal(math.log1p(change), s, k)
+        hits += paired_log_ratio(np.exp(d), np.ones(k)).lo > 1
+    assert 0.74 < hits / 2000 < 0.88  # the formula is a little generous at few pairs
+
+
+def test_needed_is_the_least_that_detects():
+    for s in (0.001, 0.01, 0.08):
+        for change in noise.CHANGES:
+            k = noise.needed(s, change)
+            assert noise.detectable(s, k) <= change
+            assert k == 2 or noise.detectable(s, k - 1) > change
+    assert noise.needed(2.0, 0.01) is None
+    assert noise.needed(0.0, 0.01) == 2
+
+
+def test_the_default_is_that_of_optimize():
+    assert noise.PAIRS == optimize.Rounds().count
+
+
+NULL = Trial(model="null", backend="null", options={"delay_us": 200}, min_s=0.05, max_s=0.05)
+
+
+def test_a_real_run_is_measured_stored_and_read_back(tmp_path):
+    """Two pairs of four fresh processes, far too few for a floor to rely on, through bench's own path."""
+    told = []
+    found = noise.measure(0.1, workloads=[NULL], min_pairs=2, tell=told.append)
+    assert found.pairs == len(found.p50_s) == len(told) == 2
+    assert all(a >= 0.0002 and b >= 0.0002 for a, b in found.p50_s)
+    assert found.spread == pytest.approx(noise.spread(found.p50_s))
+    assert found.floor > 0 and sum(found.verdicts.values()) == 4
+    path = noise.save(found, tmp_path)
+    assert path.parent.name == found.machine_id
+    assert noise.stored(tmp_path, found.machine_id) == found
+    assert f"{found.floor:.2%}" in noise.words(found)
+
+
+def test_what_cannot_be_read_back_is_as_if_never_measured(tmp_path):
+    assert noise.stored(tmp_path, "m") is None
+    (tmp_path / "m").mkdir()
+    for text in ("", "[]", "{}", json.dumps({"p50_s": [[1]]})):
+        (tmp_path / "m/noise.json").write_text(text)
+        assert noise.stored(tmp_path, "m") is None
+
+
+def test_a_workload_that_cannot_run_is_an_error_with_its_reason():
+    gone = Trial(model="null", backend="no_such_backend")
+    with pytest.raises(UnsupportedError, match="E-NOISE-2"):
+        noise.measure(1, workloads=[gone])
+    with pytest.raises(UsageError, match="E-NOISE-1"):
+        noise.measure(0)
