@@ -1,12 +1,12 @@
 """What sampling a board costs: its rails, and everything it has, at 10 Hz; codecarbon and jtop beside it.
 
-The board is a shipped recording's tree of files on tmpfs, read by the real sampler process. Target: <= 0.5 % of one core
-for all rails at 10 Hz. A plain file has no I2C behind it: on a board each register read waits about 0.55 ms for the bus
-(a user's figure for an AGX Orin), which is waiting and not work, so the figures here are those of the code alone.
+The board is a shipped recording's tree of files on tmpfs, read by the real sampler process. Target: <= 0.5 % of one
+core for all rails at 10 Hz. A plain file has no I2C behind it: on a board each register read takes about 0.55 ms of bus
+time (a user's figure for an AGX Orin), most of it waiting, so the figures here are those of the code alone.
 
-codecarbon (pip, MIT) runs in a venv and a process of its own, at its own rate (every 15 s) and at 10 Hz; it measures this
-machine and not the tree, since it has no root to give it. jtop (pip jetson-stats, AGPL: only ever run as a program of its
-own) is started where it can be installed; what it says where it cannot run is kept.
+codecarbon (pip, MIT) runs in a venv and a process of its own, at its own rate (every 15 s) and at 10 Hz; it measures
+this machine and not the tree, for it takes no root. jtop (pip jetson-stats, AGPL: only run as a program of its own)
+is started where it can be installed; what it says where it cannot run is kept.
 
     python benchmarks/sampling_cost.py [agx_orin]     # 10 minutes; writes published/sampling_cost.json
 """
@@ -62,7 +62,9 @@ def share(specs: list[SourceSpec], seconds: float, folder: Path) -> dict[str, An
     channels = [c for c in sampler.readings().channels if c.name != "sampler_cpu_s"]
     measured = sum(c.status == "measured" for c in channels)
     kept = ("cpu_share", "cpu_s", "wall_s", "ticks", "missed_ticks", "achieved_hz", "slowed")
-    return {"sources": len(specs), "channels": len(channels), "measured": measured} | {k: cost[k] for k in kept}
+    return {"sources": len(specs), "channels": len(channels), "measured": measured} | {
+        k: cost[k] for k in kept
+    }
 
 
 def ours(board: str, seconds: float, rounds: int, folder: Path) -> dict[str, Any]:
@@ -97,7 +99,9 @@ def installed(package: str, folder: Path) -> Path:
     place = folder / f"venv-{package}"
     venv.create(place, with_pip=True)
     python = place / "bin/python"
-    done = subprocess.run([python, "-m", "pip", "install", "-q", package], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, "-m", "pip", "install", "-q", package], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["pip failed"])[-1][:300])
     return python
@@ -133,7 +137,9 @@ def jtop(folder: Path) -> dict[str, Any]:
         return {"absent": f"cannot be installed: {error}"}
     command = [python.parent / "jtop", "--health"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=_terminal())
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=False, env=_terminal()
+        )
     except subprocess.TimeoutExpired:
         return {"absent": "jtop --health did not end within 30 s"}
     said = " ".join((done.stdout + done.stderr).split())[-300:]

@@ -62,7 +62,17 @@ def test_a_sum_states_its_doubts(board):
 
 
 def test_the_families_that_must_be_there():
-    expected = {"nano", "tx1", "tx2", "xavier_nx", "agx_xavier", "orin_nano", "orin_nx", "agx_orin", "agx_thor"}
+    expected = {
+        "nano",
+        "tx1",
+        "tx2",
+        "xavier_nx",
+        "agx_xavier",
+        "orin_nano",
+        "orin_nx",
+        "agx_orin",
+        "agx_thor",
+    }
     assert expected <= set(boards.boards())
 
 
@@ -72,7 +82,13 @@ def test_no_p_number_belongs_to_two_boards():
 
 
 TREES = [
-    (["nvidia,p3449-0000-b00+p3448-0000-b00", "nvidia,jetson-nano", "nvidia,tegra210"], "", (), "nano", "p3448-0000"),
+    (
+        ["nvidia,p3449-0000-b00+p3448-0000-b00", "nvidia,jetson-nano", "nvidia,tegra210"],
+        "",
+        (),
+        "nano",
+        "p3448-0000",
+    ),
     (["nvidia,p3449-0000-a02+p3448-0000-202"], "", (), "nano", "p3448-0000"),
     (["nvidia,p3450-0000", "nvidia,tegra210"], "", (), "nano", ""),
     (["nvidia,p2371-2180", "nvidia,tegra210"], "", (), "tx1", ""),
@@ -81,7 +97,13 @@ TREES = [
     (["nvidia,quill", "nvidia,tegra186"], "quill", ("2597-0000-501", "3310-1000-b02"), "tx2", "p3310-1000"),
     (["nvidia,p2771-0000", "nvidia,tegra186"], "", (), "tx2", ""),
     (["nvidia,p3509-0000+p3636-0001", "nvidia,tegra186"], "", (), "tx2_nx", "p3636-0001"),
-    (["nvidia,galen", "nvidia,jetson-xavier", "nvidia,p2822-0000+p2888-0001"], "", (), "agx_xavier", "p2888-0001"),
+    (
+        ["nvidia,galen", "nvidia,jetson-xavier", "nvidia,p2822-0000+p2888-0001"],
+        "",
+        (),
+        "agx_xavier",
+        "p2888-0001",
+    ),
     (["nvidia,p2972-0000", "nvidia,tegra194"], "", (), "agx_xavier", ""),
     (["nvidia,p3509-0000+p3668-0001", "nvidia,tegra194"], "", (), "xavier_nx", "p3668-0001"),
     (["nvidia,p3768-0000+p3767-0005-super", "nvidia,tegra234"], "", (), "orin_nano", "p3767-0005"),
@@ -92,7 +114,13 @@ TREES = [
     (["nvidia,p3737-0000+p3701-0099", "nvidia,tegra234"], "", (), "agx_orin", "p3701-0099"),
     (["nvidia,p4071-0000+p3834-0008", "nvidia,tegra264"], "", (), "agx_thor", "p3834-0008"),
     (["nvidia,p3971-0089+p3834-0008", "nvidia,tegra264"], "", (), "agx_thor", "p3834-0008"),
-    (["nvidia,tegra234"], "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super", (), "orin_nano", ""),
+    (
+        ["nvidia,tegra234"],
+        "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
+        (),
+        "orin_nano",
+        "",
+    ),
 ]
 
 
@@ -144,7 +172,9 @@ def test_the_page_has_every_rail_with_scope_and_how_verified():
     page = boards_table.render()
     for board in boards.boards().values():
         for rail in board.rails.values():
-            row = next(line for line in page.splitlines() if line.startswith(f"| {board.name} | {rail.label} |"))
+            row = next(
+                line for line in page.splitlines() if line.startswith(f"| {board.name} | {rail.label} |")
+            )
             assert f"| {rail.scope} |" in row
             assert row.rstrip(" |").endswith(rail.verified)
         assert all(doubt in page for doubt in board.doubts)

@@ -61,7 +61,12 @@ def test_an_ina238_gives_microwatts_and_usb_c_supplies_are_no_rails(tmp_path):
     """VIN of 16802 mW is from a public line of a Thor."""
     board(tmp_path, "agx_thor")
     ina238(tmp_path, 9)
-    ucsi = {"name": "ucsi_source_psy_1_00081", "in0_input": "20000", "curr1_input": "5000", "in1_label": "VIN"}
+    ucsi = {
+        "name": "ucsi_source_psy_1_00081",
+        "in0_input": "20000",
+        "curr1_input": "5000",
+        "in1_label": "VIN",
+    }
     write(tmp_path / "sys/class/hwmon/hwmon2", ucsi | {"in1_input": "20000"})
     got = values(tmp_path)
     assert got == {
@@ -96,7 +101,10 @@ def test_what_is_no_rail_is_left_out(tmp_path):
     extra = {"in3_enable": "0", "in4_input": "12", "curr4_input": "9999", "in4_label": "x"}
     extra |= {"in7_label": "sum of shunt voltages", "in7_input": "33", "curr7_input": "1"}
     write(folder, extra)
-    assert [n for n in values(tmp_path) if n.endswith("_power_w")] == ["vddq_vdd2_1v8ao_power_w", "rails_power_w"]
+    assert [n for n in values(tmp_path) if n.endswith("_power_w")] == [
+        "vddq_vdd2_1v8ao_power_w",
+        "rails_power_w",
+    ]
 
 
 def test_a_label_that_merely_holds_the_letters_is_a_rail(tmp_path):
@@ -295,7 +303,9 @@ def test_a_sensor_that_vanishes_fails_and_may_come_back(tmp_path, monkeypatch):
     assert dict((n, v) for n, _, v in source.read())["rails_power_w"] == pytest.approx(22.430)
 
 
-@pytest.mark.parametrize("junk", ["", "\n", "garbage", "nan", "inf", "-inf", "0x10", "65535", "-20000", "1e999"])
+@pytest.mark.parametrize(
+    "junk", ["", "\n", "garbage", "nan", "inf", "-inf", "0x10", "65535", "-20000", "1e999"]
+)
 def test_garbage_is_failed_never_0(tmp_path, junk):
     folder = hwmon(board(tmp_path, "orin_nx"), 3, {"VDD_IN": 9000})
     write(folder, {"in1_input": junk})
@@ -339,7 +349,9 @@ def test_nothing_is_written_and_every_file_is_opened_once(tmp_path, monkeypatch)
     agx_orin(tmp_path)
     opened = []
     real = os.open
-    monkeypatch.setattr(os, "open", lambda path, flags, *r, **m: opened.append(flags) or real(path, flags, *r, **m))
+    monkeypatch.setattr(
+        os, "open", lambda path, flags, *r, **m: opened.append(flags) or real(path, flags, *r, **m)
+    )
     source = Rails(str(tmp_path))
     assert len(opened) == 8
     assert all(flags & os.O_ACCMODE == os.O_RDONLY for flags in opened)

@@ -1,6 +1,6 @@
 """The tables of docs/boards.md, written from boards.toml: board, metric, source, scope, how verified.
 
-    python -m edgescope.devices.boards_table docs/boards.md      # rewrites what lies between the two marks
+python -m edgescope.devices.boards_table docs/boards.md      # rewrites what lies between the two marks
 """
 
 from __future__ import annotations

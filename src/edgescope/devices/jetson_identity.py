@@ -76,7 +76,7 @@ def l4t(root: Path) -> Fact:
         if not found:
             raise ValueError(f"no release in {text[:60]!r}")
         numbers = [int(found[1]), *map(int, found[2].split("."))]
-        return ".".join(map(str, (numbers + [0, 0])[: max(3, len(numbers))]))
+        return ".".join(map(str, [*numbers, 0, 0][: max(3, len(numbers))]))
 
     return fact(root / RELEASE, release)
 

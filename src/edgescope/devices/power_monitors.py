@@ -5,8 +5,8 @@
     JetPack 7      /sys/class/hwmon/hwmon5/{name,in1_input,curr1_input,power1_input}
 
 Units: mV and mA; power in mW under iio, in uW under hwmon (Documentation/hwmon/{ina3221,ina238}.rst). What is no rail
-is left out: a channel called NC (not connected) or switched off, in4 to in7 and curr4 of the INA3221 (shunt voltages and
-sums), and USB-C supplies, which state what was negotiated and not what is drawn.
+is left out: a channel called NC (not connected) or switched off, in4 to in7 and curr4 of the INA3221 (shunt voltages
+and sums), and USB-C supplies, which state what was negotiated and not what is drawn.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Monitor:
     def words(self) -> str:
         """Return where this is read, how often it changes and in what steps."""
         files = str(self.power) if self.power else f"{self.voltage} x {self.current.name}"
-        parts = [files, f"refresh {self.refresh_s * 1e3:.0f} ms" if self.refresh_s else "refresh not published"]
+        parts = [
+            files,
+            f"refresh {self.refresh_s * 1e3:.0f} ms" if self.refresh_s else "refresh not published",
+        ]
         if self.samples and self.samples > 1:
             parts.append(f"mean of {self.samples} samples")
         if self.step_a:
