@@ -168,4 +168,5 @@ def _board(key: str, entry: dict[str, Any]) -> Board:
         for label, rail in entry.pop("rails").items()
     }
     lists = ("total", "doubts", "sources", "compatible", "model")
-    return Board(key, rails=rails, **{name: tuple(v) if name in lists else v for name, v in entry.items()})
+    fields: dict[str, Any] = {name: tuple(v) if name in lists else v for name, v in entry.items()}
+    return Board(key, rails=rails, **fields)

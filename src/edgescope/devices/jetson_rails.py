@@ -98,7 +98,7 @@ class Rails:
     def read(self) -> Sequence[Row]:
         """Return one row a channel; one unreadable term makes the sum unreadable."""
         start = time.monotonic_ns()
-        rows: list[Row] = [(TOTAL, start, Unsupported(self._missing))] if self._missing else []
+        rows: list[Row] = []
         terms: list[Value] = []
         for rail in self._rails:
             rows += rail.read()
@@ -108,6 +108,8 @@ class Rails:
             problem = next((v for v in terms if isinstance(v, Unsupported | Failed)), None)
             value = problem or sum(v for v in terms if isinstance(v, float))
             rows.append((TOTAL, (start + time.monotonic_ns()) // 2, value))
+        elif self._missing:
+            rows.append((TOTAL, start, Unsupported(self._missing)))
         return rows
 
 
