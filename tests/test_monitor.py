@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 import time
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -157,7 +158,7 @@ def test_values_are_short(value, unit, shown):
 class Scripted:
     """A source that answers what its script says, reading by reading."""
 
-    script: list = []
+    script: ClassVar[list] = []
 
     def channels(self):
         return [spec("vdd_in_power_w", "W", "module"), spec("pkg_energy_j", "J", "cpu_package", "counter")]
@@ -216,8 +217,13 @@ def trial_process(root, pid, folder, verb="run"):
 
 def test_the_running_trial_is_found_by_its_process(tmp_path):
     proc, folder = tmp_path / "proc", tmp_path / "t"
-    write(folder, {"trial.json": '{"model": "m.onnx#12ab", "backend": "onnxruntime", "precision": "fp32",'
-                                 ' "device": "cpu", "batch": 4, "mode": "15W", "replicate": 2}'})
+    write(
+        folder,
+        {
+            "trial.json": '{"model": "m.onnx#12ab", "backend": "onnxruntime", "precision": "fp32",'
+            ' "device": "cpu", "batch": 4, "mode": "15W", "replicate": 2}'
+        },
+    )
     finder = Finder(proc)
     assert finder.look() is None  # no /proc at all
     write(proc, {"1/cmdline": "init\0"})
@@ -255,8 +261,13 @@ def test_each_trial_has_a_letter_on_the_time_line():
 def test_a_fake_board_in_plain_lines(tmp_path):
     """Every word but the time is name=value; the powered-off zone is not among them."""
     root = board(tmp_path)
-    write(root, {"sys/class/thermal/thermal_zone0/trip_point_0_type": "passive",
-                 "sys/class/thermal/thermal_zone0/trip_point_0_temp": "97000"})
+    write(
+        root,
+        {
+            "sys/class/thermal/thermal_zone0/trip_point_0_type": "passive",
+            "sys/class/thermal/thermal_zone0/trip_point_0_temp": "97000",
+        },
+    )
     lines = []
     Monitor({"cpu": CpuDevice(root)}, Pace(20, 0.3), root=root, proc=tmp_path / "none").paper(lines.append)
     assert 3 <= len(lines) <= 7
@@ -337,8 +348,8 @@ def test_a_real_terminal_is_drawn_on_resized_and_restored_by_q():
     assert "\x1b[?1049h" in first and "\x1b[?25l" in first
     assert any("cpu" in row for row in rows_of(first))
     assert all(len(row) <= 80 for row in rows_of(first))
-    terminal.resize(50, 10)
-    again = terminal.until("\x1b[2J") + terminal.until("more rows")
+    terminal.resize(50, 7)
+    again = terminal.until("more rows")
     assert all(len(row) <= 50 for row in rows_of(again.partition("\x1b[2J")[2]))
     terminal.key(b"\x1a")  # Ctrl-Z is not for a drawn screen
     terminal.until("\x1b[")

@@ -58,7 +58,7 @@ def test_needed_is_the_least_that_detects():
 
 
 def test_the_default_is_that_of_optimize():
-    assert noise.PAIRS == optimize.Rounds().count
+    assert optimize.Rounds().count == noise.PAIRS
 
 
 NULL = Trial(model="null", backend="null", options={"delay_us": 200}, min_s=0.05, max_s=0.05)

@@ -42,7 +42,13 @@ def test_each_disturbance_is_found_and_has_a_remedy(tmp_path, values, state, cod
 
 
 def test_a_quiet_machine_has_no_findings(tmp_path):
-    values = {"cpu_others": 0.01, "cpu_steal": 0.0, "load1": 0.5, "mem_available_bytes": 9e8, "gpu_busy": 0.02}
+    values = {
+        "cpu_others": 0.01,
+        "cpu_steal": 0.0,
+        "load1": 0.5,
+        "mem_available_bytes": 9e8,
+        "gpu_busy": 0.02,
+    }
     state = STATE | {
         "clocks": {"policy0": {"governor": "performance"}},
         "cgroup_cpu_limit": {"absent": "no CPU quota is set"},
@@ -205,7 +211,10 @@ def tegra(root):
         ({".dockerenv": ""}, "docker"),
         ({"run/.containerenv": ""}, "podman"),
         ({"proc/1/cgroup": "11:cpu:/kubepods/burstable/pod1\n"}, "kubernetes"),
-        ({"proc/1/mountinfo": "520 420 0:60 / / rw,relatime - overlay overlay rw,lowerdir=/a\n"}, "container"),
+        (
+            {"proc/1/mountinfo": "520 420 0:60 / / rw,relatime - overlay overlay rw,lowerdir=/a\n"},
+            "container",
+        ),
         ({"proc/1/mountinfo": "29 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n"}, ""),
         ({}, ""),
     ],
@@ -234,7 +243,10 @@ def test_on_a_jetson_itself_the_flags_are_what_a_container_would_lack(tmp_path):
 
 
 def test_a_discrete_gpu_needs_gpus_all(tmp_path):
-    write(tmp_path, {".dockerenv": "", "sys/devices/x": "", "sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n"})
+    write(
+        tmp_path,
+        {".dockerenv": "", "sys/devices/x": "", "sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n"},
+    )
     assert "--gpus all" in containers.command(containers.flags(tmp_path))
     write(tmp_path, {"dev/nvidiactl": ""})
     assert "--gpus all" not in containers.command(containers.flags(tmp_path))

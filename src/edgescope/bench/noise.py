@@ -43,7 +43,12 @@ WORKLOADS: tuple[Trial, ...] = (
     Trial(model="squeezenet1_1", backend="onnxruntime", min_s=_SECONDS, max_s=_SECONDS),
     Trial(model="squeezenet1_1", backend="torch_eager", min_s=_SECONDS, max_s=_SECONDS),
     Trial(
-        model="null", backend="null", workload="inference", options={"delay_us": 2000}, min_s=_SECONDS, max_s=_SECONDS
+        model="null",
+        backend="null",
+        workload="inference",
+        options={"delay_us": 2000},
+        min_s=_SECONDS,
+        max_s=_SECONDS,
     ),
 )
 """The first that can be prepared here: a small network that needs no download; sleeping is the last resort."""
@@ -106,7 +111,9 @@ def measure(
     UnsupportedError where no workload can be prepared or a run of it fails.
     """
     if not (seconds > 0 and math.isfinite(seconds)):
-        raise UsageError("E-NOISE-1", f"--minutes must be a positive number, not {seconds / 60:g}", fix="--minutes 2")
+        raise UsageError(
+            "E-NOISE-1", f"--minutes must be a positive number, not {seconds / 60:g}", fix="--minutes 2"
+        )
     trial = _prepared(workloads)
     end, results = time.monotonic() + seconds, []
     for pair in _pairs(trial, random.Random(0)):
@@ -130,7 +137,9 @@ def _prepared(workloads: Sequence[Trial]) -> Trial:
         if failed is None:
             return trial
         why.append(failed.reason)
-    raise UnsupportedError("E-NOISE-2", "nothing can be run to measure the noise with", evidence="; ".join(why))
+    raise UnsupportedError(
+        "E-NOISE-2", "nothing can be run to measure the noise with", evidence="; ".join(why)
+    )
 
 
 def _pairs(trial: Trial, rng: random.Random) -> Iterator[tuple[Result, Result]]:
@@ -147,7 +156,9 @@ def _pairs(trial: Trial, rng: random.Random) -> Iterator[tuple[Result, Result]]:
 def _p50(result: Result) -> float:
     value = result.metrics.get("latency_p50_s")
     if not isinstance(value, Measured) or value.value <= 0:
-        raise UnsupportedError("E-NOISE-3", "a run of the noise workload has no latency", evidence=result.reason)
+        raise UnsupportedError(
+            "E-NOISE-3", "a run of the noise workload has no latency", evidence=result.reason
+        )
     return value.value
 
 

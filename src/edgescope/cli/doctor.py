@@ -28,7 +28,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
     text = "put back what a killed run left changed (power mode, clocks), and do nothing else"
     sub.add_argument("--restore", action="store_true", help=text)
     sub.add_argument("--all", action="store_true", help="every metric, and the reason of those not measured")
-    sub.add_argument("--container", action="store_true", help="the docker run flags that measuring needs here")
+    sub.add_argument(
+        "--container", action="store_true", help="the docker run flags that measuring needs here"
+    )
     sub.add_argument("--noise", action="store_true", help="measure the noise floor: identical runs in pairs")
     sub.add_argument("--minutes", type=float, default=2.0, help="how long --noise may take (2)")
     sub.add_argument("--store", default=None, help="where --noise keeps its answer")

@@ -3,8 +3,8 @@
     python -m edgescope.cli.doctor_page docs/doctor.md      # rewrites what lies between the two marks
 
 What depends on the machine that plays a recording is left out: what a read costs, how often a value was seen to
-change, which of its cores this process may use, the machine's id. One frame of each recording is applied, so that shares
-of a time have a time.
+change, which of its cores this process may use, the machine's id. One frame of each recording is applied, so that
+shares of a time have a time.
 """
 
 from __future__ import annotations

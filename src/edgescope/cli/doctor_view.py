@@ -6,6 +6,7 @@ grouped by its reason, because thirty metrics behind one closed door are one fac
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -21,8 +22,10 @@ Line = tuple[str, str]
 """Text and a rich style."""
 _WIDE = 104
 """From this width on the source has a column; below it, --all gives it a line of its own."""
-_HEADS = ("metric", "now", "scope", "read at", "new every", "one read")
-_WIDTHS = (23, 12, 12, 8, 9, 8)
+_HEADS = ("now", "scope", "read at", "new every", "one read")
+_WIDTHS = (12, 12, 8, 9, 8)
+_NAME, _LONGEST = 23, 40
+"""Columns of a metric's name: as many as the longest needs where there is room."""
 _ALIKE = {
     "degC": "temperatures",
     "flag": "throttle flags",
@@ -67,14 +70,21 @@ def _table(report: Report, width: int, *, everything: bool) -> Iterator[Line]:
     measured = [m for m in report.metrics if m.status == "measured"]
     shown = measured if everything else [m for m in measured if _is_main(m)]
     wide = width >= _WIDE
-    for device in dict.fromkeys(m.device for m in shown):
-        yield "", ""
-        yield _cells(_HEADS, "source" if wide else "", width, device), "bold"
-        own = [m for m in shown if m.device == device]
-        for group in [[m] for m in own] if everything else _grouped(own):
-            yield _cells(_row(group, report), _source(group) if wide else "", width), ""
-            if everything and not wide:
-                yield f"    {group[0].source}", "dim"
+    groups = [[m] for m in shown] if everything else _grouped(shown)
+    room = _name_columns([_name(group) for group in groups], width, wide=wide)
+    device = ""
+    for group in groups:
+        if group[0].device != device:
+            device = group[0].device
+            yield "", ""
+            yield _cells(device, _HEADS, "source" if wide else "", room, width), "bold"
+        name, source = _name(group), _source(group) if wide else ""
+        if len(name) > room:
+            yield name, ""
+            name = ""
+        yield _cells(name, _row(group), source, room, width), ""
+        if everything and not wide:
+            yield from ((text, "dim") for text in _wrapped(group[0].source, width, "    "))
     rest = [m for m in report.metrics if m.status != "measured"]
     if everything:
         yield from _unmeasured(rest, width)
@@ -104,19 +114,22 @@ def _family(m: Metric) -> str:
 
 
 def _grouped(metrics: Sequence[Metric]) -> list[list[Metric]]:
-    out: dict[str, list[Metric]] = {}
+    out: dict[tuple[str, str], list[Metric]] = {}
     for m in metrics:
-        out.setdefault(_family(m) or m.name, []).append(m)
+        out.setdefault((m.device, _family(m) or m.name), []).append(m)
     return list(out.values())
 
 
-def _row(group: Sequence[Metric], report: Report) -> Sequence[str]:
+def _name(group: Sequence[Metric]) -> str:
+    return group[0].name if len(group) == 1 else f"{_family(group[0])} x {len(group)}"
+
+
+def _row(group: Sequence[Metric]) -> Sequence[str]:
     first = group[0]
-    name = first.name if len(group) == 1 else f"{_family(first)} x {len(group)}"
-    return name, _now(group, report), first.scope, f"{first.sampled_hz:.3g} Hz", _new(group), _cost(group)
+    return _now(group), first.scope, f"{first.sampled_hz:.3g} Hz", _new(group), _cost(group)
 
 
-def _now(group: Sequence[Metric], report: Report) -> str:
+def _now(group: Sequence[Metric]) -> str:
     values = [m.value for m in group if m.value is not None]
     unit = group[0].unit
     if unit == "flag":
@@ -140,23 +153,31 @@ def _new(group: Sequence[Metric]) -> str:
 
 def _cost(group: Sequence[Metric]) -> str:
     most = max(m.read_us for m in group)
-    return f"{most:.0f} us" if most == most else ""  # nan: on paper, where it would be another machine's
+    return (
+        f"{most:.0f} us" if math.isfinite(most) else ""
+    )  # nan: on paper, where it would be another machine's
 
 
 def _source(group: Sequence[Metric]) -> str:
     return group[0].source if len(group) == 1 else f"{group[0].source} ..."
 
 
-def _cells(cells: Sequence[str], source: str, width: int, device: str = "") -> str:
-    """Lay a row out; a name that is too long pushes, a source is cut at its front, where paths are alike."""
-    parts = [f"{cells[0] if not device else device:<{_WIDTHS[0]}}"]
-    for i, (cell, wide) in enumerate(zip(cells[1:], _WIDTHS[1:], strict=True), 1):
-        parts.append(f"{cell:<{wide}}" if i == 2 else f"{cell:>{wide}}")
+def _name_columns(names: Sequence[str], width: int, *, wide: bool) -> int:
+    """Return how wide the first column is; a longer name has a line of its own."""
+    spare = width - sum(_WIDTHS) - len(_WIDTHS) - (30 if wide else 0)
+    return max(_NAME, min(spare, _LONGEST, max(map(len, names), default=0)))
+
+
+def _cells(name: str, cells: Sequence[str], source: str, room: int, width: int) -> str:
+    """Lay a row out; a source that is too long is cut at its front, where paths are alike."""
+    parts = [f"{name:<{room}}"]
+    for i, (cell, wide) in enumerate(zip(cells, _WIDTHS, strict=True)):
+        parts.append(f"{cell:<{wide}}" if i == 1 else f"{cell:>{wide}}")
     text = " ".join(parts)
     if not source:
         return text.rstrip()
-    room = width - len(text) - 2
-    return f"{text}  {source if len(source) <= room else '...' + source[3 - room :]}"
+    left = width - len(text) - 2
+    return f"{text}  {source if len(source) <= left else '...' + source[3 - left :]}"
 
 
 def _unmeasured(metrics: Sequence[Metric], width: int) -> Iterator[Line]:

@@ -1,7 +1,7 @@
 """Watch this machine live: load, clocks, rails, temperatures against their trips, memory, throttling, the trial.
 
-  edgescope monitor                     # q or Ctrl-C ends it
-  edgescope monitor --plain --hz 1      # one line a tick, for a pipe or a log
+edgescope monitor                     # q or Ctrl-C ends it
+edgescope monitor --plain --hz 1      # one line a tick, for a pipe or a log
 """
 
 from __future__ import annotations

@@ -55,13 +55,15 @@ def flags(root: Path = Path("/")) -> tuple[Flag, ...]:
     inside = bool(kind(root))
     wanted = [*_everywhere(root, inside=inside), *(_tegra(root, inside=inside) if is_tegra(root) else ())]
     wanted += [] if is_tegra(root) else _discrete(root, inside=inside)
-    return tuple(dict.fromkeys(wanted))
+    brings: dict[str, list[str]] = {}
+    for one in wanted:
+        brings.setdefault(one.flag, []).append(one.brings)
+    return tuple(Flag(flag, ", ".join(what)) for flag, what in brings.items())
 
 
 def command(found: tuple[Flag, ...]) -> str:
     """Return the command line that these flags make."""
-    words = list(dict.fromkeys(f.flag for f in found))
-    return " ".join(["docker run", *words, "..."])
+    return " ".join(["docker run", *(f.flag for f in found), "..."])
 
 
 def _everywhere(root: Path, *, inside: bool) -> list[Flag]:
@@ -97,9 +99,11 @@ def _tegra(root: Path, *, inside: bool) -> list[Flag]:
         ("var/lib/nvpmodel", "the power mode in use"),
     ):
         need(path, Flag(f"-v /{path}:/{path}:ro", brings))
-    if not any(root.glob("sys/kernel/debug/*")):
+    if not inside or not any(root.glob("sys/kernel/debug/*")):
         out.append(
-            Flag("-v /sys/kernel/debug:/sys/kernel/debug:ro", "memory clock, NvMap, for root in the container")
+            Flag(
+                "-v /sys/kernel/debug:/sys/kernel/debug:ro", "memory clock, NvMap, for root in the container"
+            )
         )
     return out
 

@@ -84,7 +84,9 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
     `root` is where the files of this machine lie: / itself, a fake board, or a recording's tree.
     """
     opened = [
-        _Opened(name, spec, _open(spec)) for name, device in devices.items() for spec in device.sources(os.getpid())
+        _Opened(name, spec, _open(spec))
+        for name, device in devices.items()
+        for spec in device.sources(os.getpid())
     ]
     _look(opened, watch_s)
     facts = machine(devices)

@@ -111,7 +111,8 @@ def _settings(cpu: Mapping[str, Any]) -> list[Finding]:
 
 
 def _programs(root: Path) -> list[Finding]:
-    out, desktop = [], {}
+    out: list[Finding] = []
+    desktop: dict[str, int] = {}
     for pid, words in _others(root):
         names = [os.path.basename(word) for word in words[:3]]
         watcher = next((w for w in _WATCHERS for name in names if name.startswith(w)), "")

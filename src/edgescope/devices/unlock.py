@@ -67,7 +67,9 @@ def _container(root: Path) -> tuple[Finding, ...]:
     lacking = containers.flags(root) if kind else ()
     if not lacking:
         return ()
-    text = f"this is a {'' if kind == 'container' else kind + ' '}container, and what measuring needs is outside"
+    text = (
+        f"this is a {'' if kind == 'container' else kind + ' '}container, and what measuring needs is outside"
+    )
     hidden = ", ".join(dict.fromkeys(f.brings for f in lacking))
     return (Finding("W-BOX-1", text, containers.command(lacking), hidden),)
 
@@ -95,7 +97,9 @@ def _power(
     if unlock:
         out.append(Finding("E-PWR-2", "CPU energy cannot be read", unlock, rapl))
     gpu = [reason for name, reason in reasons.items() if name.startswith("gpu")]
-    if gpu and not any(m.name.startswith("gpu") and m.status == "measured" for m in metrics if m.unit in ("W", "J")):
+    if gpu and not any(
+        m.name.startswith("gpu") and m.status == "measured" for m in metrics if m.unit in ("W", "J")
+    ):
         out.append(Finding("E-PWR-3", "GPU power is not measured", "", gpu[0]))
     return out
 

@@ -68,8 +68,9 @@ def _cut(row: Row, width: int) -> Row:
     return tuple(out)
 
 
-def _line(view: View, width: int, group: str, name: str, channel: str, note: str, style: str = "") -> Row:
-    """Return the row of one channel; its unit decides what its sparkline is scaled to."""
+def _line(view: View, width: int, names: tuple[str, str], channel: str, note: str, *, style: str = "") -> Row:
+    """Return the row of one channel, `names` its group and label; its unit decides what the sparkline spans."""
+    group, name = names
     spec = view.channels[channel]
     value = short(view.values[channel], spec.unit) if channel in view.values else "n/a"
     columns = spark_columns(width)
@@ -93,7 +94,7 @@ def spark(points: Sequence[float], lo: float, hi: float, blocks: str = BLOCKS) -
     """Return one character a point: blank where nothing was read, the lowest block for `lo` and below."""
     scale = len(blocks) / (hi - lo) if hi > lo else 0.0
     top = len(blocks) - 1
-    return "".join(" " if p != p else blocks[max(0, min(top, int((p - lo) * scale)))] for p in points)
+    return "".join(" " if math.isnan(p) else blocks[max(0, min(top, int((p - lo) * scale)))] for p in points)
 
 
 def _range(view: View, channel: str, unit: str, minute: Sequence[float]) -> tuple[float, float]:
@@ -102,7 +103,7 @@ def _range(view: View, channel: str, unit: str, minute: Sequence[float]) -> tupl
         return 0.0, 1.0
     if channel == "mem_available_bytes":
         return 0.0, view.facts.get("memory_total_bytes", 0.0)
-    seen = [p for p in minute if p == p]
+    seen = [p for p in minute if not math.isnan(p)]
     top = max(seen, default=0.0)
     if unit == "degC":
         low = min(seen, default=0.0)
@@ -131,7 +132,7 @@ def _load(view: View, width: int) -> Iterator[Row]:
     for name in sorted(names, key=lambda n: (n != "cpu_busy", n)):
         label = name.removesuffix("_busy").removesuffix("_active")
         note = _cpu_note(view) if name == "cpu_busy" else _clock_note(view, label)
-        yield _line(view, width, group, label, name, note)
+        yield _line(view, width, (group, label), name, note)
         group = ""
 
 
@@ -159,11 +160,11 @@ def _clocks(view: View, width: int) -> Iterator[Row]:
     if "cpu_freq_hz" in view.values:
         each = [short(view.values[n], "Hz") for n in sorted(policies)]
         note = f"clusters {', '.join(each)}" if len(each) > 1 else "mean over the cores"
-        yield _line(view, width, group, "cpu", "cpu_freq_hz", note)
+        yield _line(view, width, (group, "cpu"), "cpu_freq_hz", note)
         group = ""
     for name in view.values:
         if name.startswith(("gpu", "emc")) and name.endswith("_clock_hz") and "memory_clock" not in name:
-            yield _line(view, width, group, name.removesuffix("_clock_hz"), name, "")
+            yield _line(view, width, (group, name.removesuffix("_clock_hz")), name, "")
             group = ""
     rest = [n for n in view.values if n.endswith("_clock_hz") and not n.startswith(("gpu", "emc", "cpu"))]
     if rest:
@@ -180,7 +181,7 @@ def _power(view: View, width: int) -> Iterator[Row]:
         note = view.channels[name].scope + (
             f", {view.values[volts]:.2f} V" if volts in view.values and volts != name else ""
         )
-        yield _line(view, width, group, label, name, note)
+        yield _line(view, width, (group, label), name, note)
         group = ""
     if not found:
         yield ((f"{'power':<{_GROUP}}", "dim"), ("no sensor: edgescope doctor says why", "dim"))
@@ -198,7 +199,7 @@ def _heat(view: View, width: int) -> Iterator[Row]:
     left, trip = _left(view, hottest), view.trips.get(hottest)
     note = f"{trip.kind} trip at {trip.celsius:.0f} C" if trip else "no trip point readable"
     style = "bad" if left <= 0 else "warn" if left <= NEAR_TRIP_C else ""
-    yield _line(view, width, "heat", _zone(hottest), hottest, note, style)
+    yield _line(view, width, ("heat", _zone(hottest)), hottest, note, style=style)
     rest = [f"{_zone(n)} {v:.0f}" for n, v in found.items() if n != hottest]
     indent = " " * _GROUP
     for text in _wrapped(rest, width - _GROUP):
@@ -234,12 +235,12 @@ def _memory(view: View, width: int) -> Iterator[Row]:
         note = f"of {short(total, 'byte')}" if total else ""
         if "nvmap_used_bytes" in view.values:
             note += f", nvmap {short(view.values['nvmap_used_bytes'], 'byte')}"
-        yield _line(view, width, "memory", "available", "mem_available_bytes", note)
+        yield _line(view, width, ("memory", "available"), "mem_available_bytes", note)
     for name in view.values:
         if name == "swap_used_bytes" or (name.startswith("gpu") and name.endswith("_memory_used_bytes")):
             total = view.facts.get("swap_total_bytes") if name == "swap_used_bytes" else None
             label = name.removesuffix("_used_bytes").replace("_memory", " memory")
-            yield _line(view, width, "", label, name, f"of {short(total, 'byte')}" if total else "used")
+            yield _line(view, width, ("", label), name, f"of {short(total, 'byte')}" if total else "used")
 
 
 def _fans(view: View, width: int) -> Iterator[Row]:
@@ -247,7 +248,7 @@ def _fans(view: View, width: int) -> Iterator[Row]:
         if name.startswith("fan") and name.endswith("_share"):
             rpm = view.values.get(name.replace("_share", "_rpm"))
             yield _line(
-                view, width, "fan", name.removesuffix("_share"), name, f"{rpm:.0f} rpm" if rpm else ""
+                view, width, ("fan", name.removesuffix("_share")), name, f"{rpm:.0f} rpm" if rpm else ""
             )
 
 

@@ -131,7 +131,7 @@ def binned(points: Iterable[float], columns: int, span: int) -> list[float]:
     values = list(points)[-span:]
     sums, counts = [0.0] * columns, [0] * columns
     for i, value in enumerate(values, span - len(values)):
-        if value == value:  # not nan
+        if not math.isnan(value):
             column = i * columns // span
             sums[column] += value
             counts[column] += 1
