@@ -1,7 +1,8 @@
 """Damaged tegrastats lines and damaged boards: nothing but edgescope's own errors may come out, and no nan.
 
 Lines: the public ones of tests/devices/tegrastats_lines.toml, each cut, doubled, shuffled or strewn with rubbish.
-No parse may raise, lose a character, or yield a value that is not finite. Every 500th case also reads a log file of 30 of them.
+No parse may raise, lose a character, or yield a value that is not finite. Every 500th case also reads a
+log file of 30 of them.
 
 Trees: the shipped recordings laid out as files, a few of them emptied, cut, binary, huge, missing, turned into
 folders or into links to themselves, once before anything is opened and once more while it is being read. Every
@@ -51,9 +52,49 @@ else:
 
 LINES_FILE = Path(__file__).parent.parent / "tests/devices/tegrastats_lines.toml"
 RUBBISH = (
-    *("nan", "inf", "-inf", "1e999", "-1", "0", "", " ", "off", "N/A", "%", "@", "[", "]", "(", "/", "mW", "C"),
-    *("9" * 20, "9" * 400, "-256", "-256000", "18446744073709551616", "0x10", "1_000", "1 2 3", "\0", "\u0663"),
-    *("\u2003", "\ufeff", "CPU [", "RAM 1/", "GR3D_FREQ ", "VDD_IN", "13-40-2025 99:99:99", "\x1b[31m", "\ud7ff"),
+    *(
+        "nan",
+        "inf",
+        "-inf",
+        "1e999",
+        "-1",
+        "0",
+        "",
+        " ",
+        "off",
+        "N/A",
+        "%",
+        "@",
+        "[",
+        "]",
+        "(",
+        "/",
+        "mW",
+        "C",
+    ),
+    *(
+        "9" * 20,
+        "9" * 400,
+        "-256",
+        "-256000",
+        "18446744073709551616",
+        "0x10",
+        "1_000",
+        "1 2 3",
+        "\0",
+        "\u0663",
+    ),
+    *(
+        "\u2003",
+        "\ufeff",
+        "CPU [",
+        "RAM 1/",
+        "GR3D_FREQ ",
+        "VDD_IN",
+        "13-40-2025 99:99:99",
+        "\x1b[31m",
+        "\ud7ff",
+    ),
 )
 LOG_EVERY, MOST_TOLD = 500, 20
 CHUNK = {"line": 5000, "tree": 25}
@@ -96,7 +137,9 @@ def check_line(rng: random.Random, known: list[str]) -> None:
     text = damaged_text(rng, rng.choice(known), known)
     got = parse(text)
     if got.when is None:
-        assert " ".join(item.text for item in got.items).split() == text.split(), f"lost something of {text!r}"
+        assert " ".join(item.text for item in got.items).split() == text.split(), (
+            f"lost something of {text!r}"
+        )
     for f in got.fields:
         assert isinstance(f.value, Unsupported) or math.isfinite(f.value), f"{f} in {text!r}"
 
@@ -256,7 +299,9 @@ def cases(kind: str, seed: int, which: range, boards: list[str]) -> Iterator[tup
                 if kind == "line":
                     check_line(rng, known)
                     if i % LOG_EVERY == 0:
-                        check_log([damaged_text(rng, rng.choice(known), known) for _ in range(30)], rng, folder)
+                        check_log(
+                            [damaged_text(rng, rng.choice(known), known) for _ in range(30)], rng, folder
+                        )
                     continue
                 board = rng.choice(boards)
                 if board not in trees:
@@ -288,11 +333,19 @@ def fuzz(kind: str, seed: int, count: int, jobs: int) -> dict[str, Any]:
                 print(f"{name}\n{trace}", file=sys.stderr)
     seconds = time.monotonic() - start
     told = [{"case": name, "error": trace.strip().splitlines()[-1]} for name, trace in failed[:MOST_TOLD]]
-    return {"cases": count, "seed": seed, "seconds": round(seconds, 1), "failures": len(failed), "first": told}
+    return {
+        "cases": count,
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "failures": len(failed),
+        "first": told,
+    }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--trees", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -309,7 +362,9 @@ def main() -> int:
     for kind, count in (("line", args.lines), ("tree", args.trees)):
         if count:
             figures[f"{kind}s"] = got = fuzz(kind, args.seed, count, args.jobs)
-            print(f"{kind}s: {got['cases']} cases, {got['failures']} failures, {got['seconds']} s, seed {args.seed}")
+            print(
+                f"{kind}s: {got['cases']} cases, {got['failures']} failures, {got['seconds']} s, seed {args.seed}"
+            )
     met = not any(part["failures"] for part in figures.values() if isinstance(part, dict))
     if not args.no_publish:
         publish("fuzz_boards", figures, met=met)

@@ -106,7 +106,9 @@ class FakeNvml:
         return buffer
 
     def c_nvmlGpmMetricsGet_t(self):
-        return SimpleNamespace(metrics=[SimpleNamespace(metricId=0, nvmlReturn=0, value=0.0) for _ in range(20)])
+        return SimpleNamespace(
+            metrics=[SimpleNamespace(metricId=0, nvmlReturn=0, value=0.0) for _ in range(20)]
+        )
 
     def nvmlGpmMetricsGet(self, request):
         self._refusal("nvmlGpmMetricsGet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import math
 import os
 import re
@@ -161,7 +162,7 @@ def test_lines_of_one_second_are_spread_over_it(tmp_path):
     clocks = ["10:00:00"] * 3 + ["10:00:01"] * 10 + ["10:00:02"] * 10 + ["10:00:03"] * 4
     got = read(log(tmp_path, *dated(*clocks)))
     at = times(got)
-    steps = [b - a for a, b in zip(at, at[1:], strict=False)]
+    steps = [b - a for a, b in itertools.pairwise(at)]
     assert all(0.05 < s < 0.2 for s in steps)
     assert at[-1] == pytest.approx(2.6, abs=0.2)
     assert got.interval_s == pytest.approx(0.1, rel=0.2)
@@ -218,12 +219,13 @@ def test_other_programs_output_is_left_out_and_told(tmp_path):
 
 
 def test_half_a_number_at_a_cut_is_no_number(tmp_path):
-    cut = NANO[: NANO.index("163/163") + 5]  # ... POM_5V_CPU 163/1
+    cut = NANO[: NANO.index("122/122") + 5]  # ... POM_5V_GPU 122/1
     got = read(log(tmp_path, NANO, cut, NANO), interval_s=1)
-    assert [v for n, _, v in got.rows if n == "pom_5v_cpu_power_average_w"] == [0.163, 0.163]
-    assert len(times(got, "pom_5v_gpu_power_w")) == 3
-    unfinished = read(log(tmp_path, NANO, cut, end=""), interval_s=1)
-    assert len(times(unfinished, "pom_5v_cpu_power_average_w")) == 1
+    assert [v for n, _, v in got.rows if n == "pom_5v_gpu_power_average_w"] == [0.122, 0.122]
+    assert len(times(got, "pom_5v_in_power_w")) == 3
+    assert "1 lines were cut off" in got.remarks[0]
+    unfinished = read(log(tmp_path, NANO, NANO[:-1], end=""), interval_s=1)  # ... POM_5V_CPU 163/16
+    assert [v for n, _, v in unfinished.rows if n == "pom_5v_cpu_power_average_w"] == [0.163]
 
 
 def test_half_a_name_at_the_head_is_no_name(tmp_path):
@@ -324,7 +326,9 @@ def test_silence_is_failed(tmp_path, monkeypatch):
 
 
 def test_a_new_item_and_a_missing_one_are_told(tmp_path):
-    source = TegrastatsSource(20, program(tmp_path, f"echo '{NANO}'; echo 'RAM 1/2MB NEW@3C what'; exec sleep 60"))
+    source = TegrastatsSource(
+        20, program(tmp_path, f"echo '{NANO}'; echo 'RAM 1/2MB NEW@3C what'; exec sleep 60")
+    )
     rows = until(source, lambda rows: any(isinstance(v, Failed) for n, _, v in rows if n == UNREAD))
     source.close()
     assert any(isinstance(v, Failed) for n, _, v in rows if n == "pom_5v_in_power_w")
@@ -356,7 +360,8 @@ def _alive(pid: int) -> bool:
 
 def test_in_the_sampler(tmp_path):
     spec = SourceSpec(
-        "edgescope.devices.tegrastats:TegrastatsSource", {"interval_ms": 50, "program": steady(tmp_path, NANO)}
+        "edgescope.devices.tegrastats:TegrastatsSource",
+        {"interval_ms": 50, "program": steady(tmp_path, NANO)},
     )
     with Sampler([spec], 20, tmp_path) as sampler:
         time.sleep(0.6)

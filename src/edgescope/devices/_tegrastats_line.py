@@ -30,7 +30,7 @@ _N = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
 """A number; longer ones are no reading, and would become infinite."""
 _NAME = r"[A-Za-z][A-Za-z0-9_]{0,40}"
 _BYTES = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
-_WATTS = {"": 1e-3, "mW": 1e-3, "W": 1.0}
+_PER_WATT = {"": 1e3, "mW": 1e3, "W": 1.0}
 _POWERED_OFF_C = -200.0
 """A powered-off thermal sensor reads -256 C; nothing real is this cold."""
 _OFFLINE = Unsupported("the core is offline")
@@ -136,7 +136,9 @@ def _date(found: re.Match[str]) -> datetime | None:
 def _memory(m: re.Match[str]) -> Iterator[Field]:
     name, unit = m["name"].lower(), _BYTES[m["unit"]]
     for group, what in (("used", "used"), ("total", "total")):
-        yield Field(f"{name}_{what}_bytes", "byte", "gauge", m["name"], float(m[group]) * unit, m.start(group))
+        yield Field(
+            f"{name}_{what}_bytes", "byte", "gauge", m["name"], float(m[group]) * unit, m.start(group)
+        )
     if m["count"]:
         yield Field(f"{name}_free_blocks", "1", "gauge", "lfb", float(m["count"]), m.start("count"))
     if m["extra"]:
@@ -192,14 +194,14 @@ def _powered(text: str) -> float | Unsupported:
 
 
 def _rail(m: re.Match[str]) -> Iterator[Field]:
-    unit = _WATTS[m["unit"]]
+    unit = _PER_WATT[m["unit"]]
     for group, name, kind in (
         ("now", "power_w", "gauge"),
         ("mean", "power_average_w", "average"),
         ("max", "power_max_w", "gauge"),
     ):
         if m[group]:
-            watts = _NOT_CONNECTED if m["name"] == "NC" else float(m[group]) * unit
+            watts = _NOT_CONNECTED if m["name"] == "NC" else float(m[group]) / unit
             yield Field(f"{m['name'].lower()}_{name}", "W", kind, m["name"], watts, m.start(group))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from edgescope.devices import cpu_limits, cpu_model
 from edgescope.devices.cpu_sensors import policies, temperature_files
-from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
+from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, finite, is_absent
 
 _CPU = "sys/devices/system/cpu"
 
@@ -57,13 +57,13 @@ def state(root: Path) -> dict[str, Any]:
         "cgroup_memory_limit_bytes": cpu_limits.memory_limit(root),
         "clocks": _clocks(root),
         "temperatures_c": _temperatures(root),
-        "load_average": fact(root / "proc/loadavg", lambda t: [float(x) for x in t.split()[:3]]),
+        "load_average": fact(root / "proc/loadavg", lambda t: [finite(x) for x in t.split()[:3]]),
         "psi_avg10": {
-            what: fact(root / "proc/pressure" / what, lambda t: float(t.split("avg10=")[1].split()[0]) / 100)
+            what: fact(root / "proc/pressure" / what, lambda t: finite(t.split("avg10=")[1].split()[0]) / 100)
             for what in ("cpu", "memory", "io")
         },
         "boot_time_s": fact(root / "proc/stat", lambda t: int(_after(t, "btime"))),
-        "uptime_s": fact(root / "proc/uptime", lambda t: float(t.split()[0])),
+        "uptime_s": fact(root / "proc/uptime", lambda t: finite(t.split()[0])),
         "power_supply": _power_supply(root),
     }
 
@@ -141,7 +141,7 @@ def _temperatures(root: Path) -> Fact:
         return absent("no thermal zone and no CPU hwmon sensor")
 
     def celsius(text: str) -> float:
-        value = float(text) / 1000
+        value = finite(text) / 1000
         if value < -200:
             raise ValueError("the sensor is powered off")
         return value

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
-from edgescope.devices.kernel_files import KernelFile
+from edgescope.devices.kernel_files import KernelFile, finite
 from edgescope.devices.process_tree import TICK_S, ProcessTree
 
 Row = tuple[str, int, Value]
+_MAX_TICKS = 1 << 62
 
 
 class CpuTime:
@@ -75,12 +76,21 @@ class CpuTime:
         except ValueError:
             return Failed(f"{self._stat.path} does not begin with a cpu line")
         busy = user + nice + system + irq + soft
+        if busy + idle + iowait + steal >= _MAX_TICKS:
+            return Failed(f"{self._stat.path} counts more ticks than time has had")
         at = data.find(b"\nctxt ")
         end = data.find(b"\n", at + 1)
-        switches: Value = (
-            float(data[at + 6 : end]) if at >= 0 else Unsupported(f"no ctxt line in {self._stat.path}")
-        )
+        switches: Value = Unsupported(f"no ctxt line in {self._stat.path}")
+        if at >= 0:
+            switches = _number(data[at + 6 : end], f"{self._stat.path}: ctxt")
         return busy * TICK_S, steal * TICK_S, (busy + idle + iowait + steal) * TICK_S, switches
+
+
+def _number(text: bytes, where: str) -> Value:
+    try:
+        return finite(text)
+    except ValueError:
+        return Failed(f"{where} is {text[:40]!r}, not a number")
 
 
 def _others(busy_s: float, total_s: float, tree: object, last: object) -> Value:
@@ -137,7 +147,7 @@ def _stalled_us(file: KernelFile) -> Value:
         return data
     at = data.find(b"total=")
     try:
-        return float(data[at + 6 : data.index(b"\n", at)])
+        return finite(data[at + 6 : data.index(b"\n", at)])
     except ValueError:
         return Failed(f"{file.path} has no total")
 
@@ -160,7 +170,9 @@ class MemoryAndLoad:
         """Return both values."""
         available, load = self._available(), self._loadavg.read()
         now = time.monotonic_ns()
-        load1: Value = float(load.split()[0]) if isinstance(load, bytes) else load
+        load1: Value = (
+            _number(load.split(b" ")[0], str(self._loadavg.path)) if isinstance(load, bytes) else load
+        )
         return [("mem_available_bytes", now, available), ("load1", now, load1)]
 
     def _available(self) -> Value:
@@ -170,4 +182,5 @@ class MemoryAndLoad:
         at = data.find(b"MemAvailable:")
         if at < 0:
             return Unsupported(f"no MemAvailable in {self._meminfo.path}")
-        return float(data[at + 13 : data.index(b"kB", at)]) * 1024
+        value = _number(data[at + 13 :].split(b"kB")[0], f"{self._meminfo.path}: MemAvailable")
+        return value * 1024 if isinstance(value, float) else value

@@ -16,6 +16,7 @@ import math
 import time
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -83,7 +84,9 @@ class GpmSource:
     def _sample(self, which: int) -> Unsupported | Failed | None:
         """Fill a buffer; return None, or why it could not be filled."""
         call = self._nvml.nvmlGpmSampleGet
-        answer = ask(self._nvml, "nvmlGpmSampleGet", lambda: call(self._handle, self._buffers[which]) and None)
+        answer = ask(
+            self._nvml, "nvmlGpmSampleGet", lambda: call(self._handle, self._buffers[which]) and None
+        )
         if answer is None:
             self._last_ns = time.monotonic_ns()
         return answer  # type: ignore[no-any-return]
@@ -122,4 +125,4 @@ def _free(nvml: Any, buffers: list[Any]) -> None:
     """Give both buffers back; what the library says to that no longer matters."""
     while buffers:
         buffer = buffers.pop()
-        ask(nvml, "nvmlGpmSampleFree", lambda b=buffer: nvml.nvmlGpmSampleFree(b))
+        ask(nvml, "nvmlGpmSampleFree", partial(nvml.nvmlGpmSampleFree, buffer))

@@ -8,6 +8,7 @@ neither is 0.
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from edgescope.devices.base import Failed, Unsupported
 Fact = Any
 """A JSON value, or {"absent": reason}."""
 
+_MAX_CPUS = 1 << 16
+_LARGEST_SCALE = 1e9
 _NOT_HERE = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
@@ -50,7 +53,7 @@ class KernelFile:
         if not isinstance(data, bytes):
             return data
         try:
-            return float(data) * scale
+            return finite(data) * scale
         except ValueError:
             return Failed(f"{self.path} holds {data[:40]!r}, not a number")
 
@@ -62,6 +65,14 @@ class KernelFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+def finite(text: str | bytes) -> float:
+    """Return the number; ValueError for nan and what is too large, which would spoil every sum it enters."""
+    value = float(text)
+    if not math.isfinite(value * _LARGEST_SCALE):
+        raise ValueError(f"{text[:40]!r} is not a finite number")
+    return value
 
 
 def why(error: OSError, path: Path) -> str:
@@ -86,7 +97,7 @@ def fact(path: Path, convert: Callable[[str], Any] = str.strip) -> Fact:
         return convert(path.read_text(errors="replace"))
     except OSError as error:
         return absent(why(error, path))
-    except (ValueError, LookupError) as error:
+    except (ValueError, LookupError, OverflowError) as error:
         return absent(f"{path} is not as expected ({error})")
 
 
@@ -100,5 +111,7 @@ def cpu_list(text: str) -> list[int]:
     out: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
+        if int(last or first) >= _MAX_CPUS:
+            raise ValueError(f"no machine has a CPU {(last or first)[:20]}")
         out.extend(range(int(first), int(last or first) + 1))
     return out

@@ -194,7 +194,9 @@ class NvmlSource:
         rows: list[tuple[str, int, Value]] = []
         value: Value = 0.0
         for metric in self._metrics:
-            value = ask(self._nvml, metric.source.partition(":")[0], partial(metric.call, self._nvml, self._handle))
+            value = ask(
+                self._nvml, metric.source.partition(":")[0], partial(metric.call, self._nvml, self._handle)
+            )
             rows.append((f"{self._prefix}_{metric.name}", time.monotonic_ns(), value))
         for why in self._held:  # the last metric is the bitmask
             flag = float(why in held_down(int(value))) if isinstance(value, float) else value

@@ -16,6 +16,8 @@ from edgescope.devices.kernel_files import KernelFile
 
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_LONGEST = 20
+"""Digits of the largest number that the kernel prints here, its sign included."""
 _REFRESH = 10
 """Readings between two looks for children; a shorter-lived one is counted when its parent waits for it."""
 
@@ -35,6 +37,8 @@ class Usage:
 def parse_stat(data: bytes) -> Usage:
     """Return the usage in one stat line; ValueError or IndexError where it is not one."""
     f = data[data.rindex(b")") + 2 :].split()  # the name may hold spaces and brackets
+    if max(map(len, f)) > _LONGEST:
+        raise ValueError("a number of more than 64 bits")
     return Usage(
         (int(f[11]) + int(f[12])) * TICK_S,
         (int(f[13]) + int(f[14])) * TICK_S,

@@ -30,6 +30,8 @@ _SCOPES = {"degC": "thermal_zone"}
 _PARTS = {"cpu": "cpu_core", "mts": "system", "gpu": "gpu", "gr3d": "gpu", "emc": "memory"}
 _PATIENCE_S = 2.0
 """How much longer than an interval a line may take before it is missing."""
+_LAST_WORDS_S = 0.5
+"""How long to wait for what an ended program has left in the pipe."""
 _KEPT = 4096
 """Lines kept while nobody reads."""
 
@@ -56,7 +58,9 @@ class TegrastatsSource:
     raise. It ends with this process: its pipe breaks at the next line.
     """
 
-    def __init__(self, interval_ms: int = 1000, program: str = "", scopes: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, interval_ms: int = 1000, program: str = "", scopes: Mapping[str, str] | None = None
+    ) -> None:
         self._interval_s, self._scopes = interval_ms / 1e3, dict(scopes or {})
         self._lines: deque[tuple[int, str]] = deque(maxlen=_KEPT)
         self._specs: dict[str, ChannelSpec] = {}
@@ -70,7 +74,9 @@ class TegrastatsSource:
         if path:
             self._start(path, interval_ms)
         else:
-            self._problem = Unsupported(f"no tegrastats in PATH, {' or '.join(_PLACES)}: not a Jetson, or a container")
+            self._problem = Unsupported(
+                f"no tegrastats in PATH, {' or '.join(_PLACES)}: not a Jetson, or a container"
+            )
 
     def _start(self, path: str, interval_ms: int) -> None:
         try:
@@ -84,19 +90,21 @@ class TegrastatsSource:
             self._problem = Unsupported(f"{path} cannot be started: {error.strerror}")
             return
         weakref.finalize(self, _stop, self._process)
-        threading.Thread(target=_pump, args=(self._process, self._lines), daemon=True).start()
+        self._thread = threading.Thread(target=_pump, args=(self._process, self._lines), daemon=True)
+        self._thread.start()
         self._learn()
 
     def _learn(self) -> None:
         """Wait for the first line and take the channels from it; say what came instead, if none does."""
         deadline = time.monotonic() + self._interval_s + _PATIENCE_S
         while not self._specs and time.monotonic() < deadline and not self._ended():
-            for _, text in list(self._lines):
-                fields = parse(text).fields
-                self._specs = {f.channel: spec_of(f, self._scopes) for f in fields}
-                if fields:
-                    return
+            while self._lines:
+                text = self._lines[0][1]
+                self._specs = {f.channel: spec_of(f, self._scopes) for f in parse(text).fields}
+                if self._specs:
+                    return  # the line stays for the first reading
                 self._noise = text.strip() or self._noise
+                self._lines.popleft()
             time.sleep(0.01)
         if not self._specs:
             self._problem = self._ended() or Failed(f"tegrastats printed no line of its own{self._heard()}")
@@ -107,7 +115,7 @@ class TegrastatsSource:
         return (
             *self._specs.values(),
             ChannelSpec(RATE, "Hz", "system", "interval", "lines of tegrastats that have arrived"),
-            ChannelSpec(UNREAD, "1", "system", "counter", "items of its lines that could not be read"),
+            ChannelSpec(UNREAD, "1", "system", "gauge", "items of its lines that could not be read"),
         )
 
     def read(self) -> Sequence[Row]:
@@ -147,7 +155,10 @@ class TegrastatsSource:
 
     def _ended(self) -> Failed | None:
         code = self._process.poll() if self._process else None
-        if code is None or self._lines:
+        if code is None:
+            return None
+        self._thread.join(_LAST_WORDS_S)
+        if self._lines:
             return None
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return Failed(f"tegrastats {how}{self._heard()}")
@@ -170,8 +181,9 @@ class TegrastatsSource:
 def _pump(process: subprocess.Popen[bytes], lines: deque[tuple[int, str]]) -> None:
     """Move lines from the pipe until it ends; a whole line is stamped when its end arrives."""
     assert process.stdout
-    for line in process.stdout:
-        lines.append((time.monotonic_ns(), line.decode(errors="replace")))
+    with process.stdout as pipe:
+        for line in pipe:
+            lines.append((time.monotonic_ns(), line.decode(errors="replace")))
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from edgescope.devices._tegrastats_line import Line, parse
@@ -52,7 +52,10 @@ class Log:
 
 
 def read(
-    path: Path | str, *, interval_s: float | None = None, scope_of: Callable[[str], str] = lambda label: "rail"
+    path: Path | str,
+    *,
+    interval_s: float | None = None,
+    scope_of: Callable[[str], str] = lambda label: "rail",
 ) -> Log:
     """Return the readings in the log at `path`, gzipped or not.
 
@@ -74,7 +77,7 @@ def read(
             if f.channel not in specs:
                 specs[f.channel] = spec_of(f, {f.label: scope_of(f.label)} if f.unit == "W" else {})
             rows.append((f.channel, t_ns, f.value))
-    gaps = [(b - a) / 1e9 for a, b in zip(times, times[1:], strict=False)]
+    gaps = [(b - a) / 1e9 for a, b in pairwise(times)]
     pace = statistics.median(gaps) if gaps else 0.0
     start = next((line.when for line in whole if line.when), None)
     return Log(tuple(specs.values()), tuple(rows), clock, start, pace, tuple(steps + remarks))
@@ -103,7 +106,7 @@ def _texts(path: Path) -> list[str]:
         data = path.read_bytes()
         if data[:2] == _GZIP:
             data = _unzipped(data)
-    except (OSError, zlib.error) as error:
+    except (OSError, ValueError, zlib.error) as error:
         raise DeviceError("E-TEGRA-2", f"the log cannot be read: {error}", evidence=str(path)) from error
     return [text[:_MAX_LINE] for text in data.decode(errors="replace").splitlines(keepends=True)]
 
@@ -122,22 +125,26 @@ def _mended(lines: list[Line]) -> tuple[list[Line], int]:
     """Return the lines without halves at a cut, and how many were cut; the commonest layout is a whole line."""
     layouts = [tuple(f.channel for f in line.fields) for line in lines]
     whole = Counter(layouts).most_common(1)[0][0]
-    out, cut = [], 0
+    out, whole_lines = [], 0
     for line, layout in zip(lines, layouts, strict=True):
         short = len(layout) < len(whole)
         if short and layout == whole[: len(layout)]:
-            line, cut = _without_cut_end(line), cut + 1
+            out.append(_without_cut_end(line))
         elif short and layout and layout[0] != whole[0]:
-            line, cut = Line(line.items[1:], line.when), cut + 1
-        out.append(line)
-    return out, cut
+            out.append(Line(line.items[1:], line.when))
+        else:
+            out.append(line)
+            whole_lines += 1
+    return out, len(out) - whole_lines
 
 
 def _without_cut_end(line: Line) -> Line:
     items = list(line.items)
     while items and not items[-1].fields:
         items.pop()
-    if len(items) == len(line.items) and items[-1].text[-1].isdigit():  # more digits may have followed
+    if (
+        items and len(items) == len(line.items) and items[-1].text[-1].isdigit()
+    ):  # more digits may have followed
         items.pop()
     return Line(tuple(items), line.when)
 
@@ -152,7 +159,11 @@ def _times(whens: Sequence[datetime | None], interval_s: float | None) -> tuple[
                 fix="--interval 1 (seconds: what tegrastats was started with)",
             )
         step = interval_s * 1e9
-        return [round(i * step) for i in range(len(whens))], f"line number times {interval_s:g} s, as told", []
+        return (
+            [round(i * step) for i in range(len(whens))],
+            f"line number times {interval_s:g} s, as told",
+            [],
+        )
     seconds = _seconds(whens)
     pace = interval_s or _pace(seconds)
     times, steps = _spread(seconds, pace)
@@ -173,7 +184,7 @@ def _seconds(whens: Sequence[datetime | None]) -> list[float]:
 
 def _pace(seconds: Sequence[float]) -> float:
     """Return the mean time between lines, leaps left out."""
-    gaps = [b - a for a, b in zip(seconds, seconds[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(seconds)]
     if not gaps:
         return 1.0
     usual = 3 * max(statistics.median(gaps), 1.0)
@@ -196,7 +207,8 @@ def _spread(seconds: Sequence[float], pace: float) -> tuple[list[float], list[st
             step = min(step, pace)
             start = second + after - count * step
         if out and start + offset < out[-1]:
-            steps.append(f"line {len(out) + 1}: the clock was set back by {runs[i - 1][0] - second:.0f} s")
+            if second < (before := runs[i - 1][0]):
+                steps.append(f"line {len(out) + 1}: the clock was set back by {before - second:.0f} s")
             offset = out[-1] + pace - start
         elif out and start + offset - out[-1] > leap:
             steps.append(
