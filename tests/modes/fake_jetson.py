@@ -42,9 +42,18 @@ def conf(modes: tuple[Told, ...], default: int = 1, cluster: str = "CPU_A78_0") 
     lines = ["# FORMAT:", "# < PARAM TYPE=PARAM_TYPE NAME=PARAM_NAME >", ""]
     lines += ["< PARAM TYPE=FILE NAME=CPU_ONLINE >"]
     lines += [f"CORE_{n} /{CPU}/cpu{n}/online" for n in range(listed)]
-    lines += ["< PARAM TYPE=FILE NAME=TPC_POWER_GATING >", "TPC_PG_MASK /sys/devices/platform/17000000.gpu/tpc_pg_mask"]
-    lines += [f"< PARAM TYPE=CLOCK NAME={cluster} >", f"FREQ_TABLE /{CPU}/cpu0/cpufreq/scaling_available_frequencies"]
-    lines += [f"MAX_FREQ /{CPU}/cpu0/cpufreq/scaling_max_freq", f"MIN_FREQ /{CPU}/cpu0/cpufreq/scaling_min_freq"]
+    lines += [
+        "< PARAM TYPE=FILE NAME=TPC_POWER_GATING >",
+        "TPC_PG_MASK /sys/devices/platform/17000000.gpu/tpc_pg_mask",
+    ]
+    lines += [
+        f"< PARAM TYPE=CLOCK NAME={cluster} >",
+        f"FREQ_TABLE /{CPU}/cpu0/cpufreq/scaling_available_frequencies",
+    ]
+    lines += [
+        f"MAX_FREQ /{CPU}/cpu0/cpufreq/scaling_max_freq",
+        f"MIN_FREQ /{CPU}/cpu0/cpufreq/scaling_min_freq",
+    ]
     lines += ["< PARAM TYPE=CLOCK NAME=GPU >", "MAX_FREQ /sys/no/such", f"MAX_FREQ_KNEXT /{GPU}/max_freq", ""]
     for m in modes:
         lines.append(f"< POWER_MODEL ID={m.id} NAME={m.name} >")
@@ -53,14 +62,23 @@ def conf(modes: tuple[Told, ...], default: int = 1, cluster: str = "CPU_A78_0") 
             lines.append(f"TPC_POWER_GATING TPC_PG_MASK {m.mask}")
         lines += [f"{cluster} MIN_FREQ 729600", f"{cluster} MAX_FREQ {m.cpu_khz}"]
         lines += [f"GPU MAX_FREQ {m.gpu_hz}", f"EMC MAX_FREQ {m.emc_hz}", ""]
-    return "\n".join([*lines, "# mandatory section", f"< PM_CONFIG DEFAULT={default} >", "< FAN_CONFIG DEFAULT=quiet >", ""])
+    return "\n".join(
+        [
+            *lines,
+            "# mandatory section",
+            f"< PM_CONFIG DEFAULT={default} >",
+            "< FAN_CONFIG DEFAULT=quiet >",
+            "",
+        ]
+    )
 
 
 NVPMODEL = """#!/bin/sh
 # the answers are those of real boards, quoted in public: NVPM WARN ... DO YOU WANT TO REBOOT NOW?
 echo "nvpmodel $*" >> calls
 if [ "$1" = -q ]; then
-  id=$(cat live); echo "NV Power Mode: $(sed -n "s/^< POWER_MODEL ID=$id NAME=\\(.*\\) >/\\1/p" etc/nvpmodel/board.conf)"
+  id=$(cat live)
+  echo "NV Power Mode: $(sed -n "s/^< POWER_MODEL ID=$id NAME=\\(.*\\) >/\\1/p" etc/nvpmodel/board.conf)"
   echo "$id"; exit 0
 fi
 id=$2
@@ -88,7 +106,8 @@ JETSON_CLOCKS = """#!/bin/sh
 echo "jetson_clocks $*" >> calls
 cd sys/devices/system/cpu/cpufreq/policy0 || exit 1
 case "$1" in
-  --store) [ -e "$2" ] && { echo "File $2 already exists. Can I overwrite it? Y/N:"; exit 1; }; cat scaling_min_freq > "$2" ;;
+  --store) [ -e "$2" ] && { echo "File $2 already exists. Can I overwrite it? Y/N:"; exit 1; }
+           cat scaling_min_freq > "$2" ;;
   --restore) cat "$2" > scaling_min_freq ;;
   *) cat scaling_max_freq > scaling_min_freq ;;
 esac
@@ -100,7 +119,7 @@ def board(root: Path, modes: tuple[Told, ...] = ORIN_NANO, now: int = 1) -> Path
     mode = next(m for m in modes if m.id == now)
     policy = f"{CPU}/cpufreq/policy0"
     files: dict[str, object] = {
-        "etc/nvpmodel/board.conf": conf(modes),
+        "etc/nvpmodel/board.conf": conf(modes, now),
         "var/lib/nvpmodel/status": f"pmode:{now:04d}\n",
         "live": now,
         "mask": mode.mask,

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from refusing import refused
 
 from edgescope.devices.cpu_limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
@@ -39,7 +40,9 @@ def child(mode):
     out, _ = started.communicate(timeout=60)
     assert started.returncode == 0
     affinity, limit, used, pid = out.strip().split("|")
-    assert int(pid) == started.pid  # the launcher became the program, so what is watched and killed is the program
+    assert (
+        int(pid) == started.pid
+    )  # the launcher became the program, so what is watched and killed is the program
     return eval(affinity), limit, float(used)
 
 
@@ -50,9 +53,7 @@ def test_affinity_holds_in_the_child_and_nothing_is_written(tmp_path):
 
 
 def test_affinity_to_a_cpu_that_is_not_here_is_unsupported():
-    with pytest.raises(UnsupportedError, match="E-CPUS-1: CPU 4000 cannot be used here"):
-        with entering.entered(Affinity([CPUS[0], 4000])):
-            pytest.fail("it was entered")
+    refused(Affinity([CPUS[0], 4000]), UnsupportedError, "E-CPUS-1: CPU 4000 cannot be used here")
 
 
 def test_a_problem_names_the_cpus_there_are():
@@ -61,7 +62,9 @@ def test_a_problem_names_the_cpus_there_are():
     assert Affinity(CPUS).problem() == "" and ranges(CPUS) in Affinity(CPUS).evidence()
 
 
-@pytest.mark.parametrize(("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2], "0-2"), ([8, 0, 1, 3], "0-1,3,8")])
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2], "0-2"), ([8, 0, 1, 3], "0-1,3,8")]
+)
 def test_ranges_are_the_kernels(numbers, text):
     assert ranges(numbers) == text
 
@@ -96,17 +99,39 @@ def test_a_quota_that_is_not_there_is_a_problem():
 
 def test_no_way_to_limit_is_unsupported_with_the_reason(tmp_path):
     (tmp_path / "sys").mkdir()
-    with pytest.raises(UnsupportedError, match="E-QUOTA-1.*no control group can limit CPU time"):
-        with entering.entered(Quota(0.5, tmp_path)):
-            pytest.fail("it was entered")
+    refused(Quota(0.5, tmp_path), UnsupportedError, r"E-QUOTA-1.*no control group can limit CPU time")
     assert journal.left_behind() == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", "+", "cpus=", "cpus=a", "cpus=3-1", "cpus=\u0661", "cpus=0-9999", "cpus=0,,1", "cpus=0\n", "quota=0", "quota=-1"]
-    + ["quota=nan", "quota=1e9", "quota=\u0661", "mps=0", "mps=101", "governor=", "governor=../x", "power=1", "15W", "as_is+"],
+NO_MODES = (
+    *(
+        "",
+        "+",
+        "cpus=",
+        "cpus=a",
+        "cpus=3-1",
+        "cpus=\u0661",
+        "cpus=0-9999",
+        "cpus=0,,1",
+        "cpus=0\n",
+        "as_is+",
+        "15W",
+    ),
+    *(
+        "quota=0",
+        "quota=-1",
+        "quota=nan",
+        "quota=1e9",
+        "quota=\u0661",
+        "mps=0",
+        "mps=101",
+        "governor=../x",
+        "power=1",
+    ),
 )
+
+
+@pytest.mark.parametrize("name", NO_MODES)
 def test_what_is_no_mode_is_e_mode_1(name):
     with pytest.raises(UsageError, match="E-MODE-1:"):
         catalog.find(name, {})
@@ -157,24 +182,22 @@ def test_mps_is_started_asked_and_stopped(programs, monkeypatch):
 
 def test_mps_that_does_not_start_is_unsupported_with_its_own_words(programs, monkeypatch):
     monkeypatch.setenv("MPS_BROKEN", "1")
-    with pytest.raises(UnsupportedError, match="E-MPS-1.*not supported on this platform"):
-        with entering.entered(catalog.find("mps=50", {})):
-            pytest.fail("it was entered")
+    refused(catalog.find("mps=50", {}), UnsupportedError, r"E-MPS-1.*not supported on this platform")
 
 
 def test_without_mps_it_is_unsupported(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnsupportedError, match="E-MPS-1"), entering.entered(catalog.find("mps=50", {})):
-        pytest.fail("it was entered")
+    refused(catalog.find("mps=50", {}), UnsupportedError, "E-MPS-1")
 
 
 def test_a_power_limit_needs_the_users_word_is_verified_and_restored(programs, monkeypatch):
     mode = catalog.find("gpu_power=250", {})
-    with pytest.raises(UsageError, match="E-MODE-7.*--allow-power-limit"), entering.entered(mode):
-        pytest.fail("it was entered")
+    refused(mode, UsageError, r"E-MODE-7.*--allow-power-limit")
     monkeypatch.setenv(gpu_power.ALLOWED, "1")
     with entering.entered(mode):
-        assert (programs / "limit").read_text() == "250\n" and mode.evidence() == "nvidia-smi: power.limit 250 W"
+        assert (
+            programs / "limit"
+        ).read_text() == "250\n" and mode.evidence() == "nvidia-smi: power.limit 250 W"
     assert (programs / "limit").read_text() == "700\n"
 
 
@@ -191,8 +214,7 @@ def test_a_power_limit_that_cannot_be_had_is_said(programs, monkeypatch, marker,
     monkeypatch.setenv(gpu_power.ALLOWED, "1")
     if marker:
         (programs / marker).touch()
-    with pytest.raises(error, match=says), entering.entered(gpu_power.GpuPower(watts)):
-        pytest.fail("it was entered")
+    refused(gpu_power.GpuPower(watts), error, says)
 
 
 def test_a_setting_of_a_process_is_not_for_a_running_one():
@@ -204,4 +226,3 @@ def test_the_launcher_says_why_it_cannot_and_starts_nothing():
     argv = [sys.executable, "-m", "edgescope.modes.launcher", "--cpus", "4001", "--", "echo", "started"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 4 and done.stdout == "" and done.stderr
-

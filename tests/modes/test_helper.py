@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from fake_jetson import CPU, board, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.modes import helper
-from fake_jetson import CPU, board, read
 
 GOVERNOR = f"/{CPU}/cpufreq/policy0/scaling_governor"
 
@@ -149,7 +149,9 @@ def test_a_link_that_stays_within_sys_is_followed_as_devfreq_has_them(tmp_path):
 def test_the_clock_store_is_the_helpers_own_and_is_no_link(tmp_path):
     root = board(tmp_path / "root")
     helper.perform(("jetson_clocks", "--store"), str(root))
-    helper.perform(("jetson_clocks", "--store"), str(root))  # the program would ask; an old store is removed first
+    helper.perform(
+        ("jetson_clocks", "--store"), str(root)
+    )  # the program would ask; an old store is removed first
     assert read(root, helper.STORE) == "729600"
     (root / helper.STORE).unlink()
     (root / helper.STORE).symlink_to(tmp_path / "elsewhere")
@@ -162,7 +164,9 @@ def test_a_program_has_no_input_no_terminal_and_a_clean_environment(tmp_path, mo
     root = board(tmp_path)
     monkeypatch.setenv("LD_PRELOAD", "/tmp/evil.so")
     program = root / "usr/sbin/nvpmodel"
-    program.write_text('#!/bin/sh\nenv > env; cat > input; (exec < /dev/tty) 2>/dev/null && echo tty > tty\nexit 0\n')
+    program.write_text(
+        "#!/bin/sh\nenv > env; cat > input; (exec < /dev/tty) 2>/dev/null && echo tty > tty\nexit 0\n"
+    )
     helper.perform(("nvpmodel", "-q"), str(root))
     assert read(root, "input") == "" and read(root, "tty") == ""
     assert "LD_PRELOAD" not in read(root, "env") and "PATH=/usr/sbin:/usr/bin:/sbin:/bin" in read(root, "env")
@@ -194,7 +198,9 @@ def test_it_is_one_short_file_of_the_standard_library_that_an_old_python_can_rea
     tree = ast.parse(source.read_text(), feature_version=(3, 6))
     names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
     names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
-    assert names <= {"os", "re", "stat", "subprocess", "sys", "syslog", "typing"}
+    assert names <= {"errno", "os", "re", "stat", "subprocess", "sys", "syslog", "time", "typing"}
     assert len(source.read_text().splitlines()) < 260
-    done = subprocess.run([sys.executable, "-I", str(source), "sh"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", str(source), "sh"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2 and "refused" in done.stderr

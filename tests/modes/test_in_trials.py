@@ -40,7 +40,7 @@ def groups() -> list[str]:
 def test_a_trial_on_one_cpu_ran_there_and_says_so():
     result = run(f"cpus={CPU}")
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
-    assert result.machine.state["affinity"] == [CPU]
+    assert result.machine.state["cpu"]["affinity"] == [CPU]
     assert result.machine.state["mode"] == {
         "asked": f"cpus={CPU}",
         "evidence": f"sched_getaffinity: CPUs {CPU}",
@@ -50,15 +50,15 @@ def test_a_trial_on_one_cpu_ran_there_and_says_so():
 
 
 def test_a_quota_changes_the_latency_and_is_gone_afterwards():
-    limited = run("quota=0.2")
+    limited = run("quota=0.3")
     if limited.status is Status.UNSUPPORTED:
         pytest.skip(limited.reason)
     free = run("as_is")
     assert limited.status in (Status.OK, Status.UNSTABLE), limited.reason
-    assert limited.machine.state["mode"]["evidence"] == "control group: 0.2 CPUs"
+    assert limited.machine.state["mode"]["evidence"] == "control group: 0.3 CPUs"
     assert "mode" not in free.machine.state
-    # stopped for 80 ms of each 100: five times the mean latency, half of which suffices on a busy machine
-    assert limited.metrics["latency_mean_s"].value > 2.5 * free.metrics["latency_mean_s"].value
+    # stopped for 70 ms of each 100: 3.3 times the mean latency, half of which suffices on a busy machine
+    assert limited.metrics["latency_mean_s"].value > 1.6 * free.metrics["latency_mean_s"].value
     assert f"edgescope-{os.getpid()}" not in groups()
 
 
@@ -97,8 +97,8 @@ def test_modes_are_an_axis_of_a_study(tmp_path):
     )
     swept = command("sweep", str(study), "--json")
     out, err = swept.communicate(timeout=90)
-    assert swept.returncode == 0, err
     results = [json.loads(line) for line in out.splitlines()]
+    assert {r["status"] for r in results} <= {"ok", "unstable"}, err  # a busy machine is unstable
     assert {r["trial"]["mode"] for r in results} == {"as_is", f"cpus={CPU}"}
 
 
@@ -110,7 +110,18 @@ def test_an_unknown_mode_ends_before_anything_is_built(tmp_path):
 
 
 def test_an_interrupted_run_restores(tmp_path):
-    words = ("bench", "null", "--backend", "null", "--mode", "quota=0.5", "--duration", "60s", "--store", str(tmp_path))
+    words = (
+        "bench",
+        "null",
+        "--backend",
+        "null",
+        "--mode",
+        "quota=0.5",
+        "--duration",
+        "60s",
+        "--store",
+        str(tmp_path),
+    )
     running = command(*words)
     group = f"edgescope-{running.pid}"
     end = time.monotonic() + 30

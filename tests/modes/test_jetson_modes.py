@@ -1,12 +1,13 @@
 """Power modes on a constructed board with real programs: set, read back, probed, restored; never a yes to a reboot."""
 
 import pytest
+from fake_jetson import CPU, GPU, ORIN_NANO, Told, board, read
+from refusing import refused
 
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.modes import catalog, clocks, entering, jetson, journal
 from edgescope.modes.listing import listing
-from fake_jetson import CPU, GPU, ORIN_NANO, Told, board, read
 
 POLICY = f"{CPU}/cpufreq/policy0"
 
@@ -74,38 +75,30 @@ def test_the_present_mode_is_verified_and_nothing_is_set(root):
 
 
 def test_a_mode_that_needs_a_reboot_is_not_even_tried(root):
-    with pytest.raises(SettingError, match=r"E-MODE-2: mode change not in effect: asked 7W \(3\)") as caught:
-        with entering.entered(find(root, "7W")):
-            pytest.fail("it was measured")
-    assert "TPC_PG_MASK 240 -> 252 needs a reboot" in str(caught.value) and "sudo nvpmodel -m 3" in caught.value.fix
-    assert caught.value.exit_code == 4
+    error = refused(find(root, "7W"), SettingError, r"E-MODE-2: mode change not in effect: asked 7W \(3\)")
+    assert "TPC_PG_MASK 240 -> 252 needs a reboot" in str(error) and "sudo nvpmodel -m 3" in error.fix
+    assert error.exit_code == 4
     assert calls(root) == [] and read(root, "live") == "1"
 
 
 def test_a_reboot_that_nobody_foresaw_is_not_agreed_to_and_nothing_is_measured(root):
     (root / "mask").write_text("7")  # the driver runs with another mask than the file says
-    with pytest.raises(SettingError, match="E-MODE-2.*reboot") as caught:
-        with entering.entered(find(root, "15W")):
-            pytest.fail("it was measured")
-    assert "asked for mode 0" in str(caught.value) and "Reboot required" not in caught.value.fix
+    error = refused(find(root, "15W"), SettingError, r"E-MODE-2.*reboot")
+    assert "asked for mode 0" in str(error) and "Reboot required" not in error.fix
     assert not (root / "rebooted").exists()
     assert calls(root) == ["nvpmodel -m 0"] and journal.left_behind() == []
 
 
 def test_a_program_that_ends_with_0_and_does_nothing_is_seen_through(root):
     (root / "ignores").touch()
-    with pytest.raises(SettingError, match=r"E-MODE-2.*asked for mode 0, nvpmodel -q says 25W \(1\)"):
-        with entering.entered(find(root, "15W")):
-            pytest.fail("it was measured")
+    refused(find(root, "15W"), SettingError, r"E-MODE-2.*asked for mode 0, nvpmodel -q says 25W \(1\)")
 
 
 def test_a_mode_whose_limits_the_kernel_does_not_hold_is_refused_and_restored(root):
     (root / "half").touch()  # nvpmodel says 15W, the clocks stay at 25W's
-    with pytest.raises(SettingError, match="E-MODE-2") as caught:
-        with entering.entered(find(root, "15W")):
-            pytest.fail("it was measured")
-    assert "the limit of CPU_A78_0 is 1344000, the mode has 1497600" in caught.value.evidence
-    assert "the limit of GPU is 918000000, the mode has 612000000" in caught.value.evidence
+    error = refused(find(root, "15W"), SettingError, "E-MODE-2")
+    assert "the limit of CPU_A78_0 is 1344000, the mode has 1497600" in error.evidence
+    assert "the limit of GPU is 918000000, the mode has 612000000" in error.evidence
     assert read(root, "live") == "1"
 
 
@@ -131,9 +124,7 @@ def test_a_clock_latched_low_by_the_hardware_is_not_the_mode(root):
     (root / f"{POLICY}/scaling_cur_freq").write_text("1497600")
     (root / f"{POLICY}/cpuinfo_cur_freq").write_text("649000")
     (root / "latched").touch()
-    with pytest.raises(SettingError, match="runs at 649 MHz when busy, its limit is 1498 MHz"):
-        with entering.entered(find(root, "15W")):
-            pytest.fail("it was measured")
+    refused(find(root, "15W"), SettingError, "runs at 649 MHz when busy, its limit is 1498 MHz")
     assert read(root, "live") == "1"
 
 
@@ -148,10 +139,8 @@ def test_jetson_clocks_holds_the_clocks_of_the_mode_and_gives_them_back(root):
 
 
 def test_jetson_clocks_without_effect_is_refused(root):
-    (root / "usr/bin/jetson_clocks").write_text("#!/bin/sh\n[ \"$1\" = --store ] && echo > \"$2\"\nexit 0\n")
-    with pytest.raises(SettingError, match="E-MODE-2.*still float"):
-        with entering.entered(find(root, "jetson_clocks")):
-            pytest.fail("it was measured")
+    (root / "usr/bin/jetson_clocks").write_text('#!/bin/sh\n[ "$1" = --store ] && echo > "$2"\nexit 0\n')
+    refused(find(root, "jetson_clocks"), SettingError, r"E-MODE-2.*still float")
 
 
 def test_an_unknown_mode_lists_what_there_is(root):
@@ -173,29 +162,33 @@ def test_two_custom_modes_of_one_name_are_told_apart_by_their_ids(tmp_path):
 
 def test_without_the_program_nothing_is_noted_or_left_behind(root):
     (root / "usr/sbin/nvpmodel").unlink()  # a container, or a recording
-    with pytest.raises(SettingError, match="E-MODE-4") as caught:
-        with entering.entered(find(root, "15W")):
-            pytest.fail("it was measured")
-    assert "nvpmodel -m 0" in str(caught.value)
+    error = refused(find(root, "15W"), SettingError, "E-MODE-4")
+    assert "nvpmodel -m 0" in str(error)
     assert journal.left_behind() == [] and read(root, "live") == "1"
 
 
 def test_an_unknown_present_mode_is_not_left(root):
     (root / "usr/sbin/nvpmodel").unlink()
     (root / "var/lib/nvpmodel/status").unlink()
-    with pytest.raises(UnsupportedError, match="could not be put back"), entering.entered(find(root, "15W")):
-        pytest.fail("it was measured")
+    refused(find(root, "15W"), UnsupportedError, "could not be put back")
 
 
 def test_a_machine_without_nvpmodel_has_no_power_modes(tmp_path):
     assert jetson.modes(tmp_path) == {}
-    assert is_absent(clocks.dvfs(tmp_path)) and clocks.probe(tmp_path) == ("", "clocks not probed (no cpufreq)")
+    assert is_absent(clocks.dvfs(tmp_path)) and clocks.probe(tmp_path) == (
+        "",
+        "clocks not probed (no cpufreq)",
+    )
 
 
 def test_the_table_says_cores_clocks_and_what_needs_a_reboot(root):
     rows = {row.name: row for row in listing({"jetson": Jetson(root)})}
     assert rows["25W"].now and rows["25W"].default and rows["25W"].change == "live"
-    assert (rows["15W"].cores, rows["15W"].cpu_max_hz, rows["15W"].gpu_max_hz) == (tuple(range(6)), 1497600000, 612000000)
+    assert (rows["15W"].cores, rows["15W"].cpu_max_hz, rows["15W"].gpu_max_hz) == (
+        tuple(range(6)),
+        1497600000,
+        612000000,
+    )
     assert rows["MAXN_SUPER"].cpu_max_hz is None and rows["MAXN_SUPER"].change == "live"
     assert rows["7W"].change == "needs a reboot" and rows["7W"].cores == (0, 1, 2, 3)
     assert "quota=..." in rows and rows["jetson_clocks"].id is None

@@ -1,6 +1,7 @@
 """nvpmodel.conf: facts of public boards read back, and no text raises anything but our own error."""
 
 import pytest
+from fake_jetson import ORIN_NANO, Told, board, conf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -8,10 +9,10 @@ from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import DeviceError
 from edgescope.modes import nvpmodel
 from edgescope.modes.nvpmodel import PowerMode
-from fake_jetson import ORIN_NANO, Told, board, conf
 
-#: Single facts re-typed from public files: NVIDIA's nvpmodel_p3701_0000.conf, nvpmodel_p3767_0000.conf, nvpmodel_t194.conf,
-#: nvpmodel_t186.conf and a Nano's nvpmodel.conf, and the super variants in LineageOS/android_device_nvidia_concord.
+#: Single facts re-typed from public files: NVIDIA's nvpmodel_p3701_0000.conf, nvpmodel_p3767_0000.conf,
+#: nvpmodel_t194.conf and a Nano's nvpmodel.conf, and the super variants in
+#: LineageOS/android_device_nvidia_concord.
 BOARDS = {
     "agx_orin": (
         2,
@@ -65,8 +66,13 @@ def test_a_tx2_lists_cores_one_to_five_and_core_zero_is_always_on():
 
 
 def test_custom_modes_with_any_id_and_without_parameters_are_modes():
-    modes = nvpmodel.parse("< POWER_MODEL ID=14 NAME=pm_new >\nGPU MAX_FREQ -1\n\n< POWER_MODEL ID=99 NAME=x-y.z >\n")
-    assert [(m.id, m.name, m.cores, m.gpu_max_hz) for m in modes] == [(14, "pm_new", (), None), (99, "x-y.z", (), None)]
+    modes = nvpmodel.parse(
+        "< POWER_MODEL ID=14 NAME=pm_new >\nGPU MAX_FREQ -1\n\n< POWER_MODEL ID=99 NAME=x-y.z >\n"
+    )
+    assert [(m.id, m.name, m.cores, m.gpu_max_hz) for m in modes] == [
+        (14, "pm_new", (), None),
+        (99, "x-y.z", (), None),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +96,22 @@ def test_what_is_no_nvpmodel_conf_is_said_with_the_line(text, says):
 
 
 PIECES = st.sampled_from(
-    ["< POWER_MODEL", "< PARAM TYPE=FILE", "< PM_CONFIG", " ID=", " NAME=", " DEFAULT=", "1", "-1", " >", "\n", "#", " ", "GPU", "\x00"]
-    + ["MAX_FREQ", "CPU_ONLINE", "CORE_", "TPC_PG_MASK", "\u0663", "9" * 30, "=", "<", "CPU_A78_0", "\r", "\u2028", "_PG_MASK"]
+    [
+        *(
+            "< POWER_MODEL",
+            "< PARAM TYPE=FILE",
+            "< PM_CONFIG",
+            " ID=",
+            " NAME=",
+            " DEFAULT=",
+            "1",
+            "-1",
+            " >",
+            "\n",
+        ),
+        *("#", " ", "GPU", "\x00", "MAX_FREQ", "CPU_ONLINE", "CORE_", "TPC_PG_MASK", "\u0663", "9" * 30, "="),
+        *("<", "CPU_A78_0", "\r", "\u2028", "_PG_MASK"),
+    ]
 )
 
 
@@ -158,8 +178,14 @@ def test_what_needs_a_reboot_is_what_public_reports_say():
     # AGX Orin MODE_30W -> MAXN asked to reboot; AGX Xavier MODE_10W did, 15W, 30W and MAXN did not
     assert verdict(mode(ident=2, cores=8, mask="240"), mode(ident=0, cores=12, mask="0")) == "needs a reboot"
     xavier = {"cluster": "CPU_DENVER_0"}
-    assert verdict(mode(ident=3, cores=8, mask="0", **xavier), mode(ident=2, cores=4, mask="0", **xavier)) == "live"
-    assert verdict(mode(ident=3, cores=8, mask="0", **xavier), mode(ident=1, cores=2, mask="5", **xavier)) == "needs a reboot"
+    assert (
+        verdict(mode(ident=3, cores=8, mask="0", **xavier), mode(ident=2, cores=4, mask="0", **xavier))
+        == "live"
+    )
+    assert (
+        verdict(mode(ident=3, cores=8, mask="0", **xavier), mode(ident=1, cores=2, mask="5", **xavier))
+        == "needs a reboot"
+    )
     # Orin Nano 25W -> 7W (six to four cores, 240 -> 252) asked; 25W -> MAXN_SUPER did not; a Nano has no masks
     assert verdict(mode(ident=1, cores=6, mask="240"), mode(ident=3, cores=4, mask="252")) == "needs a reboot"
     assert verdict(mode(ident=1, cores=6, mask="240"), mode(ident=2, cores=6, mask="240")) == "live"
@@ -173,11 +199,15 @@ def test_what_needs_a_reboot_is_what_public_reports_say():
 def test_the_present_mode_comes_from_the_answer_then_from_the_status_file(tmp_path):
     root = board(tmp_path)
     assert nvpmodel.current(root).name == "25W"
-    assert nvpmodel.current(root, "NV Power Mode: 15W\n0\n").name == "15W"  # status may hold what waits for a reboot
+    assert (
+        nvpmodel.current(root, "NV Power Mode: 15W\n0\n").name == "15W"
+    )  # status may hold what waits for a reboot
     assert nvpmodel.current(root, "NVPM ERROR: cannot open\n").name == "25W"
 
 
-@pytest.mark.parametrize("text", ["", "pmode:", "pmode:\u0661", "pmode:9999999999", "fmode:0001", "pmode:0077\n"])
+@pytest.mark.parametrize(
+    "text", ["", "pmode:", "pmode:\u0661", "pmode:9999999999", "fmode:0001", "pmode:0077\n"]
+)
 def test_a_status_that_says_nothing_is_absent_with_its_reason(tmp_path, text):
     root = board(tmp_path)
     (root / nvpmodel.STATUS).write_text(text)

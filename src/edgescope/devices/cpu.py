@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from edgescope import registry
 from edgescope.devices import cpu_facts
 from edgescope.devices.base import Mode, SourceSpec
 from edgescope.devices.cpu_throttle import CpuThrottleWatch
-from edgescope.modes.affinity import some
 
 _SOURCES = "edgescope.devices.cpu_sources"
 _SENSORS = "edgescope.devices.cpu_sensors"
@@ -53,7 +53,9 @@ class CpuDevice:
 
     def modes(self) -> Mapping[str, Mode]:
         """Return the first CPU, the first two, four ... by their --mode name; others can be named as freely."""
-        return some(sorted(os.sched_getaffinity(0)))
+        some = registry.need("edgescope.modes.affinity:some", "CPU affinity", "")
+        found: Mapping[str, Mode] = some(sorted(os.sched_getaffinity(0)))
+        return found
 
     def throttle_watch(self) -> CpuThrottleWatch:
         """Return a context that, once left, holds what the throttling counters did."""

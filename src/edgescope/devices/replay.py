@@ -116,7 +116,7 @@ class Replayed:
 
     def modes(self) -> Mapping[str, Mode]:
         """Return the board's modes, none of which can be entered."""
-        return {name: ReplayMode(name, mode) for name, mode in self._inner.modes().items()}
+        return {name: _sealed(mode) for name, mode in self._inner.modes().items()}
 
     def throttle_watch(self) -> AbstractContextManager[ThrottleWatch]:
         """Return the device's own watch; its two looks are at the recording."""

@@ -27,14 +27,14 @@ def act(request: Sequence[str], root: Path = Path("/")) -> str:
     A power mode is read back: nvpmodel ends with 0 when its question about a reboot was not answered. What is so
     already is not done again, so that undoing a change that was never made needs no rights.
     """
-    if request[0] in OWN:
-        return OWN[request[0]](request[1:])
     try:
+        if request and request[0] in OWN:
+            return OWN[request[0]](request[1:])
         helper.checked(request)
         if _is_so(request, root):
             return ""
         text = _perform(request, root)
-    except (helper.Refused, OSError, subprocess.SubprocessError) as error:
+    except (helper.Refused, OSError, subprocess.SubprocessError, LookupError, ValueError) as error:
         raise SettingError(
             "E-MODE-4",
             f"the change was not made: {' '.join(request)}",
@@ -67,7 +67,9 @@ def _is_so(request: Sequence[str], root: Path) -> bool:
         return False
     told, noted = nvpmodel.answered(asked(root)), nvpmodel.status(root)
     known = [ident for ident in (told[1] if told else None, noted) if isinstance(ident, int)]
-    return bool(known) and set(known) == {int(request[2])}  # a choice that waits for a reboot is noted, not told
+    return bool(known) and set(known) == {
+        int(request[2])
+    }  # a choice that waits for a reboot is noted, not told
 
 
 def _read_back(ident: int, said: str, root: Path) -> None:

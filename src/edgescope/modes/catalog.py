@@ -71,7 +71,9 @@ def find(name: str, devices: Mapping[str, Device]) -> Mode:
     # jetson_clocks holds clocks at the maximum of the mode it finds, so it comes last
     parts = [_part(word, have) for word in sorted(name.split("+"), key=CLOCKS.__eq__)]
     if len({type(part) for part in parts}) < len(parts):
-        raise UsageError("E-MODE-10", f"mode {name!r} names two settings of one kind", fix="one of each, joined by +")
+        raise UsageError(
+            "E-MODE-10", f"mode {name!r} names two settings of one kind", fix="one of each, joined by +"
+        )
     return parts[0] if len(parts) == 1 else Together(*parts)
 
 

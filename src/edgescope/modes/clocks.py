@@ -35,7 +35,9 @@ def probe(root: Path = Path("/"), seconds: float = PROBE_S) -> tuple[str, str]:
             continue
         seen.append(f"{policy.name} {busy / 1e6:.0f} MHz busy of {limit / 1e6:.0f}")
         if not LEAST * limit <= busy <= MOST * limit:
-            problems.append(f"{policy.name} runs at {busy / 1e6:.0f} MHz when busy, its limit is {limit / 1e6:.0f} MHz")
+            problems.append(
+                f"{policy.name} runs at {busy / 1e6:.0f} MHz when busy, its limit is {limit / 1e6:.0f} MHz"
+            )
     return "; ".join(problems), ", ".join(seen) or "clocks not probed (no cpufreq)"
 
 
@@ -45,11 +47,13 @@ def busy_hz(policy: Path, seconds: float) -> Fact:
     if is_absent(cpus) or not cpus:
         return absent(f"no {policy / 'affected_cpus'}")
     source = next(
-        (f for n in ("cpuinfo_cur_freq", "scaling_cur_freq") if not is_absent(fact(f := policy / n, int))), None
+        (f for n in ("cpuinfo_cur_freq", "scaling_cur_freq") if not is_absent(fact(f := policy / n, int))),
+        None,
     )
     if source is None:
         return absent(f"no clock can be read in {policy}")
-    stop, refused = threading.Event(), []
+    stop = threading.Event()
+    refused: list[str] = []
 
     def burn() -> None:
         try:

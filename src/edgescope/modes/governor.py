@@ -36,11 +36,16 @@ class Governor:
         if not now:
             raise UnsupportedError("E-MODE-9", "there is no CPU frequency driver here, so no governor")
         for policy, governor in now.items():
-            journal.note(self.name, Undo(f"{policy} governor {governor}", self._words(policy, governor), str(self.root)))
+            journal.note(
+                self.name,
+                Undo(f"{policy} governor {governor}", self._words(policy, governor), str(self.root)),
+            )
         for policy in now:
             act(self._words(policy, self.governor), self.root)
         if problem := self.problem():
-            raise SettingError("E-MODE-2", "mode change not in effect", evidence=problem, effect="Nothing was measured")
+            raise SettingError(
+                "E-MODE-2", "mode change not in effect", evidence=problem, effect="Nothing was measured"
+            )
 
     def leave(self, journal: Journal) -> None:
         """Put each policy's governor back."""

@@ -53,7 +53,9 @@ class GpuPower:
         put((str(self.index), f"{self.watts:g}"))
         problem = self.problem()
         if problem:
-            raise SettingError("E-MODE-2", "mode change not in effect", evidence=problem, effect="Nothing was measured")
+            raise SettingError(
+                "E-MODE-2", "mode change not in effect", evidence=problem, effect="Nothing was measured"
+            )
 
     def leave(self, journal: Journal) -> None:
         """Put the former limit back."""
@@ -95,8 +97,12 @@ def _smi(*words: str) -> str:
             [_SMI, *words], capture_output=True, text=True, errors="replace", timeout=_LIMIT_S, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise UnsupportedError("E-MODE-9", "there is no power limit to set here", evidence=str(error)) from error
+        raise UnsupportedError(
+            "E-MODE-9", "there is no power limit to set here", evidence=str(error)
+        ) from error
     if done.returncode:
         text = " ".join((done.stdout + done.stderr).split())[-300:]
-        raise SettingError("E-MODE-4", f"nvidia-smi {' '.join(words)} failed", evidence=text, fix="run as root")
+        raise SettingError(
+            "E-MODE-4", f"nvidia-smi {' '.join(words)} failed", evidence=text, fix="run as root"
+        )
     return done.stdout

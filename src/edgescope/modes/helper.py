@@ -13,14 +13,16 @@ is installed owned by root:
 
 Every word is matched whole against an ASCII pattern; every call is written to the system log, refused ones too.
 """
-# ruff: noqa: UP006, UP035, UP045
+# ruff: noqa: UP006, UP031, UP035, UP045
 
+import errno
 import os
 import re
 import stat
 import subprocess
 import sys
 import syslog
+import time
 from typing import Callable, List, Optional, Sequence
 
 GROUP = r"edgescope-[0-9]{1,10}"
@@ -36,13 +38,18 @@ ALLOWED = (
     (r"write", CPU + r"cpu[1-9][0-9]{0,3}/online", r"[01]"),
     (r"write", CPU + r"cpufreq/policy[0-9]{1,4}/scaling_governor", r"[a-z_]{1,32}"),
     (r"write", CPU + r"cpufreq/policy[0-9]{1,4}/scaling_(?:min|max)_freq", r"[0-9]{1,9}"),
-    (r"write", r"/sys/class/devfreq/[0-9a-z][0-9a-z_-]{0,40}(?:\.[0-9a-z_-]{1,40})?/(?:min|max)_freq", r"[0-9]{1,12}"),
+    (
+        r"write",
+        r"/sys/class/devfreq/[0-9a-z][0-9a-z_-]{0,40}(?:\.[0-9a-z_-]{1,40})?/(?:min|max)_freq",
+        r"[0-9]{1,12}",
+    ),
 )
 """One row a request, one pattern a word."""
 PROGRAMS = {"nvpmodel": "usr/sbin/nvpmodel", "jetson_clocks": "usr/bin/jetson_clocks"}
 STORE = "var/lib/edgescope/jetson_clocks.conf"
 PERIOD_US = 100000
 LIMIT_S = 30
+DYING_TRIES = 60
 
 
 class Refused(Exception):
@@ -53,7 +60,8 @@ def checked(words: Sequence[str]) -> List[str]:
     """Return the words as they are when they are on the list; Refused otherwise."""
     for row in ALLOWED:
         if len(row) == len(words) and all(
-            re.fullmatch(pattern, word, re.ASCII) for pattern, word in zip(row, words)  # noqa: B905
+            re.fullmatch(pattern, word, re.ASCII)
+            for pattern, word in zip(row, words)  # noqa: B905
         ):
             return list(words)
     raise Refused("not on the list: %s" % ascii(list(words))[:200])
@@ -97,7 +105,9 @@ def _program(root: str, name: str, rest: List[str]) -> str:
     )
     text = done.stdout.decode("utf-8", "replace")
     if done.returncode != 0:
-        raise OSError(done.returncode, "%s ended with %d: %s" % (name, done.returncode, " ".join(text.split())[-300:]))
+        raise OSError(
+            done.returncode, "%s ended with %d: %s" % (name, done.returncode, " ".join(text.split())[-300:])
+        )
     return text
 
 
@@ -149,7 +159,19 @@ def _quota(root: str, rest: List[str], uid: Optional[int]) -> None:
             raise Refused("process %s is not yours" % rest[2])
         _put(os.path.join(folder, "cgroup.procs"), rest[2])
     elif os.path.isdir(folder):
-        os.rmdir(folder)
+        _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    """Remove a group; processes that were just killed may still be in it for a moment."""
+    for _ in range(DYING_TRIES):
+        try:
+            return os.rmdir(folder)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+        time.sleep(0.05)
+    os.rmdir(folder)
 
 
 def cpu_base(root: str) -> str:

@@ -70,7 +70,9 @@ class NvpMode:
         now = self.now()
         if not isinstance(now, PowerMode):
             raise UnsupportedError(
-                "E-MODE-9", "the present power mode is not known, so it could not be put back", evidence=now["absent"]
+                "E-MODE-9",
+                "the present power mode is not known, so it could not be put back",
+                evidence=now["absent"],
             )
         needs, why = nvpmodel.reboot(now, self.mode)
         if needs == "needs a reboot":
@@ -192,9 +194,12 @@ def _first(root: Path, paths: Mapping[str, str], argument: str) -> Fact:
 def _near(root: Path, paths: Mapping[str, str], value: int) -> set[int]:
     """Return the value and its neighbours in the clock's table."""
     for key in ("FREQ_TABLE", "FREQ_TABLE_KNEXT"):
-        table = fact(root / paths[key].lstrip("/"), lambda t: sorted(map(int, t.split()))) if key in paths else None
+        table = (
+            fact(root / paths[key].lstrip("/"), lambda t: sorted(map(int, t.split())))
+            if key in paths
+            else None
+        )
         if table and not is_absent(table):
             below, above = [n for n in table if n <= value], [n for n in table if n >= value]
             return {value, *below[-1:], *above[:1]}
     return {value}
-

@@ -116,7 +116,8 @@ class DiskJournal:
         self._lock = handle
         try:
             self.lines = list(_read(self.path))
-            self._undo(list(self.lines), "left behind by a process that was killed: ")
+            if self.lines:
+                self._undo(list(self.lines), "left behind by a process that was killed: ")
         except EdgescopeError:
             self._drop()
             raise

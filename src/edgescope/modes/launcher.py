@@ -1,6 +1,6 @@
 """Starts a program on some CPUs or in a control group, by becoming it: the process keeps its id.
 
-    python -m edgescope.modes.launcher [--cpus 0-1] [--group edgescope-123] [--root /] -- PROGRAM ...
+python -m edgescope.modes.launcher [--cpus 0-1] [--group edgescope-123] [--root /] -- PROGRAM ...
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgescope.modes.act import act
 
 
 def prefix(**what: str) -> tuple[str, ...]:
-    """Return the words to put before a program: prefix(cpus="0-1"), prefix(group="edgescope-123")."""
+    """Return the words to put before a program, of flags such as cpus="0-1" or group="edgescope-123"."""
     flags = [word for key, value in what.items() for word in (f"--{key}", value)]
     return (sys.executable, "-m", "edgescope.modes.launcher", *flags, "--")
 

@@ -34,7 +34,7 @@ class Row:
 
 def listing(devices: Mapping[str, Device]) -> tuple[Row, ...]:
     """Return one row a setting, the board's power modes first; DeviceError for an nvpmodel.conf not in order."""
-    have = catalog.known(devices)
+    have = {name: getattr(mode, "recorded", mode) for name, mode in catalog.known(devices).items()}
     power = next((m for m in have.values() if isinstance(m, NvpMode)), None)
     now = power.now() if power else None
     rows = [_row(name, mode, now if isinstance(now, PowerMode) else None) for name, mode in have.items()]

@@ -42,7 +42,9 @@ class Mps:
     def enter(self, journal: Journal) -> None:
         """Start the daemon and ask it for its servers; UnsupportedError with what it said where it will not run."""
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        journal.note(self.name, Undo(f"MPS daemon in {self._folder} stopped", ("mps_quit", str(self._folder))))
+        journal.note(
+            self.name, Undo(f"MPS daemon in {self._folder} stopped", ("mps_quit", str(self._folder)))
+        )
         for words, said in ((["-d"], ""), ([], "get_server_list\n")):
             problem = _control(words, said, self._folder)
             if problem:
@@ -63,7 +65,9 @@ class Mps:
 
     def evidence(self) -> str:
         """Return the share that CUDA was given."""
-        return f"{PERCENT}={os.environ.get(PERCENT, 'not set')}, daemon in {os.environ.get(PIPE, 'no folder')}"
+        return (
+            f"{PERCENT}={os.environ.get(PERCENT, 'not set')}, daemon in {os.environ.get(PIPE, 'no folder')}"
+        )
 
 
 def _places(folder: Path | None) -> dict[str, str]:
@@ -86,7 +90,11 @@ def _control(words: Sequence[str], said: str, folder: Path) -> str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
-    return "" if done.returncode == 0 else " ".join(done.stdout.split())[-300:] or f"it ended with {done.returncode}"
+    return (
+        ""
+        if done.returncode == 0
+        else " ".join(done.stdout.split())[-300:] or f"it ended with {done.returncode}"
+    )
 
 
 def quit_daemon(words: Sequence[str]) -> str:

@@ -44,7 +44,9 @@ class PowerMode:
     @property
     def cores(self) -> tuple[int, ...]:
         """The CPUs that are online in this mode, () where it lists none; CPU 0 cannot be taken offline."""
-        listed = {m[1]: v for k, v in self.settings.get("CPU_ONLINE", {}).items() if (m := _CORE.fullmatch(k))}
+        listed = {
+            m[1]: v for k, v in self.settings.get("CPU_ONLINE", {}).items() if (m := _CORE.fullmatch(k))
+        }
         return tuple(sorted({0} | {int(n) for n, v in listed.items() if v == "1"})) if listed else ()
 
     @property

@@ -45,14 +45,20 @@ class Quota:
         """Make the group; UnsupportedError with both reasons where neither way is open."""
         group = f"edgescope-{os.getpid()}"
         asked = round(self.cpus * helper.PERIOD_US)
-        journal.note(self.name, Undo(f"control group {group} removed", ("quota", "remove", group), str(self.root)))
+        try:
+            helper.cpu_base(str(self.root))
+        except OSError as error:
+            self._prefix = self._scope(str(error))
+            return
+        journal.note(
+            self.name, Undo(f"control group {group} removed", ("quota", "remove", group), str(self.root))
+        )
         try:
             act(("quota", "set", group, str(asked)), self.root)
         except EdgescopeError as error:
-            journal.restore(self.name)
             self._prefix = self._scope(str(error))
-            return
-        self._prefix = launcher.prefix(group=group, root=str(self.root))
+        else:
+            self._prefix = launcher.prefix(group=group, root=str(self.root))
 
     def _scope(self, why: str) -> tuple[str, ...]:
         """Return systemd's prefix once a scope with this quota has been seen to work."""
