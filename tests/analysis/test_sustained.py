@@ -68,7 +68,7 @@ def test_a_device_that_throttles_has_two_throughputs():
     assert value(got, "sustained_throughput_sps") == pytest.approx(125, rel=0.01)
     assert value(got, "burst_latency_p50_s") == pytest.approx(0.010, rel=0.01)
     assert value(got, "sustained_latency_p50_s") == pytest.approx(0.016, rel=0.01)
-    assert 200 <= value(got, "settled_s") <= 200 + 2 * 600 / BLOCKS
+    assert 199 <= value(got, "settled_s") <= 200 + 2 * 600 / BLOCKS
     assert value(got, "time_to_throttle_s") == pytest.approx(200, abs=0.6)
     rate = got.fields["sustained_throughput_sps"]
     assert rate.lo < 125 * 1.005 and rate.hi > 125 * 0.995
@@ -102,7 +102,13 @@ def test_a_device_that_slows_down_near_the_end_has_not_settled():
     asked, window = queries(step(500, 0.010, 0.013), 600)
     got = sustained(asked, readings(600, temperature_c=lambda t: 80.0), window)
     field = got.fields["sustained_throughput_sps"]
-    assert isinstance(field, Absent) and "latency still drifts by +" in field.reason
+    assert isinstance(field, Absent) and "the latency still" in field.reason
+
+
+def test_a_slow_slide_without_any_step_has_not_settled():
+    asked, window = queries(lambda t: 0.02 * (1 + 0.1 * t / 300), 300)
+    got = sustained(asked, readings(300, temperature_c=lambda t: 70.0), window)
+    assert "the latency still drifts by +" in got.fields["settled_s"].reason
 
 
 def test_a_sawtooth_of_throttling_settles_and_its_mean_is_the_answer():
@@ -156,7 +162,7 @@ def test_queries_that_fail_count_in_neither():
     assert value(got, "sustained_throughput_sps") == pytest.approx(100, rel=0.02)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     tau=st.floats(10, 90),
     at=st.floats(20, 300),
@@ -165,14 +171,14 @@ def test_queries_that_fail_count_in_neither():
 )
 def test_the_two_numbers_are_those_put_in(tau, at, slower, seed):
     """Whatever the time constant, the moment and the depth of the throttling."""
-    asked, window = queries(step(at, 0.020, 0.020 * slower), 600, seed=seed)
+    asked, window = queries(step(at, 0.040, 0.040 * slower), 600, seed=seed)
     got = sustained(asked, readings(600, temperature_c=warming(tau)), window)
     burst = got.fields["burst_throughput_sps"]
-    assert isinstance(burst, Measured) and burst.value == pytest.approx(100, rel=0.02)
+    assert isinstance(burst, Measured) and burst.value == pytest.approx(50, rel=0.02)
     rest = got.fields["sustained_throughput_sps"]
     assert isinstance(rest, Measured), rest
-    assert rest.value == pytest.approx(100 / slower, rel=0.02)
-    assert value(got, "settled_s") >= at - 600 / BLOCKS - 25
+    assert rest.value == pytest.approx(50 / slower, rel=0.02)
+    assert value(got, "settled_s") >= at - 60  # a step of 5 % shows once it fills a third of an eighth
 
 
 def test_a_steady_device_settles_at_once_nearly_always():

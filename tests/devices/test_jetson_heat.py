@@ -169,6 +169,19 @@ def test_two_devices_of_one_type_are_kept_apart(tmp_path):
     }
 
 
+def test_without_cooling_devices_a_zones_passive_trip_speaks(tmp_path):
+    for i, (kind, temp) in enumerate((("tj-thermal", 98900), ("cv0-thermal", -256000), ("board", 80000))):
+        base = f"sys/class/thermal/thermal_zone{i}"
+        trip = {f"{base}/trip_point_0_type": "passive", f"{base}/trip_point_0_temp": 99000} if i < 2 else {}
+        write(tmp_path, {f"{base}/type": kind, f"{base}/temp": temp} | trip)
+    source = Cooling(str(tmp_path))
+    got = values(source)
+    assert got["throttled_tj_thermal_thermal"] == 0.0 and "throttled_board_thermal" not in got
+    assert isinstance(got["throttled_cv0_thermal_thermal"], Unsupported)
+    write(tmp_path, {"sys/class/thermal/thermal_zone0/temp": "99000"})
+    assert values(source)["throttled_tj_thermal_thermal"] == 1.0
+
+
 def test_a_jump_of_the_wall_clock_moves_no_stamp(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 0.0)
     before = time.monotonic_ns()

@@ -62,7 +62,12 @@ def test_a_load_file_that_holds_no_number_has_failed(tmp_path):
 
 def test_facts_of_the_gpu(tmp_path):
     folder = "sys/class/devfreq/17000000.gv11b"
-    files = {"min_freq": 114750000, "cur_freq": 306000000, "max_freq": 1109250000, "governor": "nvhost_podgov"}
+    files = {
+        "min_freq": 114750000,
+        "cur_freq": 306000000,
+        "max_freq": 1109250000,
+        "governor": "nvhost_podgov",
+    }
     files |= {"available_frequencies": "114750000 1109250000", "device/railgate_enable": 1}
     files |= {"device/enable_3d_scaling": 0, "device/tpc_pg_mask": 240}
     write(tmp_path, {f"{folder}/{name}": text for name, text in files.items()})
@@ -99,7 +104,9 @@ def test_thors_memory_clock_needs_no_root_and_bpmps_unit_is_not_guessed(tmp_path
 
 def test_without_debugfs_the_reason_says_what_unlocks_it(tmp_path):
     got = values(Emc(str(tmp_path)))
-    assert all(isinstance(v, Unsupported) and "chmod a+rx /sys/kernel/debug" in v.reason for v in got.values())
+    assert all(
+        isinstance(v, Unsupported) and "chmod a+rx /sys/kernel/debug" in v.reason for v in got.values()
+    )
 
 
 def test_a_memory_clock_of_0_gives_no_share(tmp_path):

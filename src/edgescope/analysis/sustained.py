@@ -1,15 +1,21 @@
 """Burst and sustained performance: what a device does at first, and what it goes on doing once it is warm.
 
-A device that throttles after four minutes has two throughputs, and a benchmark of ten seconds shows one of them. In
-a long window burst is the first tenth (at most 10 s). The window is cut into 24 blocks; it has *settled* at the
-first block from which on the block means of every temperature stay within 2 degC, no temperature rises by more
-than 1 degC a minute, and the latency (offline: the time between completions) has no drift of 2 %. Sustained is everything from there to the end. A sawtooth of
-throttling settles by this rule, as it should: its mean is what the user gets.
+A device that throttles after four minutes has two throughputs, and a benchmark of ten seconds shows one of them.
+Burst is the first tenth of a long window, at most 10 s. The window is cut into 24 blocks; it has *settled* at the
+first block from which on, to the end:
+
+    temperature   has a slope of at most 1 degC a minute, and the means of eight equal parts lie within 2 degC
+    latency       (offline: time between completions) neither drifts nor steps by 2 %. A step is a split of the
+                  eight parts whose two sides differ by far more than the parts on either side do
+
+Sustained is everything from there to the end. A sawtooth of throttling settles by this rule, as it should: its mean
+is what the user gets.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +35,8 @@ MIN_REST = 8
 WITHIN_C = 2.0
 SLOPE_C_PER_MIN = 1.0
 DRIFT = 0.02
+STEP_T = 5.0
+"""Student's t of a split from which two sides are not one level: by chance under 2 % of the time."""
 _POWERED_OFF_C = -200.0
 NAMES = (
     "burst_throughput_sps",
@@ -39,7 +47,7 @@ NAMES = (
     "time_to_throttle_s",
 )
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -89,12 +97,14 @@ def _part(rows: Queries, window: Window, start_s: float, stop_s: float) -> tuple
     done = rows.columns["done_ns"]
     inside = (done > start) & (done <= stop)
     part = Queries({name: column[inside] for name, column in rows.columns.items()})
-    return throughput(part, Window(0, len(part), start, stop)), quantile_metric(part.latency_ns() * 1e-9, 0.5)
+    return throughput(part, Window(0, len(part), start, stop)), quantile_metric(
+        np.asarray(part.latency_ns() * 1e-9, np.float64), 0.5
+    )
 
 
 def temperatures(readings: Readings, window: Window) -> dict[str, tuple[Floats, Floats]]:
     """Return channel -> (seconds since the window began, degrees Celsius); powered-off sensors are left out."""
-    out = {}
+    out: dict[str, tuple[Floats, Floats]] = {}
     for channel in readings.channels:
         if channel.unit != "degC":
             continue
@@ -121,7 +131,7 @@ def settled_block(
     why = ""
     for block in range(BLOCKS - MIN_REST + 1):
         start_s = block * length_s / BLOCKS
-        why = _unsteady_heat(heat, start_s, length_s) or _unsteady_pace(pace_s[at_s >= start_s])
+        why = _unsteady_heat(heat, start_s, length_s) or _unsteady_pace(at_s, pace_s, start_s, length_s)
         if not why:
             return block
     return Absent(f"not settled within {length_s:.0f} s: {why}")
@@ -151,12 +161,27 @@ def _block_means(t: Floats, values: Floats, start_s: float, stop_s: float) -> Fl
     return np.asarray(total[count > 0] / count[count > 0], dtype=np.float64)
 
 
-def _unsteady_pace(pace_s: Floats) -> str:
-    """Say by how much the latency drifts, or ''."""
-    found = drift(pace_s)
+def _unsteady_pace(at_s: Floats, pace_s: Floats, start_s: float, stop_s: float) -> str:
+    """Say by how much the latency drifts or steps from `start_s` on, or ''."""
+    late = at_s >= start_s
+    found = drift(pace_s[late])
     if found.significant and abs(found.share) >= DRIFT:
         return f"the latency still drifts by {found.share:+.1%} to the end"
-    return ""
+    share = _step(_block_means(at_s[late], pace_s[late], start_s, stop_s))
+    return f"the latency still steps by {share:+.1%}" if abs(share) >= DRIFT else ""
+
+
+def _step(means: Floats) -> float:
+    """Return the largest step in a row of means as a share of their mean; 0 where chance explains each split."""
+    n, largest = len(means), 0.0
+    for k in range(1, n):
+        left, right = means[:k], means[k:]
+        rest = float(((left - left.mean()) ** 2).sum() + ((right - right.mean()) ** 2).sum())
+        error = (rest / max(n - 2, 1) * (1 / k + 1 / (n - k))) ** 0.5
+        change = float(right.mean() - left.mean())
+        if abs(change) > STEP_T * error and abs(change) > abs(largest):
+            largest = change
+    return largest / float(means.mean()) if n else 0.0
 
 
 def time_to_throttle(readings: Readings, window: Window) -> Field:
@@ -175,9 +200,13 @@ def _warnings(fields: dict[str, Field], readings: Readings, window: Window, *, w
     out = []
     if not warm and isinstance(fields["settled_s"], Measured):
         what = "settled by its latencies alone: no temperature could be read"
-        out.append(message("W-SUS-1", what, effect="A device that heats up more slowly than that would not show"))
+        out.append(
+            message("W-SUS-1", what, effect="A device that heats up more slowly than that would not show")
+        )
     burst, rest = fields["burst_throughput_sps"], fields["sustained_throughput_sps"]
-    held = [h for h in holds(readings, window.start_ns, window.stop_ns) if h.throttled and h.first_s is not None]
+    held = [
+        h for h in holds(readings, window.start_ns, window.stop_ns) if h.throttled and h.first_s is not None
+    ]
     if held and isinstance(burst, Measured) and isinstance(rest, Measured):
         first = min(held, key=lambda h: h.first_s or 0.0)
         what = f"THROTTLED: {first}; burst {burst.value:.1f} samples/s, sustained {rest.value:.1f} samples/s"

@@ -8,8 +8,10 @@ over-current and under-voltage count from the first reading.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgescope.records import Readings
 
@@ -71,14 +73,13 @@ def holds(readings: Readings, start_ns: int, stop_ns: int) -> list[Hold]:
         t_ns, value = readings.series(channel.name)
         inside = (t_ns >= start_ns) & (t_ns <= stop_ns)
         if inside.any():
-            _, cause, limit = next((c for c in CAUSES if channel.name.endswith(c[0])), ("", "some guard", 0.0))
-            out.append(_hold(channel.name, cause, limit, (t_ns[inside] - start_ns) * 1e-9, value[inside] > 0))
+            at_s = (t_ns[inside] - start_ns) * 1e-9
+            out.append(_hold(channel.name, at_s, value[inside] > 0))
     return out
 
 
-def _hold(
-    name: str, cause: str, limit: float, at_s: np.ndarray[tuple[int], np.dtype[np.float64]], active: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> Hold:
+def _hold(name: str, at_s: NDArray[np.floating[Any]], active: NDArray[np.bool_]) -> Hold:
+    _, cause, limit = next((c for c in CAUSES if name.endswith(c[0])), ("", "some guard", 0.0))
     first = float(at_s[active][0]) if active.any() else None
     return Hold(name, cause, float(active.mean()), len(active), first, limit)
 
@@ -94,11 +95,12 @@ def low_input(readings: Readings, start_ns: int, stop_ns: int) -> list[tuple[boo
         inside = (t_ns >= start_ns) & (t_ns <= stop_ns)
         if not inside.any() or volts[inside].max() > _FIVE_VOLT_BOARD:
             continue
-        low = volts[inside] < LOW_INPUT_V
-        text = f"{rail} was at least {volts[inside].min():.2f} V (a 5-V input is low below {LOW_INPUT_V:.2f} V)"
+        low, least = volts[inside] < LOW_INPUT_V, float(volts[inside].min())
+        text = f"{rail} was at least {least:.2f} V (a 5-V input is low below {LOW_INPUT_V:.2f} V)"
         if low.any():
             first = float(t_ns[inside][low][0] - start_ns) * 1e-9
-            text = f"under-voltage from second {first:.1f}: {rail} fell to {volts[inside].min():.2f} V, below {LOW_INPUT_V:.2f} V in {low.mean():.0%} of {len(low)} readings"
+            share = f"below {LOW_INPUT_V:.2f} V in {low.mean():.0%} of {len(low)} readings"
+            text = f"under-voltage from second {first:.1f}: {rail} fell to {least:.2f} V, {share}"
         out.append((bool(low.any()), text))
     return out
 
@@ -111,5 +113,7 @@ def lost(readings: Readings, start_ns: int, stop_ns: int) -> list[str]:
             t_ns, _ = readings.series(channel.name)
             if len(t_ns) and start_ns < t_ns[-1] < stop_ns - SILENCE * (stop_ns - start_ns):
                 last = (int(t_ns[-1]) - start_ns) * 1e-9
-                out.append(f"{channel.name} fell silent after second {last:.1f} ({channel.reason or 'no reason'})")
+                out.append(
+                    f"{channel.name} fell silent after second {last:.1f} ({channel.reason or 'no reason'})"
+                )
     return out

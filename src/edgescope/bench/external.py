@@ -7,6 +7,7 @@ from dataclasses import replace
 from edgescope import cache
 from edgescope.analysis import summary
 from edgescope.analysis.consumption import consumption
+from edgescope.analysis.sustained import sustained
 from edgescope.backends.base import Backend, SelfDriven, spec_of
 from edgescope.bench import gate
 from edgescope.bench.require import require
@@ -45,8 +46,10 @@ def measure(bare: Result, model: Model, backend: SelfDriven, watch: Watch) -> Re
         device=driven.effective.device,
         board=board(),
     )
+    long_run = sustained(driven.queries, watch.readings, window, trial.scenario)
     metrics: dict[str, Field] = {
         **summary.metrics(driven.queries, window, trial.scenario),
+        **long_run.fields,
         "peak_rss_bytes": Absent("the program runs in a process of its own"),
         **spent.metrics,
         **watch.board_memory(trial.device, window),
@@ -71,6 +74,7 @@ def measure(bare: Result, model: Model, backend: SelfDriven, watch: Watch) -> Re
         warnings=(
             *spent.warnings,
             *summary.warnings(driven.queries, window, trial.scenario),
+            *long_run.warnings,
             *driven.warnings,
         ),
     )

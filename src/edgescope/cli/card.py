@@ -98,11 +98,15 @@ def _long_run(result: Result) -> list[tuple[str, Text]]:
     burst = terminal.measured(m("burst_throughput_sps"))
     if burst is None:
         return []
-    rest, settled, moment = m("sustained_throughput_sps"), terminal.measured(m("settled_s")), m("time_to_throttle_s")
+    rest, settled, moment = (
+        m("sustained_throughput_sps"),
+        terminal.measured(m("settled_s")),
+        m("time_to_throttle_s"),
+    )
     parts = {"burst": [terminal.show(burst)], "sustained": [terminal.why(rest)]}
-    for name, words in parts.items():
+    for name, part in parts.items():
         latency = terminal.measured(m(f"{name}_latency_p50_s"))
-        words += [f"p50 {terminal.show(latency)}"] if latency else []
+        part.extend([f"p50 {terminal.show(latency)}"] if latency else [])
     if settled is not None:
         parts["sustained"].append(f"settled after {settled.value:.0f} s")
     throttled = terminal.measured(moment)

@@ -73,6 +73,8 @@ class Fans:
         return {
             "owners": owners,
             "temp_control": control,
-            "pwm_enable": {p.parent.name: fact(p, int) for p in found(root, ("sys/class/hwmon/hwmon*/pwm1_enable",))},
+            "pwm_enable": {
+                p.parent.name: fact(p, int) for p in found(root, ("sys/class/hwmon/hwmon*/pwm1_enable",))
+            },
             "thermal_governors": policies,
         }

@@ -32,13 +32,13 @@ def found(root: Path, patterns: Sequence[str]) -> list[Path]:
     """Return the paths that match any of the patterns under `root`, in the order of the patterns."""
     out: dict[Path, None] = {}
     for pattern in patterns:
-        for path in sorted(glob.glob(str(root / pattern)), key=_natural):
+        for path in sorted(glob.glob(f"{glob.escape(str(root))}/{pattern}"), key=_natural):
             out.setdefault(Path(path))
     return list(out)
 
 
 def _natural(path: str) -> list[int | str]:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d{1,18})", path)]
 
 
 def first_readable(root: Path, patterns: Sequence[str], size: int = 64) -> KernelFile | Unsupported:

@@ -41,7 +41,10 @@ class HeldClocks:
         folder = gpu_devfreq(base)
         self._limit = None if folder is None else KernelFile(folder / "max_freq", 32)
         self._cpus = {
-            f"throttled_cpu_{p.name}_clock": (KernelFile(p / "scaling_cur_freq", 32), KernelFile(p / "cpuinfo_cur_freq", 32))
+            f"throttled_cpu_{p.name}_clock": (
+                KernelFile(p / "scaling_cur_freq", 32),
+                KernelFile(p / "cpuinfo_cur_freq", 32),
+            )
             for p in policies(base)
         }
 

@@ -20,6 +20,8 @@ from edgescope.devices.process_tree import PAGE_BYTES
 
 Row = tuple[str, int, Value]
 _CLIENTS = "sys/kernel/debug/nvmap/iovmm/clients"
+_MAX_ORDER = 32
+"""Blocks are 2^order pages; kernels know eleven orders, a garbled file any number."""
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -64,7 +66,7 @@ class JetsonMemory:
 
 
 def _kilobytes(text: str, key: str) -> float | None:
-    found = re.search(rf"^{key}:\s+(\d+) kB", text, re.MULTILINE)
+    found = re.search(rf"^{key}:\s+([0-9]{{1,15}}) kB", text, re.MULTILINE)
     return None if found is None else float(found[1]) * 1024
 
 
@@ -73,7 +75,9 @@ def nvmap_used(meminfo: str | Unsupported | Failed) -> Value:
     if not isinstance(meminfo, str):
         return meminfo
     used = _kilobytes(meminfo, "NvMapMemUsed")
-    return Unsupported("no NvMapMemUsed in /proc/meminfo: this driver bypasses NvMap") if used is None else used
+    return (
+        Unsupported("no NvMapMemUsed in /proc/meminfo: this driver bypasses NvMap") if used is None else used
+    )
 
 
 def swap_used(meminfo: str | Unsupported | Failed) -> Value:
@@ -81,14 +85,18 @@ def swap_used(meminfo: str | Unsupported | Failed) -> Value:
     if not isinstance(meminfo, str):
         return meminfo
     total, free = _kilobytes(meminfo, "SwapTotal"), _kilobytes(meminfo, "SwapFree")
-    return Failed("no SwapTotal and SwapFree in /proc/meminfo") if total is None or free is None else total - free
+    return (
+        Failed("no SwapTotal and SwapFree in /proc/meminfo")
+        if total is None or free is None
+        else total - free
+    )
 
 
 def process_bytes(clients: str, pid: int) -> Value:
     """Return the bytes that the client list books to `pid`; unsupported where it books none at all."""
     sizes: dict[int, float] = {}
     for line in clients.splitlines():
-        found = re.fullmatch(r"\s*\S+\s+\S.*?\s+(\d+)\s+(\d+)([BKMG]?)\s*", line)
+        found = re.fullmatch(r"\s*\S+\s+\S.*?\s+([0-9]{1,10})\s+([0-9]{1,15})([BKMG]?)\s*", line)
         if found:
             pid_here = int(found[1])
             sizes[pid_here] = sizes.get(pid_here, 0.0) + float(found[2]) * _UNITS[found[3]]
@@ -104,6 +112,10 @@ def largest_block(buddyinfo: str) -> Value:
     largest = -1
     for line in buddyinfo.splitlines():
         _, _, counts = line.partition("zone")
-        numbers = [int(n) for n in counts.split()[1:] if n.isdigit()]
-        largest = max([largest, *(order for order, n in enumerate(numbers) if n)])
-    return Failed("/proc/buddyinfo lists no free block") if largest < 0 else float(PAGE_BYTES << largest)
+        free = [order for order, n in enumerate(counts.split()[1:]) if n.isdecimal() and n.strip("0")]
+        largest = max([largest, *free])
+    return (
+        Failed("/proc/buddyinfo lists no free block")
+        if not 0 <= largest < _MAX_ORDER
+        else float(PAGE_BYTES << largest)
+    )

@@ -28,7 +28,7 @@ def event_files(root: Path) -> dict[str, tuple[int, KernelFile]]:
     out: dict[str, tuple[int, KernelFile]] = {}
     for path in found(root, ("sys/class/hwmon/hwmon*/oc[0-9]*_event_cnt",)):
         event = path.name[2 : -len("_event_cnt")]
-        if event.isdigit():
+        if event.isdecimal():
             key = f"oc{event}" if f"oc{event}" not in out else f"oc{event}_{path.parent.name}"
             out[key] = (int(event), KernelFile(path, 32))
     return out
@@ -41,7 +41,7 @@ def fired(interrupts: str) -> Value:
         return Unsupported("no soctherm_edp in /proc/interrupts")
     counts = []
     for text in line.partition(":")[2].split():
-        if not text.isdigit():
+        if not (text.isdecimal() and len(text) < 19):
             break
         counts.append(int(text))
     return float(sum(counts)) if counts else Failed(f"/proc/interrupts holds no count in {line[:60]!r}")
@@ -54,7 +54,9 @@ class Counters:
         self._files = event_files(root)
         self._interrupts = KernelFile(root / "proc/interrupts", 1 << 16)
         low = UNDER_VOLTAGE.get(soc(root), ())
-        self.causes = {k: "under_voltage" if n in low else "over_current" for k, (n, _) in self._files.items()}
+        self.causes = {
+            k: "under_voltage" if n in low else "over_current" for k, (n, _) in self._files.items()
+        }
         self.sources = {key: str(file.path) for key, (_, file) in self._files.items()}
         if not self._files and isinstance(self._edp(), float):
             self.causes = {"oc1": "over_current"}
@@ -84,7 +86,9 @@ class OverCurrent:
         for key, cause in self._counters.causes.items():
             source = self._counters.sources[key]
             out.append(ChannelSpec(f"{key}_events", "1", "module", "counter", f"{source}, since boot"))
-            out.append(ChannelSpec(f"throttled_{key}_{cause}", "flag", "module", "interval", f"{source} rose"))
+            out.append(
+                ChannelSpec(f"throttled_{key}_{cause}", "flag", "module", "interval", f"{source} rose")
+            )
         return out or [ChannelSpec("oc1_events", "1", "module", "counter", "hwmon oc*_event_cnt")]
 
     def read(self) -> Sequence[Row]:

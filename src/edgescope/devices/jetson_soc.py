@@ -68,6 +68,8 @@ class Gpu:
     def read(self) -> Sequence[Row]:
         """Return load and clock; Thor has no load file, its driver answers NVML instead."""
         load = number(self._load, 1e-3)
+        if isinstance(load, float) and not 0 <= load <= 1:
+            load = Failed(f"a load of {load * 1000:.0f} per mille is none")
         if isinstance(load, Unsupported) and self._folder is not None and "gpc" in self._folder.name:
             load = Unsupported(f"{load.reason}; the unified driver of Thor answers NVML instead (gpu0_busy)")
         return [
@@ -132,7 +134,9 @@ class Emc:
     def _busy(self, clock: Value, active: Value) -> Value:
         if not isinstance(active, float):
             if self._bpmp:
-                return Unsupported("the unit of BPMP's mc_all_avg_activity is not published; tegrastats knows")
+                return Unsupported(
+                    "the unit of BPMP's mc_all_avg_activity is not published; tegrastats knows"
+                )
             return unlocked(active)
         if not isinstance(clock, float):
             return clock
@@ -146,7 +150,9 @@ class Emc:
             root, ("sys/kernel/nvpmodel_clk_cap/emc", "sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
         )
         own = devfreqs(root, _EMC)
-        clocks = {f"{k}_hz": fact(clk / f"{n}rate", int) for k, n in (("min", "min_"), ("cur", ""), ("max", "max_"))}
+        clocks = {
+            f"{k}_hz": fact(clk / f"{n}rate", int) for k, n in (("min", "min_"), ("cur", ""), ("max", "max_"))
+        }
         return {
             **(bounds(own[0]) if own else clocks),
             "cap_hz": fact(cap.path, int) if isinstance(cap, KernelFile) else absent(cap.reason),
@@ -160,7 +166,10 @@ class CpuClusters:
     def __init__(self, root: str) -> None:
         self._files: dict[str, tuple[KernelFile, str]] = {}
         for policy in policies(Path(root)):
-            hardware, asked = KernelFile(policy / "cpuinfo_cur_freq", 32), KernelFile(policy / "scaling_cur_freq", 32)
+            hardware, asked = (
+                KernelFile(policy / "cpuinfo_cur_freq", 32),
+                KernelFile(policy / "scaling_cur_freq", 32),
+            )
             name = f"cpu_{policy.name}_clock_hz"
             if isinstance(hardware.number(), float):
                 self._files[name] = (hardware, f"{hardware.path}: what the hardware runs at")

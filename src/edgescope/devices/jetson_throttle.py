@@ -16,11 +16,10 @@ from types import TracebackType
 from edgescope.devices.base import Throttle
 from edgescope.devices.cpu_sensors import policies
 from edgescope.devices.jetson_files import found
-from edgescope.devices.jetson_heat import cooling_devices, slows
+from edgescope.devices.jetson_heat import cooling_devices, passive_zones, slows
 from edgescope.devices.jetson_held import HELD, pair
 from edgescope.devices.jetson_overcurrent import Counters
 from edgescope.devices.kernel_files import KernelFile, fact, is_absent
-from edgescope.devices.trips import next_trip
 from edgescope.errors import message
 
 _POWERED_OFF_C = -200.0
@@ -85,7 +84,9 @@ def _compare(before: _Look, after: _Look, causes: Mapping[str, str]) -> Throttle
 
 def _unknown() -> str:
     text = "whether the board throttled is unknown: no over-current counter, cooling device or trip point is readable"
-    return message("W-THR-2", text, effect="The verdict cannot be CLEAN", fix="docker run -v /sys:/sys:ro ...")
+    return message(
+        "W-THR-2", text, effect="The verdict cannot be CLEAN", fix="docker run -v /sys:/sys:ro ..."
+    )
 
 
 def _counted(
@@ -99,7 +100,9 @@ def _counted(
         if was is not None and now > was:
             rose.append(f"{cause}: {key}_event_cnt rose by {now - was:.0f} to {now:.0f} during the run")
         elif was is not None and now < was:
-            notes.append(f"{key}_event_cnt, which went backwards from {was:.0f} to {now:.0f} and says nothing")
+            notes.append(
+                f"{key}_event_cnt, which went backwards from {was:.0f} to {now:.0f} and says nothing"
+            )
         elif now:
             notes.append(f"{key}_event_cnt ({now:.0f} {cause} since boot, none during the run)")
     return rose, notes
@@ -136,10 +139,14 @@ def _not_followed(before: _Look, after: _Look) -> list[str]:
         if first is None or first[1] >= HELD * first[0] or clock >= HELD * asked:
             continue
         counters = ", ".join(f"{key}_event_cnt={n:.0f}" for key, n in after.events.items() if n)
-        evidence = f"{counters} since boot: a guard has latched" if counters else "no over-current event is counted"
+        evidence = (
+            f"{counters} since boot: a guard has latched" if counters else "no over-current event is counted"
+        )
         text = f"{name} asked for {asked / 1e6:.0f} MHz and runs at {clock / 1e6:.0f} MHz"
         effect = f"Work bound by it takes about {asked / clock:.1f} times as long" if clock else ""
-        out.append(message("W-CLK-1", text, evidence=evidence, effect=effect, fix="a stronger supply, then reboot"))
+        out.append(
+            message("W-CLK-1", text, evidence=evidence, effect=effect, fix="a stronger supply, then reboot")
+        )
     return out
 
 
@@ -168,12 +175,10 @@ def _cooling(root: Path) -> dict[str, tuple[str, int]]:
 
 def _zones(root: Path) -> dict[str, tuple[float, float]]:
     out = {}
-    for zone in found(root, ("sys/class/thermal/thermal_zone*",)):
-        trip, celsius = next_trip(zone), fact(zone / "temp", lambda text: float(text) / 1000)
-        if trip is None or trip.kind != "passive" or is_absent(celsius) or celsius < _POWERED_OFF_C:
-            continue
-        kind = fact(zone / "type")
-        out[zone.name if is_absent(kind) else kind] = (celsius, trip.celsius)
+    for name, (path, trip) in passive_zones(root).items():
+        celsius = fact(path, lambda text: float(text) / 1000)
+        if not is_absent(celsius) and celsius > _POWERED_OFF_C:
+            out[name] = (celsius, trip)
     return out
 
 
