@@ -118,6 +118,9 @@ def test_the_refresh_is_read_told_and_known(tmp_path):
     assert spec.kind == "average"
     for words in ("in2_input x curr2_input", "refresh 430 ms", "mean of 512 samples", "steps of 20 mA"):
         assert words in spec.source
+    total = {c.name: c for c in Rails(str(tmp_path)).channels()}["rails_power_w"]
+    assert total.kind == "average"
+    assert total.source == "sum of VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0; refresh 430 ms"
     fact = jetson_rails.facts(tmp_path)["rails"]["vdd_cpu_cv"]
     assert (fact["refresh_s"], fact["samples"]) == (pytest.approx(0.43), 512)
     assert fact["current_step_a"] == pytest.approx(0.020), "40 uV over 2 mOhm"

@@ -92,8 +92,16 @@ class Rails:
         if self._terms:
             kinds = {spec.kind for rail in self._rails for spec in rail.specs if rail.label in self._terms}
             kind = "average" if "average" in kinds else "gauge"
-            out.append(ChannelSpec(TOTAL, "W", SUM, kind, f"sum of {' + '.join(self._terms)}"))
+            out.append(
+                ChannelSpec(TOTAL, "W", SUM, kind, f"sum of {' + '.join(self._terms)}; {self._slowest()}")
+            )
         return out
+
+    def _slowest(self) -> str:
+        """Return how often the slowest term of the sum changes."""
+        each = [m.refresh_s for _, m, _ in self._found.rails if m.label in self._terms]
+        known = [s for s in each if s is not None]
+        return f"refresh {max(known) * 1e3:.0f} ms" if len(known) == len(each) else "refresh not published"
 
     def read(self) -> Sequence[Row]:
         """Return one row a channel; one unreadable term makes the sum unreadable."""
