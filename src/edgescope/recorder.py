@@ -117,7 +117,9 @@ def nameless(result: Result) -> Result:
 
 def _without(value: Json) -> Any:
     if isinstance(value, Mapping):
-        return {key: _left_out() if _NAMING.search(str(key)) else _without(item) for key, item in value.items()}
+        return {
+            key: _left_out() if _NAMING.search(str(key)) else _without(item) for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_without(item) for item in value]
     return _SERIAL_END.sub("", value) if isinstance(value, str) else value

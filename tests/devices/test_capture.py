@@ -15,11 +15,10 @@ from fake_board import board, write
 
 from edgescope import recorder
 from edgescope.cli.main import main
-from edgescope.devices import capture, manifest, recording
+from edgescope.devices import capture, manifest, recording, replay
 from edgescope.devices.capture import Plan
 from edgescope.devices.cpu import CpuDevice
 from edgescope.devices.recording import Recording
-from edgescope.devices.stage import materialise
 from edgescope.errors import StoreError
 from edgescope.records import Machine, Trial
 from edgescope.store import Store
@@ -102,10 +101,13 @@ def test_what_cannot_be_read_is_absent_with_the_reason(tmp_path, monkeypatch):
 def test_this_machine_recorded_and_played_has_the_same_facts(tmp_path):
     got = capture.capture("here", Plan(0.6, 5.0))
     assert any("proc/stat" in f.files for f in got.frames)
-    materialise(got, tmp_path)
-    (there, now), (here, _) = CpuDevice(tmp_path).machine(), CpuDevice().machine()
+    recorder.write(got, tmp_path / "here.zip")
+    there, now = replay.devices(str(tmp_path / "here.zip"))["cpu"].machine()
+    here, live = CpuDevice().machine()
     assert there == here
-    assert now["memory_total_bytes"] == CpuDevice().machine()[1]["memory_total_bytes"]
+    for key in ("memory_total_bytes", "online_cpus", "kernel", "boot_time_s"):
+        assert now[key] == live[key]
+    assert now["hostname"] == {"absent": "no /proc/sys/kernel/hostname"}
     text = "".join(recording.lines(got))
     if len(socket.gethostname()) > 4:
         assert socket.gethostname() not in text

@@ -40,7 +40,10 @@ def test_what_is_written_is_read_again(tmp_path):
         "captured",
         "about",
         {"here": "ä\n"},
-        (Entry("proc/device-tree/model", "Board\0", "", "here"), Entry("sys/b/c", None, "no permission", "here")),
+        (
+            Entry("proc/device-tree/model", "Board\0", "", "here"),
+            Entry("sys/b/c", None, "no permission", "here"),
+        ),
         (Frame(0.5, {"proc/device-tree/model": "é"}, "here"),),
     )
     path = tmp_path / "x.board.jsonl"
@@ -125,7 +128,7 @@ def test_an_archive_is_read_and_a_bad_one_is_refused(tmp_path, monkeypatch):
     assert "another way" in refused(archive(tmp_path, {"board.jsonl": good}, zipfile.ZIP_BZIP2))
     monkeypatch.setattr(recording, "MAX_BYTES", 1 << 16)
     assert "unpacks to more" in refused(archive(tmp_path, {"board.jsonl": " " * (1 << 20)}))
-    assert "is larger than" in refused(write(tmp_path, *[" " * 1000] * 100))
+    assert "is larger than" in refused(write(tmp_path, HEAD, FILE, *[FRAME | {"t_s": i} for i in range(2000)]))
 
 
 LINES = [json.dumps(row).encode() for row in (HEAD, FILE, FRAME)]
@@ -151,7 +154,7 @@ def test_whatever_is_done_to_a_line_it_is_read_or_refused(tmp_path, data):
         lines[at] = lines[at][: data.draw(st.integers(0, len(lines[at])))]
     elif kind == "value":
         row = json.loads(lines[at])
-        row[data.draw(st.sampled_from(sorted(row) + ["new"]))] = data.draw(VALUES)
+        row[data.draw(st.sampled_from([*sorted(row), "new"]))] = data.draw(VALUES)
         lines[at] = json.dumps(row).encode()
     else:
         lines = data.draw(st.permutations(lines * 2))

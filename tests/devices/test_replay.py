@@ -30,8 +30,14 @@ ROWS = [
     {"path": "sys/class/thermal/thermal_zone0/type", "text": "CPU-therm\n"},
     {"path": "sys/class/thermal/thermal_zone0/temp", "text": "41000\n"},
     {"path": "proc/loadavg", "absent": "no permission to read /proc/loadavg"},
-    {"t_s": 0.3, "files": {"sys/class/thermal/thermal_zone0/temp": "142500\n", "proc/stat": STAT.format(110, 950)}},
-    {"t_s": 0.8, "files": {"sys/class/thermal/thermal_zone0/temp": "9000\n", "proc/stat": STAT.format(120, 980)}},
+    {
+        "t_s": 0.3,
+        "files": {"sys/class/thermal/thermal_zone0/temp": "142500\n", "proc/stat": STAT.format(110, 950)},
+    },
+    {
+        "t_s": 0.8,
+        "files": {"sys/class/thermal/thermal_zone0/temp": "9000\n", "proc/stat": STAT.format(120, 980)},
+    },
 ]
 TEMP = "sys/class/thermal/thermal_zone0/temp"
 
@@ -98,18 +104,22 @@ def test_a_process_that_joins_shares_time_and_files(file):
 
 MAKER = (
     "import sys, time, pathlib\nfrom edgescope.devices.stage import Stage\n"
-    "print(Stage.make(pathlib.Path(sys.argv[1])).folder, flush=True)\n"
+    "s = Stage.make(pathlib.Path(sys.argv[1])); print(s.folder, flush=True)\n"
 )
 
 
 def test_a_stage_goes_with_its_process(file):
-    done = subprocess.run([sys.executable, "-c", MAKER, str(file)], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MAKER, str(file)], check=True, capture_output=True, text=True
+    )
     assert not Path(done.stdout.strip()).exists()
 
 
 def test_what_a_killed_process_left_goes_at_the_next_start_and_a_living_ones_stays(file):
     code = MAKER + "time.sleep(60)"
-    makers = [subprocess.Popen([sys.executable, "-c", code, str(file)], stdout=-1, text=True) for _ in range(2)]
+    makers = [
+        subprocess.Popen([sys.executable, "-c", code, str(file)], stdout=-1, text=True) for _ in range(2)
+    ]
     folders = [Path(maker.stdout.readline().strip()) for maker in makers]
     try:
         makers[0].send_signal(signal.SIGKILL)

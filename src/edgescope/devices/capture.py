@@ -89,19 +89,8 @@ LISTED: Mapping[str, Sequence[str]] = {
         "sys/devices/generic_pwm_tachometer/hwmon/hwmon*/rpm",
     ),
     "power": (
-        "sys/bus/i2c/drivers/ina3221x/[0-9]*/iio:device[0-9]*/rail_name_[0-9]*",
-        "sys/bus/i2c/drivers/ina3221x/[0-9]*/iio:device[0-9]*/in_voltage[0-9]*_input",
-        "sys/bus/i2c/drivers/ina3221x/[0-9]*/iio:device[0-9]*/in_current[0-9]*_input",
-        "sys/bus/i2c/drivers/ina3221x/[0-9]*/iio:device[0-9]*/in_power[0-9]*_input",
-        "sys/bus/i2c/drivers/ina3221x/[0-9]*/iio:device[0-9]*/*_current_limit_[0-9]*",
-        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/name",
-        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/label",
-        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/shunt[0-9]*_resistor",
-        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/samples",
-        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/update_interval",
-        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/in[0-9]*_*",
-        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/curr[0-9]*_*",
-        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/power[0-9]*_*",
+        "sys/bus/i2c/drivers/ina3221x/[0-9]*/iio:device[0-9]*/[a-z]*",
+        "sys/bus/i2c/drivers/ina*/[0-9]*/hwmon/hwmon[0-9]*/[a-z]*",
         "sys/class/hwmon/hwmon[0-9]*/in[0-9]*_*",
         "sys/class/hwmon/hwmon[0-9]*/curr[0-9]*_*",
         "sys/class/hwmon/hwmon[0-9]*/power[0-9]*_*",
@@ -149,6 +138,8 @@ LISTED: Mapping[str, Sequence[str]] = {
 }
 """What is read, by subject: patterns of paths below the root."""
 
+_CLOSED = ("sys/kernel/debug",)
+"""Folders that may be closed to this user: then one entry says so, for everything below."""
 _LEFT_OUT = ("proc/sys/kernel/hostname", "proc/device-tree/serial-number", "proc/self/cgroup")
 """Read by the devices, never recorded: they name the machine, its owner or a container."""
 _SECRET_LINES = {"proc/cpuinfo": ("Serial",), "proc/stat": ("intr", "softirq")}
@@ -190,7 +181,9 @@ def capture(
         if changed:
             frames.append(Frame(t_s, changed, "here"))
     about = f"{len(held)} files over {plan.seconds:g} s at {plan.hz:g} Hz"
-    sources = {"here": f"read on the board itself by edgescope record, {time.strftime('%Y-%m-%d', time.gmtime())}"}
+    sources = {
+        "here": f"read on the board itself by edgescope record, {time.strftime('%Y-%m-%d', time.gmtime())}"
+    }
     return Recording(board, "captured", about, sources, first, tuple(frames))
 
 
@@ -204,7 +197,10 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def _entries(root: Path) -> Iterator[Entry]:
-    seen = set()
+    seen: set[str] = set()
+    for path in _CLOSED:
+        if (root / path).is_dir() and not os.access(root / path, os.R_OK | os.X_OK):
+            yield Entry(path, None, f"no permission to read /{path}", "here")
     for patterns in LISTED.values():
         for pattern in patterns:
             for name in sorted(glob.glob(str(root / pattern), recursive=True)):

@@ -14,6 +14,7 @@ import copy
 import hashlib
 import importlib
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
@@ -130,16 +131,18 @@ class ReplayWatch:
     def __init__(self, inner: AbstractContextManager[ThrottleWatch] | None, stage: Stage) -> None:
         self._inner, self._stage = inner, stage
         self._watch: ThrottleWatch | None = None
+        self._entered_ns = 0
 
     def __enter__(self) -> ReplayWatch:
-        self._stage.advance()
+        self._stage.advance(begin=False)  # time begins with the first reading of a sensor
+        self._entered_ns = time.monotonic_ns()
         self._watch = self._inner.__enter__() if self._inner else None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stage.advance()
+        self._stage.advance(since_ns=self._entered_ns)  # nobody read one: it began on entering
         if self._inner:
             self._inner.__exit__(kind, error, trace)
 
@@ -170,7 +173,6 @@ class ReplaySource:
 
     def __init__(self, target: str, kwargs: Mapping[str, Any], stage: str) -> None:
         self._stage = Stage.join(Path(stage))
-        self._stage.advance()
         module, name = target.split(":")
         self._inner: Source = getattr(importlib.import_module(module), name)(**kwargs)
 

@@ -5,7 +5,7 @@
     FOLDER/clock         when the recording was started and how many frames are applied; locked while they are
     FOLDER/alive         locked by every process that uses the stage, for as long as it lives
 
-Time begins when something first watches. Nothing runs in the background: whoever is about to read calls
+Time begins with the first reading of a sensor. Nothing runs in the background: whoever is about to read calls
 `advance`, which writes the frames that are due. Files are rewritten in place, because sensors keep their
 descriptors open. After its last frame a recording holds still; it is not repeated, because counters must not go
 backwards.
@@ -87,8 +87,11 @@ class Stage:
             if fd >= 0:
                 os.close(fd)
 
-    def advance(self, *, begin: bool = True) -> None:
-        """Write what is due by now; time that stands still is started, unless `begin` is false."""
+    def advance(self, *, begin: bool = True, since_ns: int | None = None) -> None:
+        """Write what is due by now; time that stands still is started, unless `begin` is false.
+
+        It then began at `since_ns` on the monotonic clock, now by default.
+        """
         if time.monotonic_ns() < self._due_ns:
             return
         fcntl.flock(self._clock, fcntl.LOCK_EX)
@@ -96,7 +99,8 @@ class Stage:
             state = os.pread(self._clock, _CLOCK.size, 0)
             if state or begin:
                 now = time.monotonic_ns()
-                self._due_ns = self._apply(now, *(_CLOCK.unpack(state) if state else (now, 0)))
+                start = now if since_ns is None else since_ns
+                self._due_ns = self._apply(now, *(_CLOCK.unpack(state) if state else (start, 0)))
         finally:
             fcntl.flock(self._clock, fcntl.LOCK_UN)
 
