@@ -49,6 +49,11 @@ def test_a_trial_on_one_cpu_ran_there_and_says_so():
     assert f" cpus={CPU}" in result.trial.label
 
 
+def stops(result) -> int:
+    """How many queries of a microsecond took longer than 40 ms."""
+    return int((result.queries.latency_ns() > 40_000_000).sum())
+
+
 def test_a_quota_changes_the_latency_and_is_gone_afterwards():
     limited = run("quota=0.3")
     if limited.status is Status.UNSUPPORTED:
@@ -57,8 +62,9 @@ def test_a_quota_changes_the_latency_and_is_gone_afterwards():
     assert limited.status in (Status.OK, Status.UNSTABLE), limited.reason
     assert limited.machine.state["mode"]["evidence"] == "control group: 0.3 CPUs"
     assert "mode" not in free.machine.state
-    # stopped for 70 ms of each 100: 3.3 times the mean latency, half of which suffices on a busy machine
-    assert limited.metrics["latency_mean_s"].value > 1.6 * free.metrics["latency_mean_s"].value
+    # it runs 30 ms of each 100 and is stopped for 70; unless others leave it less than that anyway
+    if os.getloadavg()[0] < 1 + len(os.sched_getaffinity(0)):
+        assert stops(limited) >= 1 and stops(limited) > stops(free)
     assert f"edgescope-{os.getpid()}" not in groups()
 
 

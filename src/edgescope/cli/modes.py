@@ -1,9 +1,9 @@
 """List the settings that --mode can enter: power modes by name with cores and clocks, and which need a reboot.
 
-  edgescope modes
-  edgescope bench mobilenet_v2 --mode 15W              set, verified under load, restored
-  edgescope bench mobilenet_v2 --mode MAXN+jetson_clocks
-  edgescope modes --install-helper                     print what lets edgescope set them without being root
+edgescope modes
+edgescope bench mobilenet_v2 --mode 15W              set, verified under load, restored
+edgescope bench mobilenet_v2 --mode MAXN+jetson_clocks
+edgescope modes --install-helper                     print what lets edgescope set them without being root
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     power = row.id is not None
     clocks = [("" if not power else "no cap" if hz is None else f"{hz / 1e6:.0f} MHz") for hz in _clocks(row)]
     marks = [word for word, on in (("now", row.now), ("default", row.default)) if on]
-    change = row.change + (f": {row.why}" if row.change != "live" else "")
+    change = row.change + (f": {row.why}" if power and row.change != "live" else "")
     last = ", ".join(marks) if power else row.why
     return (row.name, str(row.id) if power else "", ranges(row.cores), *clocks, change, last)
 

@@ -28,7 +28,7 @@ class Row:
     now: bool = False
     """The board is in it."""
     change: str = "live"
-    """live, needs a reboot, or not known."""
+    """live, needs a reboot, or not known; '' of a kind of setting that takes a value."""
     why: str = ""
 
 
@@ -38,7 +38,7 @@ def listing(devices: Mapping[str, Device]) -> tuple[Row, ...]:
     power = next((m for m in have.values() if isinstance(m, NvpMode)), None)
     now = power.now() if power else None
     rows = [_row(name, mode, now if isinstance(now, PowerMode) else None) for name, mode in have.items()]
-    valued = [Row(f"{key}=...", why=text) for key, (_, text) in catalog.VALUED.items()]
+    valued = [Row(f"{key}=...", change="", why=text) for key, (_, text) in catalog.VALUED.items()]
     return tuple(sorted(rows, key=lambda row: row.id is None)) + tuple(valued)
 
 
