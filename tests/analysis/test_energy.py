@@ -58,14 +58,14 @@ def test_repeated_rows_count_once():
     t = np.repeat(T, 3)
     got = joules(make(("gpu0_power_w", "gpu_board", t, np.repeat(5 + T, 3))), 0, 10)
     assert got.energy_j.value == pytest.approx(100)
-    assert got.energy_j.n == 99
+    assert got.energy_j.n == 101  # the value in force at the start, and one at each of 100 polls
 
 
 def test_polling_faster_than_the_sensor_warns():
     fast = np.arange(0, 10.001, 0.01)
     got = joules(make(("gpu0_power_w", "gpu_board", fast, 5 + np.floor(fast))), 0, 10)
-    assert got.energy_j.n == 10
-    assert got.warnings[0].startswith("W-PWR-3: a window of 10.0 s holds 10 distinct updates")
+    assert got.energy_j.n == 11
+    assert got.warnings[0].startswith("W-PWR-3: a window of 10.0 s holds 11 distinct updates")
 
 
 def test_a_counter_wins_and_its_steps_are_bounded():

@@ -28,7 +28,9 @@ ROWS = 3
 MAX_DRIFT = 0.02
 """A log whose clock runs more than this faster or slower has lost rows or is not of this run."""
 _BINS = 500
-_FINE = 20
+"""Steps of the coarse search that a run is cut into at least."""
+_POINTS = 161
+"""Offsets of each of the two fine searches at an edge."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +77,15 @@ class Alignment:
 
 def load(queries: Queries, idle: tuple[Idle, ...], origin_ns: int) -> Load:
     """Return the load of a run in seconds since `origin_ns`; UsageError where no idle stretch frames it."""
-    stretches = {i.when: i for i in idle}
-    if {"before", "after"} - set(stretches):
-        raise _no("the run has no idle stretch before and after its load", fix="bench ... --idle 10s, metered")
+    at = {i.when: ((i.start_ns - origin_ns) / 1e9, (i.stop_ns - origin_ns) / 1e9) for i in idle}
+    if {"before", "after"} - set(at):
+        raise _no(
+            "the run has no idle stretch before and after its load", fix="bench ... --idle 10s, metered"
+        )
     issued, done = (queries.columns[name] for name in ("issued_ns", "done_ns"))
     ended = done >= 0
     busy = _busy((issued[ended] - origin_ns) / 1e9, (done[ended] - origin_ns) / 1e9)
-    ends = ((stretches["before"].start_ns, stretches["before"].stop_ns), (stretches["after"].start_ns, stretches["after"].stop_ns))
-    (start, rise), (fall, stop) = (((a - origin_ns) / 1e9, (b - origin_ns) / 1e9) for a, b in ends)
-    return Load(start, rise, fall, stop, busy)
+    return Load(*at["before"], *at["after"], busy)
 
 
 def _busy(begin: Floats, end: Floats) -> Callable[[Floats], Floats]:
@@ -92,8 +94,9 @@ def _busy(begin: Floats, end: Floats) -> Callable[[Floats], Floats]:
     begin, end = begin[order], np.maximum.accumulate(end[order])
     fresh = np.concatenate(([True], begin[1:] > end[:-1]))
     first, last = begin[fresh], end[np.concatenate((fresh[1:], [True]))]
+    by_then = np.cumsum(last - first)
     t = np.column_stack((first, last)).ravel()
-    covered = np.column_stack((np.concatenate(([0.0], np.cumsum(last - first)[:-1])), np.cumsum(last - first))).ravel()
+    covered = np.column_stack((by_then - (last - first), by_then)).ravel()
     return lambda x: np.interp(x, t, covered)
 
 
@@ -101,7 +104,9 @@ def align(log: MeterLog, run: Load) -> Alignment:
     """Return where the log lies on the run's time; UsageError where no edge stands out."""
     shortest = min(run.rise_s - run.start_s, run.stop_s - run.fall_s, run.fall_s - run.rise_s)
     if log.period_s * ROWS > shortest:
-        raise _no(f"the meter writes a row every {log.period_s:.3g} s, too slowly for a stretch of {shortest:.3g} s")
+        raise _no(
+            f"the meter writes a row every {log.period_s:.3g} s, too slowly for a stretch of {shortest:.3g} s"
+        )
     guess, explained = _coarse(log, run, shortest)
     reach = shortest / 2
     rise, rise_error, step = _edge(log, run, guess, run.rise_s, reach)
@@ -109,10 +114,14 @@ def align(log: MeterLog, run: Load) -> Alignment:
     span = run.fall_s - run.rise_s
     drift, error = (fall - rise) / span, (fall_error + rise_error) / span
     if abs(drift) > MAX_DRIFT and abs(drift) > error:
-        raise _no(f"the meter's clock runs {drift:+.1%} off over this run: it has lost rows, or is of another run")
+        raise _no(
+            f"the meter's clock runs {drift:+.1%} off over this run: it has lost rows, or is of another run"
+        )
     if abs(drift) > error:
         return Alignment(rise, max(rise_error, fall_error), drift, error, explained, step, run.rise_s)
-    return Alignment((rise + fall) / 2, max(rise_error, fall_error), drift, error, explained, step, run.rise_s)
+    return Alignment(
+        (rise + fall) / 2, max(rise_error, fall_error), drift, error, explained, step, run.rise_s
+    )
 
 
 def _no(what: str, *, fix: str = "a longer --idle, a steadier load, or a log cut to this run") -> UsageError:
@@ -131,15 +140,16 @@ def _coarse(log: MeterLog, run: Load, shortest: float) -> tuple[float, float]:
     fit = _explained(watts, level)
     best = int(np.argmax(fit))
     if fit[best] < EXPLAINED:
-        what = f"no load edge stands out in the log: at best the load explains {max(fit[best], 0.0):.0%} of its variance"
-        raise _no(what)
+        share = f"{fit[best]:.0%}"
+        raise _no(f"no load edge stands out in the log: at best the load explains {share} of its variance")
     away = np.abs(np.arange(len(fit)) - best) * step > shortest / 2
     rivals = np.where(away, fit, 0.0)
     rival = int(np.argmax(rivals))
     if rivals[rival] > RIVAL * fit[best]:
-        apart = abs(rival - best) * step
-        what = f"the run fits the log at two places {apart:.1f} s apart ({fit[best]:.0%} and {rivals[rival]:.0%} explained)"
-        raise _no(what, fix="a log cut to this run")
+        apart, both = abs(rival - best) * step, f"{fit[best]:.0%} and {rivals[rival]:.0%} explained"
+        raise _no(
+            f"the run fits the log at two places {apart:.1f} s apart ({both})", fix="a log cut to this run"
+        )
     return best * step - run.start_s, float(fit[best])
 
 
@@ -165,16 +175,15 @@ def _edge(log: MeterLog, run: Load, guess: float, edge_s: float, reach: float) -
     t, watts = log.t_s[near], log.watts[near]
     if len(t) < 2 * ROWS - 1:
         raise _no(f"only {len(t)} rows of the log lie around an edge of the load")
-    offsets = guess + np.linspace(-reach / 2, reach / 2, 8 * _FINE + 1)
+    centre, width = guess, reach / 2
     for _ in range(2):
+        offsets = centre + np.linspace(-width, width, _POINTS)
         squares, steps = _squares(t, watts, run, offsets, log.period_s)
         best = int(np.argmin(squares))
         limit = squares[best] * (1 + 4.0 / max(len(t) - 3, 1)) + 1e-12 * float(np.sum(watts**2))
-        inside = offsets[squares <= limit]
-        centre, half = float(offsets[best]), float(np.ptp(inside)) / 2
-        width = max(4 * half, 2 * (offsets[1] - offsets[0]))
-        offsets, last = centre + np.linspace(-width, width, 8 * _FINE + 1), offsets
-    return centre, half + float(last[1] - last[0]) + log.period_s / 2, float(steps[best])
+        pitch, half = float(offsets[1] - offsets[0]), float(np.ptp(offsets[squares <= limit])) / 2
+        centre, width = float(offsets[best]), max(4 * half, 2 * pitch)
+    return centre, half + pitch + log.period_s / 2, float(steps[best])
 
 
 def _squares(t: Floats, watts: Floats, run: Load, offsets: Floats, period_s: float) -> tuple[Floats, Floats]:

@@ -66,7 +66,8 @@ def energy(
 ) -> Energy:
     """Return the energy of [start_ns, stop_ns] by the named meter, else by the one of the widest scope.
 
-    One rail of several is no total, and must be named. `device` is where the work ran, `board` the meter of its GPU: one that does not sit before it is no meter of it.
+    One rail of several is no total, and must be named. `device` is where the work ran, `board` the meter of its
+    GPU: one that does not sit before it is no meter of it.
     `lo` and `hi` bound what the meter cannot have seen. Every figure is Absent with the reason where no meter
     answered.
     """
@@ -184,4 +185,6 @@ def scope_note(meter: str, scope: str) -> str:
     if scope == "wall":
         return ""
     missing = _LEFT_OUT.get(scope, "whatever lies outside of it")
-    return message("W-PWR-2", f"the scope of power is {scope.upper()} ({meter})", effect=f"Not included: {missing}")
+    return message(
+        "W-PWR-2", f"the scope of power is {scope.upper()} ({meter})", effect=f"Not included: {missing}"
+    )

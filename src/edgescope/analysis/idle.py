@@ -39,7 +39,9 @@ class Baseline:
     warnings: tuple[str, ...] = ()
 
 
-def baseline(spent: Energy, readings: Readings, idle: Sequence[Idle], window: Window, samples: int) -> Baseline:
+def baseline(
+    spent: Energy, readings: Readings, idle: Sequence[Idle], window: Window, samples: int
+) -> Baseline:
     """Return idle power (W) and dynamic energy (J) of the meter of `spent`; each Absent with the reason without."""
     if not idle:
         return _without("no idle stretch was watched: idle_s is 0 (--idle 10s)")
@@ -71,7 +73,9 @@ def _without(reason: str) -> Baseline:
 def _inner(idle: Idle) -> tuple[int, int]:
     """Return the part of an idle stretch that is not next to the load."""
     cut = round(SETTLE * (idle.stop_ns - idle.start_ns))
-    return (idle.start_ns, idle.stop_ns - cut) if idle.when == "before" else (idle.start_ns + cut, idle.stop_ns)
+    return (
+        (idle.start_ns, idle.stop_ns - cut) if idle.when == "before" else (idle.start_ns + cut, idle.stop_ns)
+    )
 
 
 def _power(spent: Energy, readings: Readings, idle: Idle) -> Field:
@@ -115,7 +119,9 @@ def _drifting(metrics: Mapping[str, Field], power: Measured) -> tuple[str, ...]:
         return ()
     what = f"idle power moved by {drift.value:+.2f} W over the run, of {power.value:.2f} W"
     effect = "Dynamic energy carries this in its bounds"
-    return (message("W-PWR-4", what, effect=effect, fix="a longer --warmup and --idle 30s, or cool down first"),)
+    return (
+        message("W-PWR-4", what, effect=effect, fix="a longer --warmup and --idle 30s, or cool down first"),
+    )
 
 
 def _clocks(readings: Readings, idle: Sequence[Idle], window: Window) -> tuple[str, ...]:
@@ -127,7 +133,9 @@ def _clocks(readings: Readings, idle: Sequence[Idle], window: Window) -> tuple[s
         rest = [_mean(readings, channel.name, *_inner(i)) for i in idle]
         busy, known = _mean(readings, channel.name, window.start_ns, window.stop_ns), [r for r in rest if r]
         if busy and known and abs(float(np.mean(known)) - busy) > CLOCKS * busy:
-            found.append(f"{channel.name} {np.mean(known) / 1e6:.0f} MHz idle, {busy / 1e6:.0f} MHz in the run")
+            found.append(
+                f"{channel.name} {np.mean(known) / 1e6:.0f} MHz idle, {busy / 1e6:.0f} MHz in the run"
+            )
     if not found:
         return ()
     return (

@@ -1,24 +1,26 @@
-"""Energy as the integral of what one sensor showed, with a bound on what it cannot have seen.
+"""Energy as the integral of what one sensor showed, with bounds on what it cannot have seen.
 
-A counter's difference has no sampling error; the bound is what its steps leave open. A gauge or an average is
-integrated by trapezoid over its updates m_j, first seen at f_j. With g_j the time for which nobody had looked
-when it was seen (g: usually), L the longest age of an update when it is seen (its conversion, one refresh or the averaging time, and g), and R(x) the
-range of what was shown within L of the window's edge x,
+A counter's difference has no sampling error; the bounds are what its steps leave open. A gauge or an average is
+integrated by trapezoid over its updates m_j, first seen at f_j. Let g_j be the time for which nobody had looked when it
+was seen (g: usually), D the longest delay of an update (one refresh and g), W the time that an average is the mean of
+(0 of a gauge), A and B the values shown within D + W of the window's start and of its stop. Then
 
-    |error| <= H + J + L R(start) + L R(stop)
+    truth >= integral - D (max A - min B) - W (R(A) + R(B)) / 2 - H - J
+    truth <= integral + D (max B - min A) + W (R(A) + R(B)) / 2 + H + J      a D term below 0 counts as 0
     H = sum |m_j+1 - m_j| (f_j+1 - f_j + g_j) / 2   gauges only: between two updates the power may have been all the
-                                                    one value or all the other
-    J = sum |m_j+1 - m_j| (x_j + i / 2)             x_j = max(g_j - g / 2, g / 2): an update is up to g_j older than it
-                                                    looks, g / 2 of it in common; refreshes of an average differ by i
+                                                    one value or all the other; of a value that was held, twice the
+                                                    slowest refresh stands for f_j+1 - f_j
+    J = sum |m_j+1 - m_j| (x_j + i)                 x_j = max(g_j - g / 2, g / 2): an update is up to g_j older than
+                                                    it looks, g / 2 of it in common; refreshes of an average differ
+                                                    by i
 
 It rests on three assumptions. A gauge's power between two updates lies between their values. An average is the mean
-since the update before, so its sum misses nothing inside and only the edges are unsure (H = 0). A sensor's delay is its
-own constant, of at most one refresh: a constant delay shifts the window, which changes what it holds by L R at each
-edge, and no more. J is summation by parts: moving f_j by x_j changes the trapezoids by sum x_j (m_j+1 - m_j-1) / 2.
-What the sensor itself reads wrong (its gain, offset and steps of one digit) is not in the bound. H is the error bound of the trapezoid rule for functions that are monotone between the nodes (Davis and Rabinowitz,
-Methods of Numerical Integration, 2nd ed. 1984, section 2.1). That sensors show means of a part of the time only, and
-late, is measured in Yang, Adamek and Armour, arXiv 2312.02741 (NVML), and in the INA3221's data sheet, SBOS576, 8.3
-(averaging of up to 1024 conversions).
+since the update before, so its sum misses nothing inside and only the edges are smeared, by W (H = 0). A sensor's
+delay is its own constant: what was integrated is the window shifted by it, which gains what lay before the start and
+loses what lies before the stop (the D terms). J is summation by parts: moving f_j by x_j changes the trapezoids by
+sum x_j (m_j+1 - m_j-1) / 2. What the sensor itself reads wrong (its gain, offset and steps of one digit) is not in the
+bounds. That sensors show means of a part of the time only, and late, is measured in Yang, Adamek and Armour, arXiv
+2312.02741 (NVML), and said in the INA3221's data sheet, SBOS576 (averaging of up to 1024 conversions).
 """
 
 from __future__ import annotations
@@ -82,11 +84,11 @@ def integrate(seen: Updates, stop_s: float, *, average_s: float | None = None) -
         return f"it was silent for {gaps.max():.2f} s of a window of {stop_s:.2f} s"
     if not seen.value.any():
         return "it reads 0 W throughout: no sensor is behind it"
-    age = 0.0 if average_s is None else max(average_s, seen.refresh_s) / 2
-    curve = _trapezoids(seen, age)
+    mean_of = 0.0 if average_s is None else max(average_s, seen.refresh_s)
+    curve = _trapezoids(seen, mean_of / 2)
     joules = float(np.diff(curve.at(np.array(span)))[0]) * stop_s / (span[1] - span[0])
-    error = _error(seen, stop_s, average_s)
-    lo, hi = max(0.0, joules - error), joules + error
+    below, above = _errors(seen, stop_s, average_s)
+    lo, hi = max(0.0, joules - below), joules + above
     # the value in force at the start counts as one
     return Total(joules, 1 + seen.inside(stop_s), _polls(seen, stop_s), seen.refresh_s, curve, lo, hi)
 
@@ -100,27 +102,38 @@ def _trapezoids(seen: Updates, age_s: float) -> Curve:
     return Curve(t, np.concatenate(([0.0], np.cumsum((w[1:] + w[:-1]) * np.diff(t)) / 2)), w)
 
 
-def _error(seen: Updates, stop_s: float, average_s: float | None) -> float:
-    """Return the bound on the error of [0, stop] in J, as derived at the head of this module."""
-    blind = float(seen.blind_s.max(initial=0.0))
-    age = max(seen.slowest_s, average_s or 0.0) + blind
-    edges = sum(age * _range(seen, x, age) for x in (0.0, stop_s))
-    near = (seen.t_s[1:] > -age) & (seen.t_s[:-1] < stop_s + age)
+def _errors(seen: Updates, stop_s: float, average_s: float | None) -> tuple[float, float]:
+    """Return how far the truth may lie below and above the integral in J, as derived at the head of this module."""
+    late, gauge = seen.slowest_s + seen.usual_blind_s, average_s is None
+    mean_of = 0.0 if average_s is None else max(average_s, seen.slowest_s)
+    a, b = (_shown(seen, x, late + mean_of) for x in (0.0, stop_s))
+    inside = _inside(seen, stop_s, late + mean_of, gauge) + mean_of * float(np.ptp(a) + np.ptp(b)) / 2
+    late += 0.0 if gauge else (seen.slowest_s - seen.refresh_s) / 2  # the curve was moved by half the usual
+    below, above = (max(0.0, late * float(x.max() - y.min())) for x, y in ((a, b), (b, a)))
+    return inside + below, inside + above
+
+
+def _inside(seen: Updates, stop_s: float, reach_s: float, gauge: bool) -> float:
+    """Return H + J in J, of the updates that the window and `reach_s` around it hold."""
+    near = (seen.t_s[1:] > -reach_s) & (seen.t_s[:-1] < stop_s + reach_s)
     step, apart = np.abs(np.diff(seen.value))[near], np.diff(seen.t_s)[near]
     usual = seen.usual_blind_s / 2
     late = np.maximum(seen.blind_s - usual, usual)
-    jitter = float(np.sum(step * ((late[1:] + late[:-1])[near] + seen.irregular_s))) / 2
-    if average_s is not None:
-        return edges + jitter
-    between = np.minimum(apart, seen.slowest_s) + seen.blind_s[1:][near]
-    return edges + jitter + float(np.sum(step * between)) / 2
+    jitter = float(np.sum(step * ((late[1:] + late[:-1])[near] / 2 + seen.irregular_s)))
+    if not gauge:
+        return jitter
+    lasted = (
+        apart > seen.slowest_s
+    )  # held until the usual refresh before its end, which may have been a slow one
+    between = np.where(lasted, 2 * seen.slowest_s, apart) + seen.blind_s[1:][near]
+    return jitter + float(np.sum(step * between)) / 2
 
 
-def _range(seen: Updates, x: float, age_s: float) -> float:
-    """Return the range of what was shown within `age_s` of x, the updates next to it included."""
-    first = max(0, int(np.searchsorted(seen.t_s, x - age_s)) - 1)
-    last = int(np.searchsorted(seen.t_s, x + age_s, side="right")) + 1
-    return float(np.ptp(seen.value[first:last]))
+def _shown(seen: Updates, x: float, reach_s: float) -> Floats:
+    """Return what was shown within `reach_s` of x, the updates next to it included."""
+    first = max(0, int(np.searchsorted(seen.t_s, x - reach_s)) - 1)
+    last = int(np.searchsorted(seen.t_s, x + reach_s, side="right")) + 1
+    return seen.value[first:last]
 
 
 def count(seen: Updates, stop_s: float) -> Total | str:

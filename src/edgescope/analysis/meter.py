@@ -1,9 +1,10 @@
 """The log of an external power meter: a CSV of whatever dialect, as seconds of its own clock and watts.
 
 Meters differ in everything: a preamble before the header, commas or semicolons, decimal points or commas, time as ISO
-8601, as a count since 1970 in seconds to nanoseconds or as seconds since they were switched on, power in W or mW or only
-as volts and amperes. Columns are recognised by the names they carry; what cannot be told is asked for, not guessed. Only
-differences of time are used, because the meter's clock is not ours: analysis.align places it by the load's own edge.
+8601, as a count since 1970 in seconds to nanoseconds or as seconds since they were switched on, power in W or mW or
+only as volts and amperes. Columns are recognised by the names they carry; what cannot be told is asked for, not
+guessed. Only differences of time are used, because the meter's clock is not ours: analysis.align places it by the
+load's own edge.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ def _text(path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin-1", errors="replace")
+        return data.decode(
+            "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin-1", errors="replace"
+        )
 
 
 def _rows(text: str) -> list[list[str]]:
@@ -160,7 +163,9 @@ def _time_column(head: Sequence[str], name: str, path: Path) -> _Column:
     place = _place(head, name, path)
     unit = re.search(r"(?i)(?:^|[\W_])(ns|us|ms|s|sec|seconds)\W*$", name)
     factor = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}.get(unit[1].lower() if unit else "", 1.0)
-    return _Column(f"time from {name!r}", lambda row: _moment(row[place], factor) if place < len(row) else None)
+    return _Column(
+        f"time from {name!r}", lambda row: _moment(row[place], factor) if place < len(row) else None
+    )
 
 
 def _moment(cell: str, factor: float) -> float | None:
@@ -192,7 +197,12 @@ def _watts(head: Sequence[str], name: str, path: Path) -> _Column:
         place, factor = _place(head, name, path), _factor(name, path)
         return _Column(f"power from {name!r}", lambda row: _scaled(row, place, factor))
     volts, amps = _first(head, "voltage"), _first(head, "current")
-    v, a, fv, fa = _place(head, volts, path), _place(head, amps, path), _factor(volts, path), _factor(amps, path)
+    v, a, fv, fa = (
+        _place(head, volts, path),
+        _place(head, amps, path),
+        _factor(volts, path),
+        _factor(amps, path),
+    )
 
     def product(row: Sequence[str]) -> float | None:
         voltage, current = _scaled(row, v, fv), _scaled(row, a, fa)
@@ -224,7 +234,11 @@ def _log(rows: Floats, columns: str, skipped: int, path: Path) -> MeterLog:
         back = np.diff(t)
     if (back < 0).any():
         row = int(np.argmax(back < 0)) + 2
-        raise _bad(f"the clock of {path.name} goes back by {-back.min():.3f} s", evidence=f"at row {row}", fix="cut it")
+        raise _bad(
+            f"the clock of {path.name} goes back by {-back.min():.3f} s",
+            evidence=f"at row {row}",
+            fix="cut it",
+        )
     moments, which = np.unique(t, return_inverse=True)
     if len(moments) < 2:
         raise _bad(f"every row of {path.name} has the same time")

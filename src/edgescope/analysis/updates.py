@@ -18,7 +18,11 @@ Floats = NDArray[np.float64]
 _QUICK = 0.1
 """Quantile of the times between changes that stands for the quickest: the least would be a poll that came late."""
 _SAME = 1.5
-"""Times between changes up to this multiple of the quickest are single refreshes; longer ones hold repeats."""
+"""Times between changes up to this multiple of the quickest and a poll are single refreshes, not repeats."""
+_AGREE = 3
+"""Single refreshes that must have been seen; fewer changes say nothing of the sensor."""
+_UNKNOWN = 1.0
+"""The slowest refresh assumed of a sensor that changed too seldom to show its own: that of NVML's averages."""
 _SLOW = 2.0
 """A refresh takes at most this multiple of the usual one; a value shown for longer was measured again."""
 
@@ -37,7 +41,7 @@ class Updates:
     refresh_s: float
     """The usual time between two updates."""
     slowest_s: float
-    """The longest time between two updates that were not repeats."""
+    """The longest time that may lie between two updates that are not repeats."""
 
     def __len__(self) -> int:
         return len(self.t_s)
@@ -59,7 +63,7 @@ class Updates:
     def held(self) -> tuple[Floats, Floats]:
         """Return (t_s, value) of a polygon: every update, and the end of each value that outlasted a refresh."""
         lasted = np.flatnonzero(np.diff(self.t_s) > self.slowest_s)
-        ends = self.t_s[lasted + 1] - self.slowest_s
+        ends = self.t_s[lasted + 1] - self.refresh_s
         t = np.concatenate((self.t_s, ends, self.polls_s[-1:]))
         value = np.concatenate((self.value, self.value[lasted], self.value[-1:]))
         order = np.argsort(t, kind="stable")
@@ -78,10 +82,15 @@ def updates(t_ns: NDArray[np.int64], value: Floats, origin_ns: int) -> Updates:
 
 
 def _refresh(polls: Floats, changes: Floats) -> tuple[float, float]:
-    """Return (usual, slowest) seconds between updates; those of the polls where it never changed twice."""
-    gaps = np.diff(changes) if len(changes) > 2 else np.diff(polls)
-    if not len(gaps):
-        return 0.0, 0.0
-    single = gaps[gaps <= _SAME * np.quantile(gaps, _QUICK)]
-    usual = float(single.mean()) if len(single) else float(gaps.min())
+    """Return (usual, slowest) seconds between updates.
+
+    Where too few changes agree (a steady load that moved now and then), each poll may have been a new update, and the
+    slowest that it may have been is what the two closest changes allow, at most a second.
+    """
+    gaps, poll = np.diff(changes), float(np.median(np.diff(polls))) if len(polls) > 1 else 0.0
+    closest = float(gaps.min(initial=_UNKNOWN))
+    single = gaps[gaps <= _SAME * np.quantile(gaps, _QUICK) + poll] if len(gaps) else gaps
+    if len(single) < _AGREE:
+        return poll, max(poll, closest)
+    usual = float(single.mean())
     return usual, float(gaps[gaps <= _SLOW * usual].max(initial=usual))

@@ -59,7 +59,9 @@ def _unsure(readings: Readings, window: Window, placed: Alignment) -> float:
     shifts = np.linspace(-placed.uncertainty_s, placed.uncertainty_s, 21)
     moved = total.curve.at(stop + shifts) - total.curve.at(shifts)
     rate = placed.drift_uncertainty * total.joules if placed.drifts else 0.0
-    return float(np.abs(moved - total.curve.at(np.array([stop])) + total.curve.at(np.array([0.0]))).max()) + rate
+    return (
+        float(np.abs(moved - total.curve.at(np.array([stop])) + total.curve.at(np.array([0.0]))).max()) + rate
+    )
 
 
 def _widened(metrics: Mapping[str, Field], error_j: float, window: Window) -> dict[str, Field]:

@@ -1,7 +1,7 @@
 """The energy of a stored result by every meter that watched it, and by the log of an external one.
 
-  edgescope energy 3f2a                       every meter of a result: scope, method, joules, bounds
-  edgescope energy 3f2a --meter plug.csv      the same run at the wall: the log is placed by the load's own edge
+edgescope energy 3f2a                       every meter of a result: scope, method, joules, bounds
+edgescope energy 3f2a --meter plug.csv      the same run at the wall: the log is placed by the load's own edge
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def _result(args: argparse.Namespace) -> Result:
         raise UsageError("E-METER-4", f"{args.result!r} is the beginning of several results", evidence=names)
     result = store.full(found[0])
     if result.readings is None or result.window is None or result.queries is None:
-        raise UsageError("E-METER-3", f"the result {result.id} was not measured", evidence=result.reason[:200])
+        raise UsageError(
+            "E-METER-3", f"the result {result.id} was not measured", evidence=result.reason[:200]
+        )
     return result
 
 
@@ -84,9 +86,7 @@ def _wall(args: argparse.Namespace, result: Result) -> Wall | None:
     from edgescope.analysis import meter
     from edgescope.analysis.wall import wall
 
-    return wall(
-        result, meter.read(args.meter, time_column=args.time_column, power_column=args.power_column)
-    )
+    return wall(result, meter.read(args.meter, time_column=args.time_column, power_column=args.power_column))
 
 
 def _tell(wall: Wall) -> None:
@@ -95,8 +95,8 @@ def _tell(wall: Wall) -> None:
 
     a, m = wall.alignment, wall.consumption.metrics
     terminal.note(
-        f"the meter's clock is {a.offset_s:+.3f} s from its first row to the window, +-{a.uncertainty_s:.3f} s; "
-        f"drift {a.drift * 1e6:+.0f} ppm, +-{a.drift_uncertainty * 1e6:.0f}; "
+        f"the window begins {a.offset_s:.3f} s after the log's first row, +-{a.uncertainty_s:.3f} s; "
+        f"the meter's clock runs {a.drift:+.2%} off, +-{a.drift_uncertainty:.2%}; "
         f"the load's step of {a.step_w:.2f} W explains {a.explained:.0%} of the log"
     )
     terminal.note(

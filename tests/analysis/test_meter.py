@@ -1,0 +1,247 @@
+"""Logs of external meters: every dialect, every way they lie about time, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.analysis import meter
+from edgescope.analysis.wall import wall
+from edgescope.errors import UsageError
+from edgescope.records import QUERY_DTYPES, Idle, Measured, Queries, Trial, Window
+from making import result
+
+S = 1_000_000_000
+ORIGIN = 5_000 * S  # the run's clock is that of the boot, the meter's whatever it likes
+BEFORE, RUN, AFTER = 8.0, 20.0, 8.0
+IDLE_W, BUSY_W = 6.0, 14.0
+
+
+def metered_run(idle=True):
+    """A run of 20 s of queries between two idle stretches of 8 s."""
+    n = 1000
+    columns = {name: np.full(n, -1, dtype) for name, dtype in QUERY_DTYPES.items()}
+    step = int(RUN * S) // n
+    columns["issued_ns"] = ORIGIN + np.arange(n) * step
+    columns["done_ns"] = columns["issued_ns"] + step - 100_000
+    columns["samples"], columns["status"] = np.ones(n, np.int32), np.zeros(n, np.int8)
+    end = int(columns["done_ns"][-1])
+    stretches = (
+        Idle("before", ORIGIN - int(BEFORE * S), ORIGIN),
+        Idle("after", end, end + int(AFTER * S)),
+    )
+    return replace(
+        result(Trial(model="null", idle_s=8)),
+        queries=Queries(columns),
+        window=Window(0, n, ORIGIN, end),
+        idle=stretches if idle else (),
+    )
+
+
+def watts(t, idle=IDLE_W, busy=BUSY_W):
+    """Power at moments of the run's time."""
+    return np.where((t >= 0) & (t < RUN), busy, idle)
+
+
+def log(
+    offset=1234.5, drift=0.0, hz=10.0, seed=0, noise=0.05, missing=0.0, before=15.0, after=14.0, shape=watts
+):
+    """Rows of a meter that began `before` the run: (its clock, watts)."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(-BEFORE - before, RUN + AFTER + after, 1 / hz)
+    t = t[rng.uniform(size=len(t)) >= missing]
+    return offset + t * (1 + drift), shape(t) + rng.normal(0, noise, len(t))
+
+
+def csv_file(tmp_path, t, w, head="time,power", row="{:.4f},{:.4f}"):
+    path = tmp_path / "meter.csv"
+    path.write_text("\n".join([head, *(row.format(a, b) for a, b in zip(t, w, strict=True))]))
+    return path
+
+
+def energy_of(tmp_path, **kw):
+    return wall(metered_run(), meter.read(csv_file(tmp_path, *log(**kw))))
+
+
+@pytest.mark.parametrize(
+    ("head", "row"),
+    [
+        ("time,power", "{t:.3f},{w:.3f}"),
+        ("Time (s);Power [mW]", "{t:.3f};{mw:.1f}"),
+        ("timestamp_ms\tpower_w", "{ms:.0f}\t{w:.3f}"),
+        ("elapsed,voltage_mV,current_A", "{t:.3f},12000,{amps:.5f}"),
+        ("# made by a meter\nDevice: plug 7\n\nTime,V,A,Power Factor", "{t:.3f},12.0,{amps:.5f},0.9"),
+        ("Date,Time,Power", "2026-01-02,{clock},{w:.3f} W"),
+        ("timestamp,watts", "{iso},{w:.3f}"),
+        ('"Zeit";"Leistung (W)"', "{comma_t};{comma_w}"),
+        ("epoch time,P", "{epoch:.3f},{w:.4f}"),
+        ("time,power", "{epoch_ns:.0f},{w:.4f}"),
+    ],
+)
+def test_every_dialect_says_the_same(tmp_path, head, row):
+    lines = [head]
+    for i in range(40):
+        t, w = i * 0.5, 5.0 + i % 3
+        lines.append(
+            row.format(
+                t=t,
+                w=w,
+                ms=t * 1e3,
+                mw=w * 1e3,
+                amps=w / 12,
+                clock=f"23:59:{50 + t:06.3f}" if t < 10 else f"00:00:{t - 10:06.3f}",
+                iso=f"2026-01-02T03:04:{t:06.3f}Z",
+                comma_t=f"{t:.3f}".replace(".", ","),
+                comma_w=f"{w:.3f}".replace(".", ","),
+                epoch=1.7e9 + t,
+                epoch_ns=1.7e18 + t * 1e9,
+            )
+        )
+    path = tmp_path / "m.csv"
+    path.write_bytes(("\ufeff" + "\r\n".join(lines)).encode())
+    got = meter.read(path)
+    assert got.skipped == 0
+    assert got.t_s == pytest.approx(np.arange(40) * 0.5, abs=2e-3)
+    assert got.watts == pytest.approx(5.0 + np.arange(40) % 3, abs=2e-3)
+
+
+def test_columns_can_be_named_and_broken_rows_are_counted(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text(
+        "when,ch1,ch2\n0,1,2\n1,1,3\n2,1,OVERLOAD\n3,1,4\n3,1,6\n4,1,5\n5,1,1e999\n6,1,2\n\n7,1,2\n8,1,2\n"
+    )
+    got = meter.read(path, time_column="when", power_column="CH2")
+    assert (got.skipped, got.watts.tolist()) == (2, [2, 3, 5, 5, 2, 2, 2])
+    with pytest.raises(UsageError, match=r"E-METER-1: .*names a time and a power column.*when \| ch1"):
+        meter.read(path)
+    with pytest.raises(UsageError, match="no column called 'ch9'"):
+        meter.read(path, time_column="when", power_column="ch9")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "names a time and a power"),
+        ("time,power\n", "0 of 0 rows"),
+        ("time,power\n1,2\n", "0 of 1 rows"),
+        ("time,power\n" + "x,y\n" * 9, "9 of 9 rows"),
+        ("time,power\n1,2\n3,4\n2,4\n", "goes back by 1.000 s"),
+        ("time,power\n1,2\n1,3\n1,4\n", "the same time"),
+        ("time,Power (VA)\n1,2\n2,3\n", "is not W, V or A"),
+        ("time,power\n" + '"' + "a" * 200_000, "E-METER-1"),
+        ("\0\0\0\0", "names a time and a power"),
+        ("time,power,power\n1,2,3\n", "several columns"),
+    ],
+)
+def test_what_is_no_log_is_refused(tmp_path, text, why):
+    path = tmp_path / "m.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=why):
+        meter.read(path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="E-METER-1"):
+        meter.read(tmp_path / "none.csv")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    data=st.binary(max_size=300)
+    | st.text(alphabet='time,power;"\n0123456789.:-+eE \t#WVAm', max_size=300).map(str.encode)
+)
+def test_hostile_files_raise_nothing_but_our_own_errors(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("hostile") / "m.csv"
+    path.write_bytes(b"time,power\n" + data)
+    try:
+        got = meter.read(path)
+    except UsageError:
+        return
+    assert len(got.t_s) >= 2 and np.all(np.diff(got.t_s) > 0) and np.all(np.isfinite(got.watts))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    offset=st.floats(-1e6, 1e9),
+    hz=st.sampled_from([2.0, 5.0, 10.0, 50.0]),
+    before=st.floats(0.5, 40),
+    after=st.floats(0.5, 40),
+    missing=st.sampled_from([0.0, 0.05]),
+    seed=st.integers(0, 1000),
+)
+def test_the_wall_energy_is_found_whatever_the_meters_clock(
+    tmp_path_factory, offset, hz, before, after, missing, seed
+):
+    path = tmp_path_factory.mktemp("m")
+    got = energy_of(path, offset=offset, hz=hz, before=before, after=after, missing=missing, seed=seed)
+    a, m = got.alignment, got.consumption.metrics
+    first = -BEFORE - before  # the log's clock begins at its first row
+    assert abs(a.offset_s + first) <= a.uncertainty_s + 1.5 / hz
+    assert got.consumption.meter.scope == "wall"
+    real = BUSY_W * RUN
+    assert m["energy_j"].lo <= real <= m["energy_j"].hi
+    assert m["energy_j"].value == pytest.approx(real, rel=0.03)
+    assert m["energy_dynamic_j"].value == pytest.approx((BUSY_W - IDLE_W) * RUN, rel=0.06)
+    assert a.step_w == pytest.approx(BUSY_W - IDLE_W, rel=0.05)
+
+
+def test_the_offset_is_told_with_its_uncertainty(tmp_path):
+    a = energy_of(tmp_path, hz=10, before=15.0).alignment
+    assert a.offset_s == pytest.approx(BEFORE + 15.0, abs=0.11)
+    assert 0.05 <= a.uncertainty_s <= 0.3
+    assert a.explained > 0.95 and not a.drifts
+
+
+def test_a_clock_that_drifts_is_told_and_put_right(tmp_path):
+    got = energy_of(tmp_path, hz=50, drift=0.01, noise=0.02)
+    a = got.alignment
+    assert a.drifts and a.drift == pytest.approx(0.01, abs=a.drift_uncertainty)
+    assert got.consumption.metrics["energy_j"].value == pytest.approx(BUSY_W * RUN, rel=0.01)
+    with pytest.raises(UsageError, match=r"E-METER-2: the meter's clock runs \+10.0% off"):
+        energy_of(tmp_path, hz=50, drift=0.1, noise=0.02)
+
+
+def test_noise_moves_the_edges_apart_within_the_uncertainty(tmp_path):
+    got = energy_of(tmp_path, hz=10, noise=1.5, seed=3)
+    m = got.consumption.metrics["energy_j"]
+    assert m.lo <= BUSY_W * RUN <= m.hi
+
+
+@pytest.mark.parametrize(
+    ("kw", "why"),
+    [
+        ({"shape": lambda t: np.full(len(t), 7.0)}, "no load edge stands out"),
+        ({"shape": lambda t: np.full(len(t), 7.0), "noise": 0.0}, "no load edge stands out"),
+        ({"shape": lambda t: watts(t, idle=14, busy=6)}, "no load edge stands out"),
+        ({"hz": 0.25}, "too slowly"),
+        ({"before": -6, "after": -5}, "the log covers"),
+        ({"after": 60, "shape": lambda t: np.maximum(watts(t), watts(t - 40))}, "two places 40"),
+    ],
+)
+def test_where_no_edge_stands_out_it_is_refused(tmp_path, kw, why):
+    with pytest.raises(UsageError, match=f"E-METER-2: .*{why}"):
+        energy_of(tmp_path, **kw)
+
+
+def test_a_run_without_idling_has_no_edge_to_place_by(tmp_path):
+    with pytest.raises(UsageError, match="E-METER-2: the run has no idle stretch"):
+        wall(metered_run(idle=False), meter.read(csv_file(tmp_path, *log())))
+    with pytest.raises(UsageError, match="E-METER-3"):
+        wall(replace(metered_run(), queries=None), meter.read(csv_file(tmp_path, *log())))
+
+
+def test_a_gap_in_the_log_inside_the_window_is_no_energy(tmp_path):
+    t, w = log(offset=0.0)
+    keep = (t < 5) | (t > 12)
+    got = wall(metered_run(), meter.read(csv_file(tmp_path, t[keep], w[keep])))
+    assert "silent" in got.consumption.metrics["energy_j"].reason
+
+
+def test_bounds_grow_with_the_uncertainty_of_the_offset(tmp_path):
+    sharp, blunt = (energy_of(tmp_path, hz=hz).consumption.metrics["energy_j"] for hz in (50.0, 2.0))
+    assert isinstance(sharp, Measured)
+    assert blunt.hi - blunt.lo > sharp.hi - sharp.lo

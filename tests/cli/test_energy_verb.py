@@ -1,0 +1,85 @@
+"""edgescope energy: a stored result's meters, and its energy at the wall."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgescope.cli.main import main
+from edgescope.records import QUERY_DTYPES, Channel, Idle, Measured, Queries, Readings, Status, Trial, Window
+from edgescope.store import Store
+from making import result
+
+S = 1_000_000_000
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A run of 10 s between two idle stretches of 5 s, watched by one rail, in a store."""
+    n = 100
+    columns = {name: np.full(n, -1, dtype) for name, dtype in QUERY_DTYPES.items()}
+    columns["issued_ns"] = np.arange(n) * S // 10
+    columns["done_ns"] = columns["issued_ns"] + S // 10
+    columns["samples"], columns["status"] = np.ones(n, np.int32), np.zeros(n, np.int8)
+    t = np.arange(-6, 16, 0.1)
+    rail = Channel("vdd_in_power_w", "W", "module", "gauge", "test")
+    watts = np.where((t >= 0) & (t < 10), 8.0, 3.0) + 0.01 * np.sin(t)
+    made = replace(
+        result(Trial(model="null", backend="null", idle_s=5)),
+        queries=Queries(columns),
+        window=Window(0, n, 0, 10 * S),
+        idle=(Idle("before", -5 * S, 0), Idle("after", 10 * S, 15 * S)),
+        readings=Readings((rail,), (t * S).astype(np.int64), np.zeros(len(t), np.int16), watts),
+        metrics={"queries": Measured(100.0, "queries", n=100)},
+    )
+    Store(tmp_path / "store").save(made)
+    clock = np.arange(-12, 22, 0.2)
+    level = np.where((clock >= 0) & (clock < 10), 12.0, 6.0)
+    rows = [f"{700 + a:.2f},{b:.3f}" for a, b in zip(clock, level, strict=True)]
+    (tmp_path / "plug.csv").write_text("\n".join(["time,power", *rows]))
+    return made, ["--store", str(tmp_path / "store")], str(tmp_path / "plug.csv")
+
+
+def test_every_meter_of_a_result_is_told_with_its_scope(stored, capsys):
+    made, where, _ = stored
+    assert main(["energy", made.id, *where]) == 0
+    out = capsys.readouterr().out
+    assert "vdd_in" in out and "module" in out and "trapezoid" in out
+
+
+def test_the_wall_is_told_with_the_offset(stored, capsys):
+    made, where, plug = stored
+    assert main(["energy", made.id, "--meter", plug, *where]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "plug.csv wall trapezoid" in out
+    assert "the window begins 12" in out and "+-" in out
+    assert "(wall)" in out
+
+
+def test_as_json(stored, capsys):
+    made, where, plug = stored
+    assert main(["energy", made.id, "--meter", plug, "--json", *where]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["meters"][0]["energy_j"]["value"] == pytest.approx(80, rel=0.01)
+    assert data["wall"]["metrics"]["energy_j"]["value"] == pytest.approx(120, rel=0.03)
+    assert data["wall"]["metrics"]["energy_dynamic_per_sample_j"]["value"] == pytest.approx(0.6, rel=0.06)
+    assert data["wall"]["alignment"]["uncertainty_s"] > 0
+
+
+def test_what_cannot_be_told_is_an_error_with_a_code(stored, tmp_path, capsys):
+    made, where, _ = stored
+    assert main(["energy", "nosuch", *where]) == 2
+    (tmp_path / "bad.csv").write_text("hello")
+    assert main(["energy", made.id, "--meter", str(tmp_path / "bad.csv"), *where]) == 2
+    assert "E-METER-1" in capsys.readouterr().err
+    store = Store(tmp_path / "store")
+    store.save(replace(made, id=f"{made.id}0"))
+    assert main(["energy", made.trial.id, *where]) == 2
+    assert "E-METER-4" in capsys.readouterr().err
+    failed = replace(made, id="f" * 16, status=Status.FAILED, queries=None, readings=None, window=None)
+    store.save(failed)
+    assert main(["energy", failed.id, *where]) == 2
+    assert "E-METER-3" in capsys.readouterr().err
