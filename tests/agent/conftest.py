@@ -1,5 +1,6 @@
 """An agent as a process of its own, spoken to line by line."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -62,9 +63,11 @@ class Talk:
         return not small_board.alive(self.mark)
 
     def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from edgescope.agent import edgescope_agent
 
 FILE = edgescope_agent.__file__
+SOURCE = Path(FILE).read_text(encoding="utf-8")
 OLD = ("python3.6", "python3.7", "python3.8", "python3.9")
 
 
@@ -18,7 +20,9 @@ def usable(name):
     built = [os.path.join(home, v, "bin", name) for v in (os.listdir(home) if os.path.isdir(home) else [])]
     for path in [shutil.which(name), *built]:
         if path and os.access(path, os.X_OK):
-            done = subprocess.run([path, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, check=False)
+            done = subprocess.run(
+                [path, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, check=False
+            )
             if done.returncode == 0:
                 return path
     return None
@@ -27,24 +31,22 @@ def usable(name):
 def test_it_needs_nothing_newer_than_3_6():
     import vermin
 
-    source = open(FILE, encoding="utf-8").read()
-    found = vermin.detect(source)
+    found = vermin.detect(SOURCE)
     assert found[1] is not None and found[1] <= (3, 6), found
 
 
 def test_the_linter_would_notice_a_newer_feature():
     import vermin
 
-    source = open(FILE, encoding="utf-8").read()
-    assert vermin.detect(source + "\ntime.monotonic_ns()\n")[1] == (3, 7)
-    assert vermin.detect(source + "\nif (n := 10) > 5: pass\n")[1] == (3, 8)
+    assert vermin.detect(SOURCE + "\ntime.monotonic_ns()\n")[1] == (3, 7)
+    assert vermin.detect(SOURCE + "\nif (n := 10) > 5: pass\n")[1] == (3, 8)
 
 
 def test_it_imports_the_standard_library_only():
     import ast
     import sys
 
-    tree = ast.parse(open(FILE, encoding="utf-8").read())
+    tree = ast.parse(SOURCE)
     names = {a.name.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
     names |= {n.module.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
     assert names <= set(sys.stdlib_module_names)

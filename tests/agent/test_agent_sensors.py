@@ -56,7 +56,12 @@ def test_rails_are_those_of_the_toolkits_own_source(make, tmp_path):
 def test_an_ina238_is_found_by_its_class_and_needs_no_label(tmp_path):
     chip = tmp_path / "sys/class/hwmon/hwmon5"
     chip.mkdir(parents=True)
-    for name, text in {"name": "ina238", "in1_input": "19000", "curr1_input": "2000", "power1_input": "38100000"}.items():
+    for name, text in {
+        "name": "ina238",
+        "in1_input": "19000",
+        "curr1_input": "2000",
+        "power1_input": "38100000",
+    }.items():
         (chip / name).write_text(text + "\n")
     found = {gauge.name: gauge.read() for gauge in agent.rails(str(tmp_path))}
     assert found["ina238_hwmon5_ch1_power_w"] == pytest.approx(38.1)  # the chip's own, not the product
@@ -108,13 +113,24 @@ LINE = (
     "09-01-2026 09:25:18 RAM 5739/7546MB (lfb 1x2MB) SWAP 2047/2048MB (cached 209MB) CPU [72%@1728,off] GR3D_FREQ 33% "
     "cpu@50C/50C VDD_IN 9761mW/9761mW/9761mW VDD_CPU_GPU_CV 4238mW/4238mW/4238mW VDD_SOC 1825mW/1825mW/1825mW"
 )
-OLD = "RAM 1200/3956MB (lfb 4x4MB) SWAP 0/1978MB (cached 0MB) CPU [1%@102,off] EMC_FREQ 0% GR3D_FREQ 0% POM_5V_IN 1022/1022 POM_5V_GPU 0/0 POM_5V_CPU 122/130"
+OLD = (
+    "RAM 1200/3956MB (lfb 4x4MB) SWAP 0/1978MB (cached 0MB) CPU [1%@102,off] EMC_FREQ 0% GR3D_FREQ 0% "
+    "POM_5V_IN 1022/1022 POM_5V_GPU 0/0 POM_5V_CPU 122/130"
+)
 
 
 def test_tegrastats_rails_of_old_and_new_releases():
     """Shortened lines as public logs of R39 (Orin Nano) and R32 (Nano) have them."""
-    assert agent.tegrastats_rails(LINE) == {"vdd_in_power_w": 9.761, "vdd_cpu_gpu_cv_power_w": 4.238, "vdd_soc_power_w": 1.825}
-    assert agent.tegrastats_rails(OLD) == {"pom_5v_in_power_w": 1.022, "pom_5v_gpu_power_w": 0.0, "pom_5v_cpu_power_w": 0.122}
+    assert agent.tegrastats_rails(LINE) == {
+        "vdd_in_power_w": 9.761,
+        "vdd_cpu_gpu_cv_power_w": 4.238,
+        "vdd_soc_power_w": 1.825,
+    }
+    assert agent.tegrastats_rails(OLD) == {
+        "pom_5v_in_power_w": 1.022,
+        "pom_5v_gpu_power_w": 0.0,
+        "pom_5v_cpu_power_w": 0.122,
+    }
 
 
 @given(st.text(alphabet="RAMVDD_IN 0123456789/mWMB@%[],C-", max_size=200))
@@ -129,7 +145,10 @@ def test_cpu_shares_add_up_over_a_busy_moment(tmp_path):
     stat, spent = tmp_path / "proc/stat", iter([0.0, 0.5, 0.5])
     shares = agent.CpuShares(str(tmp_path), lambda: next(spent))
     busy, steal, others = shares.gauges()
-    for user, idle, stolen, expected in ((100, 100, 10, None), (200, 190, 20, (100 / 200, 10 / 200, 0.5 - 50 / 200))):
+    for user, idle, stolen, expected in (
+        (100, 100, 10, None),
+        (200, 190, 20, (100 / 200, 10 / 200, 0.5 - 50 / 200)),
+    ):
         stat.write_text(f"cpu {user} 0 0 {idle} 0 0 0 {stolen}\n")
         got = (busy.read(), steal.read(), others.read())
         assert got == (None,) * 3 if expected is None else got == pytest.approx(expected)

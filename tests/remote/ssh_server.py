@@ -50,7 +50,9 @@ class Server:
             "GlobalKnownHostsFile": "/dev/null",
             "LogLevel": "ERROR",
         }
-        return shlex.join(["ssh", "-F", "/dev/null", *(w for k, v in options.items() for w in ("-o", f"{k}={v}"))])
+        return shlex.join(
+            ["ssh", "-F", "/dev/null", *(w for k, v in options.items() for w in ("-o", f"{k}={v}"))]
+        )
 
     def cut(self) -> None:
         """Break all connections, without a word to either side's program."""

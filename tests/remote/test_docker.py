@@ -1,4 +1,4 @@
-"""The form of the Dockerfiles and of the commands in docker/README.md. They have not been built: there is no daemon here."""
+"""The form of the Dockerfiles and of the commands in docker/README.md; they have not been built."""
 
 import re
 import shlex

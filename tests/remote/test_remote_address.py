@@ -63,7 +63,10 @@ def test_another_python_and_another_agent():
 
 def boot(first_line, source):
     done = subprocess.run(
-        [sys.executable, "-u", "-c", address.BOOTSTRAP], input=first_line + source, capture_output=True, check=False
+        [sys.executable, "-u", "-c", address.BOOTSTRAP],
+        input=first_line + source,
+        capture_output=True,
+        check=False,
     )
     return done.returncode, done.stdout
 
@@ -78,5 +81,8 @@ def test_the_bootstrap_does_not_run_what_was_damaged():
     source = b"print('never')"
     assert boot(f"{len(source)} {'0' * 64}\n".encode(), source) == (address.DAMAGED, b"")
     cut = hashlib.sha256(source).hexdigest()
-    assert boot(f"{len(source) + 5} {cut}\n".encode(), source) == (0, b"never\n")  # whole, though announced longer
+    assert boot(f"{len(source) + 5} {cut}\n".encode(), source) == (
+        0,
+        b"never\n",
+    )  # whole, though announced longer
     assert boot(f"{len(source)} {cut}\n".encode(), source[:-1]) == (address.DAMAGED, b"")

@@ -84,8 +84,12 @@ def test_a_file_is_sent_once(board, tmp_path, monkeypatch):
 
 def test_a_program_reads_and_writes_our_files(board, tmp_path):
     (tmp_path / "input0.bin").write_bytes(b"12")
-    code = "import sys; open(sys.argv[1].split('=')[1], 'w').write(open('input0.bin').read() * 2); print('done')"
-    ran = board.run([sys.executable, "-c", code, f"--exportTimes={tmp_path / 'times.json'}"], cwd=tmp_path, timeout_s=20)
+    code = (
+        "import sys; open(sys.argv[1].split('=')[1], 'w').write(open('input0.bin').read() * 2); print('done')"
+    )
+    ran = board.run(
+        [sys.executable, "-c", code, f"--exportTimes={tmp_path / 'times.json'}"], cwd=tmp_path, timeout_s=20
+    )
     assert (ran.code, [text for _, text in ran.lines]) == (0, ["done"])
     assert (tmp_path / "times.json").read_text() == "1212"
     assert ran.argv[-1] == "--exportTimes=times.json"
@@ -95,10 +99,27 @@ def test_the_command_line_keeps_its_form(tmp_path):
     engine, timing = tmp_path / "net.engine", tmp_path / "timing.cache"
     engine.write_bytes(b"x")
     line = translated(
-        ["/bin/trtexec", f"--loadEngine={engine}", "--fp16", f"--timingCacheFile={timing}", "--loadEngine=/none"], tmp_path
+        [
+            "/bin/trtexec",
+            f"--loadEngine={engine}",
+            "--fp16",
+            f"--timingCacheFile={timing}",
+            "--loadEngine=/none",
+        ],
+        tmp_path,
     )
-    assert line.argv == ["/bin/trtexec", "--loadEngine=net.engine", "--fp16", "--timingCacheFile=timing.cache", "--loadEngine=/none"]
-    assert (set(line.sent), set(line.fetched), line.kept) == ({"net.engine"}, {"timing.cache"}, {"net.engine"})
+    assert line.argv == [
+        "/bin/trtexec",
+        "--loadEngine=net.engine",
+        "--fp16",
+        "--timingCacheFile=timing.cache",
+        "--loadEngine=/none",
+    ]
+    assert (set(line.sent), set(line.fetched), line.kept) == (
+        {"net.engine"},
+        {"timing.cache"},
+        {"net.engine"},
+    )
 
 
 def test_the_survey_is_that_of_the_boards_program(board, behind):
@@ -116,7 +137,9 @@ def test_a_board_without_trtexec(board):
 
 def test_a_program_that_does_not_end(board):
     with pytest.raises(DeviceError, match=r"E-TRTX-5.*ssh://board.*wrote last: up"):
-        board.run([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"], timeout_s=0.5)
+        board.run(
+            [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"], timeout_s=0.5
+        )
 
 
 def test_a_full_disk_is_said(board, tmp_path):
@@ -158,8 +181,11 @@ def test_what_ssh_says_becomes_our_error(words, code):
 
 def test_an_agent_that_goes_away_in_mid_conversation(behind):
     one = behind()
-    with pytest.raises(DeviceError, match=r"E-SSH-5.*was lost while it was to run x"), opened(HERE, one.argv) as board:
-        board.run(["/bin/sh", "-c", "kill -9 $PPID; sleep 600"], timeout_s=30, what="run x")
+    with (
+        pytest.raises(DeviceError, match=r"E-SSH-5.*was lost while it was to run x"),
+        opened(HERE, one.argv) as board,
+    ):
+        board.run(["/bin/sh", "-c", "kill -9 $PPID; exec sleep 600"], timeout_s=30, what="run x")
     until = time.monotonic() + 5
     while one.alive() and time.monotonic() < until:
         time.sleep(0.02)
@@ -168,7 +194,9 @@ def test_an_agent_that_goes_away_in_mid_conversation(behind):
 def test_words_of_a_login_shell_are_skipped(behind, tmp_path):
     one = behind()
     script = tmp_path / "login"
-    script.write_text("#!/bin/sh\necho Welcome\necho '{\"not\": \"hello\"}'\nexec " + " ".join(map(repr, one.argv)) + "\n")
+    script.write_text(
+        '#!/bin/sh\necho Welcome\necho \'{"not": "hello"}\'\nexec ' + " ".join(map(repr, one.argv)) + "\n"
+    )
     script.chmod(0o755)
     with opened(HERE, [str(script)]) as board:
         assert board.wire.hello["agent"] == "edgescope"

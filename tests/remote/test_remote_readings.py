@@ -34,7 +34,9 @@ def test_a_term_that_was_not_read_leaves_a_gap_not_a_smaller_sum():
     assert list(found.series("rails_power_w")[1]) == [3.0, 11.0]
 
 
-@pytest.mark.parametrize("facts", [{}, {"rails": {"absent": "no monitor"}, "power_total": {"absent": "none"}}])
+@pytest.mark.parametrize(
+    "facts", [{}, {"rails": {"absent": "no monitor"}, "power_total": {"absent": "none"}}]
+)
 def test_without_a_known_board_there_is_no_total(facts):
     found = rows("a_power_w", "b_power_w", values=[(1, 2)]).readings(facts)
     assert "rails_power_w" not in {c.name for c in found.channels}

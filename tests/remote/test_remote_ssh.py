@@ -20,8 +20,9 @@ from edgescope.store import Store
 
 if shutil.which("ssh") is None:
     pytest.skip("no ssh client on PATH", allow_module_level=True)
-Server = pytest.importorskip("ssh_server", reason="asyncssh is not installed (pip install -e '.[dev]')").Server
-QUICK = {"warmup": 0.02, "min_s": 0.4, "max_s": 0.4}
+Server = pytest.importorskip(
+    "ssh_server", reason="asyncssh is not installed (pip install -e '.[dev]')"
+).Server
 
 
 @pytest.fixture
@@ -56,8 +57,16 @@ def network(tmp_path_factory):
         numpy_helper.from_array(rng.normal(size=(8, 3, 3, 3)).astype(np.float32), "w"),
         numpy_helper.from_array(rng.normal(size=(8, 10)).astype(np.float32), "head"),
     ]
-    steps = [("Conv", ["x", "w"], "a"), ("Relu", ["a"], "b"), ("GlobalAveragePool", ["b"], "c"), ("Flatten", ["c"], "d")]
-    nodes = [helper.make_node(kind, given, [made]) for kind, given, made in [*steps, ("MatMul", ["d", "head"], "y")]]
+    steps = [
+        ("Conv", ["x", "w"], "a"),
+        ("Relu", ["a"], "b"),
+        ("GlobalAveragePool", ["b"], "c"),
+        ("Flatten", ["c"], "d"),
+    ]
+    nodes = [
+        helper.make_node(kind, given, [made])
+        for kind, given, made in [*steps, ("MatMul", ["d", "head"], "y")]
+    ]
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
         nodes,
@@ -81,7 +90,18 @@ def gone(board, seconds=5.0):
 
 def test_bench_on_a_board(served, network, tmp_path, capsys):
     board, server, url = served()
-    words = ["bench", str(network), "--backend", "trtexec", "--on", url, "--duration", "400ms", "--warmup", "20ms"]
+    words = [
+        "bench",
+        str(network),
+        "--backend",
+        "trtexec",
+        "--on",
+        url,
+        "--duration",
+        "800ms",
+        "--warmup",
+        "20ms",
+    ]
     words += ["--option", "gate_batch=32", "--store", str(tmp_path / "store"), "--json"]
     assert main(words) in (0, 1), capsys.readouterr()  # 1: a busy machine made the latency drift
     said = capsys.readouterr()
@@ -121,29 +141,46 @@ def test_the_model_is_not_sent_twice(served, network):
         sent = []
         with opened(address.parse(url)) as board:
             call = board.wire.call
-            board.wire.call = lambda verb, call=call, sent=sent, **keys: sent.append(verb) or call(verb, **keys)
+            board.wire.call = lambda verb, call=call, sent=sent, **keys: (
+                sent.append(verb) or call(verb, **keys)
+            )
             files.put(board.wire, network)
         assert [verb for verb in sent if verb.startswith("put")] == expected
 
 
-@pytest.mark.parametrize("how", ["cut", "time-out"])
-def test_a_connection_lost_in_mid_run_leaves_nothing_on_the_board(served, network, how, monkeypatch):
-    board, server, url = served(fault="hang")
-    monkeypatch.setenv(address.VARIABLE, url)
-    trial = Trial(model=str(network), backend="trtexec", device="cuda", **QUICK)
+CUT, LATE = (Status.FAILED, "E-SSH-5"), (Status.TIMEOUT, "E-TIME-1")
 
-    def cut_when_building():
+
+@pytest.mark.parametrize(
+    ("verb", "fault", "sign", "limit_s", "expected"),
+    [
+        ("prepare", "hang", "--onnx", 30, CUT),
+        ("run", "", "--exportTimes", 30, CUT),
+        ("prepare", "hang", "", 3, LATE),
+    ],
+)
+def test_what_is_cut_short_leaves_nothing_on_the_board(
+    served, network, monkeypatch, verb, fault, sign, limit_s, expected
+):
+    """A connection that breaks while it builds or measures, and a host that kills its own process for being late."""
+    board, server, url = served(fault=fault)
+    monkeypatch.setenv(address.VARIABLE, url)
+    keys = {"warmup": 0.02, "min_s": 60.0, "max_s": 60.0}
+    trial = Trial(model=str(network), backend="trtexec", device="cuda", **keys)
+
+    def cut():
         until = time.monotonic() + 30
-        while not any("--onnx" in line for line in board.alive()) and time.monotonic() < until:
+        while not any(sign in line for line in board.alive()) and time.monotonic() < until:
             time.sleep(0.05)
         server.cut()
 
-    if how == "cut":
-        threading.Thread(target=cut_when_building, daemon=True).start()
-    result = isolate.prepare(trial, Limits(timeout_s=30 if how == "cut" else 4))
-    expected = (Status.FAILED, "E-SSH-5") if how == "cut" else (Status.TIMEOUT, "E-TIME-1")
-    assert (result.status, result.reason.partition(":")[0]) == expected
-    assert result.machine.stable["cpu"]["board"].startswith("NVIDIA Jetson Orin Nano")  # it had said what it is
+    if sign:
+        threading.Thread(target=cut, daemon=True).start()
+    result = getattr(isolate, verb)(trial, Limits(timeout_s=limit_s))
+    assert (result.status, result.reason.partition(":")[0]) == expected, result.reason
+    assert result.machine.stable["cpu"]["board"].startswith(
+        "NVIDIA Jetson Orin Nano"
+    )  # it had said what it is
     assert gone(board)
     assert not list((board.home / "cache/edgescope-agent/files").glob("run-*"))
 

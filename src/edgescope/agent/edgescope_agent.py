@@ -14,6 +14,7 @@ long, everything it started is killed and it ends: nothing stays behind but the 
 
 import base64
 import collections
+import contextlib
 import ctypes
 import errno
 import glob
@@ -133,7 +134,7 @@ class Gauge:
     """One channel: what it is, and how to read it (OSError or ValueError where it cannot be read now)."""
 
     def __init__(
-        self, name: str, unit: str, scope: str, source: str, read: Callable[[], float], kind: str = "gauge"
+        self, name: str, unit: str, scope: str, source: str, read: Callable[[], float], *, kind: str = "gauge"
     ) -> None:
         self.about = {"name": name, "unit": unit, "scope": scope, "kind": kind, "source": source}
         self.name, self._read, self.reason = name, read, ""
@@ -177,11 +178,11 @@ def product(volts: Callable[[], float], amperes: Callable[[], float]) -> Callabl
 
 
 def gauges(
-    name: str, unit: str, scope: str, path: str, scale: float = 1.0, kind: str = "gauge"
+    name: str, unit: str, scope: str, path: str, scale: float = 1.0, *, kind: str = "gauge"
 ) -> List[Gauge]:
     """Return the gauge of one file, [] where it cannot be opened."""
     try:
-        return [Gauge(name, unit, scope, path, scaled(path, scale), kind)]
+        return [Gauge(name, unit, scope, path, scaled(path, scale), kind=kind)]
     except OSError:
         return []
 
@@ -233,33 +234,38 @@ def hwmon_rail(chip: str, c: int, unlabelled: str) -> List[Gauge]:
     samples = text_of(chip + "/samples")
     kind = "average" if samples.isdigit() and int(samples) > 1 else "gauge"
     name = word(label)
-    both = gauges(name + "_voltage_v", "V", "rail", volts, 1e-3, kind) + gauges(
-        name + "_current_a", "A", "rail", amperes, 1e-3, kind
+    both = gauges(name + "_voltage_v", "V", "rail", volts, 1e-3, kind=kind) + gauges(
+        name + "_current_a", "A", "rail", amperes, 1e-3, kind=kind
     )
     if len(both) < 2:
         return []
     if os.path.exists(power):
-        return gauges(name + "_power_w", "W", "rail", power, 1e-6, kind) + both
+        return gauges(name + "_power_w", "W", "rail", power, 1e-6, kind=kind) + both
     watts = product(scaled(volts, 1e-3), scaled(amperes, 1e-3))
     source = f"{volts} x {os.path.basename(amperes)}"
-    return [Gauge(name + "_power_w", "W", "rail", source, watts, kind), *both]
+    return [Gauge(name + "_power_w", "W", "rail", source, watts, kind=kind), *both]
 
 
 def gpu(root: str) -> List[Gauge]:
     """Return the integrated GPU's load (a share of its current clock) and clock."""
-    places = ("devices/gpu.0", "devices/platform/gpu.0", "devices/platform/*.gpu", "devices/platform/bus@0/*.gpu")
+    places = (
+        "devices/gpu.0",
+        "devices/platform/gpu.0",
+        "devices/platform/*.gpu",
+        "devices/platform/bus@0/*.gpu",
+    )
     more = tuple(f"devices/*.{name}" for name in ("gpu", "gm20b", "gp10b", "gv11b", "ga10b"))
     loads = [p for place in places + more for p in sorted(glob.glob(f"{root}/sys/{place}/load"))]
     clocks = sorted(glob.glob(root + "/sys/class/devfreq/*/cur_freq"))
-    mine = [p for p in clocks if re.search(r"/(?:[^/]*\.(?:gpu|gm20b|gp10b|gv11b|ga10b)|gpu-gpc-0)/cur_freq", p)]
+    mine = [
+        p for p in clocks if re.search(r"/(?:[^/]*\.(?:gpu|gm20b|gp10b|gv11b|ga10b)|gpu-gpc-0)/cur_freq", p)
+    ]
     found: List[Gauge] = []
     for path in loads[:1]:
         found += gauges("gpu_busy", "share", "system", path, 1e-3)
     for path in mine[:1]:
         found += gauges("gpu_clock_hz", "Hz", "system", path)
-    return found + gauges(
-        "emc_clock_hz", "Hz", "system", root + "/sys/kernel/debug/bpmp/debug/clk/emc/rate"
-    )
+    return found + gauges("emc_clock_hz", "Hz", "system", root + "/sys/kernel/debug/bpmp/debug/clk/emc/rate")
 
 
 def clocks(root: str) -> List[Gauge]:
@@ -311,7 +317,7 @@ def heat(root: str) -> List[Gauge]:
         found += raised(f"throttled_{name}_thermal", device + "/cur_state")
     for path in sorted(glob.glob(root + "/sys/class/hwmon/hwmon*/oc[0-9]*_event_cnt")):
         number = re.findall("oc([0-9]+)_", path)[-1]
-        found += gauges(f"oc{number}_events", "1", "system", path, 1.0, "counter")
+        found += gauges(f"oc{number}_events", "1", "system", path, kind="counter")
     fans = sorted(glob.glob(root + "/sys/class/hwmon/hwmon*/pwm1")) + sorted(
         glob.glob(root + "/sys/devices/pwm-fan/cur_pwm")
     )
@@ -360,9 +366,9 @@ class CpuShares:
         """Return the three shares; the first of them moves the tick on."""
         whose = self.path + " less the agent and its program"
         return [
-            Gauge("cpu_busy", "share", "system", self.path, lambda: self.share(0, True), "interval"),
-            Gauge("cpu_steal", "share", "system", self.path, lambda: self.share(1), "interval"),
-            Gauge("cpu_others", "share", "system", whose, self.others, "interval"),
+            Gauge("cpu_busy", "share", "system", self.path, lambda: self.share(0, True), kind="interval"),
+            Gauge("cpu_steal", "share", "system", self.path, lambda: self.share(1), kind="interval"),
+            Gauge("cpu_others", "share", "system", whose, self.others, kind="interval"),
         ]
 
     def share(self, column: int, move: bool = False) -> float:
@@ -513,16 +519,14 @@ def started(argv: List[str], folder: Optional[str]) -> "subprocess.Popen[bytes]"
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=die_with_agent,
+        preexec_fn=die_with_agent,  # noqa: PLW1509 (one system call, loaded beforehand)
     )
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
     """Kill a program with its whole group; harmless where it has ended."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     process.wait()
 
 
@@ -599,7 +603,7 @@ class Files:
 
     def path(self, digest: str) -> str:
         """Return where the content is or would be."""
-        if not re.match("^[0-9a-f]{64}$", digest):
+        if not re.fullmatch("[0-9a-f]{64}", digest):
             raise Refused("bad_request", "sha256 must be 64 hex digits")
         return os.path.join(self.folder, digest)
 
@@ -617,7 +621,9 @@ class Files:
         self.close(digest)
         free = shutil.disk_usage(self.made()).free
         if size + SPARE_DISK > free:
-            text = f"{size / 1e6:.0f} MB are to be written and {free / 1e6:.0f} MB are free under {self.folder}"
+            text = (
+                f"{size / 1e6:.0f} MB are to be written and {free / 1e6:.0f} MB are free under {self.folder}"
+            )
             raise Refused("disk_full", text)
         handle, name = tempfile.mkstemp(dir=self.folder, prefix=".part-")
         self.partial[digest] = (os.fdopen(handle, "wb"), hashlib.sha256(), size)
@@ -653,7 +659,8 @@ class Files:
     def close(self, digest: str) -> None:
         """Forget what has come of a file so far."""
         if digest in self.partial:
-            self.partial.pop(digest)[0].close()
+            with contextlib.suppress(OSError):  # what was still to be written does not fit either
+                self.partial.pop(digest)[0].close()
         if os.path.exists(self.path(digest) + ".part"):
             os.unlink(self.path(digest) + ".part")
 
@@ -673,11 +680,9 @@ class Files:
         if not os.path.isfile(source):
             raise Refused("not_found", "the board does not have this file (any more)")
         if not own:
-            try:
+            with contextlib.suppress(OSError):  # a file system without links
                 os.link(source, target)
                 return
-            except OSError:
-                pass  # a file system without links
         shutil.copyfile(source, target)
 
     def tidy(self) -> None:
@@ -708,7 +713,7 @@ def field(request: Dict[str, Any], name: str, kind: Any) -> Any:
 
 def plain(name: Any) -> str:
     """Return a file name that leads nowhere else; Refused for any other."""
-    if not isinstance(name, str) or not re.match(r"^[\w.+ -]{1,200}$", name) or name in (".", ".."):
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.+ -]{1,200}", name) or name in (".", ".."):
         raise Refused("bad_request", f"{str(name)[:60]!r} is not a plain file name")
     return name
 
@@ -776,7 +781,7 @@ class Agent:
         if not isinstance(found, dict) or not isinstance(found.get("verb"), str):
             raise Refused("bad_request", "a request is an object with a verb")
         identity = found.setdefault("id", None)
-        if identity is not None and (not isinstance(identity, int) or abs(identity) > 2 ** 53):
+        if identity is not None and (not isinstance(identity, int) or abs(identity) > 2**53):
             found["id"] = None
             raise Refused("bad_request", "the id must be a whole number")
         return found
@@ -788,7 +793,7 @@ class Agent:
 
     def answer(self, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         """Return the answer to a request; None where it comes later."""
-        verbs = {
+        verbs: Dict[str, Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]] = {
             "hello": self.hello,
             "ping": self.ping,
             "facts": self.facts,
@@ -802,7 +807,7 @@ class Agent:
             "get": self.get,
             "forget": self.forget,
             "bye": self.bye,
-        }  # type: Dict[str, Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]]
+        }
         verb = verbs.get(request["verb"])
         if verb is None:
             raise Refused("unknown_verb", f"there is no verb {request['verb'][:60]!r} here")
@@ -956,6 +961,8 @@ class Agent:
         outputs = [plain(name) for name in field(request, "outputs", list)]
         files = {plain(k): v for k, v in field(request, "files", dict).items()}
         limit_s = field(request, "limit_s", (int, float))
+        if not 0 < limit_s < 1e7:
+            raise Refused("bad_request", "limit_s must be seconds")
         if self.folders:
             raise Refused("busy", "a program runs already")
         folder = tempfile.mkdtemp(dir=self.files.made(), prefix="run-")
@@ -968,9 +975,7 @@ class Agent:
             self.clear(folder)
             raise
 
-    def drive(
-        self, identity: Any, argv: List[str], folder: str, limit_s: float, outputs: List[str]
-    ) -> None:
+    def drive(self, identity: Any, argv: List[str], folder: str, limit_s: float, outputs: List[str]) -> None:
         """Run the program, in a thread of its own: PR_SET_PDEATHSIG fires when the thread that forked ends."""
         told: Optional[Dict[str, Any]] = None
         code, what = "failed", ""
@@ -983,10 +988,10 @@ class Agent:
             found = [name for name in outputs if os.path.isfile(os.path.join(folder, name))]
             adopted = {name: self.files.adopt(os.path.join(folder, name)) for name in found}
             told["outputs"] = {name: {"sha256": s, "size": n} for name, (s, n) in adopted.items()}
-        except OSError as error:
+        except Exception as error:  # the host waits for an answer, whatever it is
             code = "cannot_start" if self.run is None else "failed"
-            code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else code
-            what, told = f"{argv[0]}: {error}", None
+            full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+            code, what, told = "disk_full" if full else code, f"{argv[0]}: {error}", None
         finally:
             if self.run is not None:
                 self.run.stop("")
@@ -1045,7 +1050,9 @@ def interrupted(number: int, frame: Any) -> None:
 def main(argv: List[str]) -> None:
     """Serve on stdin and stdout. EDGESCOPE_ROOT names another root for the sensors (tests)."""
     if argv[1:]:
-        sys.exit("usage: edgescope_agent.py (it takes no arguments and speaks JSON lines on stdin and stdout)")
+        sys.exit(
+            "usage: edgescope_agent.py (it takes no arguments and speaks JSON lines on stdin and stdout)"
+        )
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, interrupted)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")

@@ -53,20 +53,26 @@ class Place(Protocol):
         """Return the name of its GPU with that of the board."""
 
     def run(
-        self, argv: Sequence[str], *, cwd: Path | None = None, timeout_s: float, what: str = "", quiet: bool = True
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        timeout_s: float,
+        what: str = "",
+        quiet: bool = True,
     ) -> Ran:
         """Run it to its end; the files that it reads and writes are this machine's, wherever it runs."""
 
 
 class Here:
-    """This machine."""
+    """The machine that edgescope runs on."""
 
     def find(self, named: str | None) -> str:
-        """Return its path, as find()."""
+        """Return its path here."""
         return find(named)
 
     def survey(self, path: str) -> Tool:
-        """Return what it is, as survey()."""
+        """Return what it is, asked once per file and process."""
         return survey(path)
 
     def gpu(self, name: str) -> str:
@@ -74,9 +80,15 @@ class Here:
         return engine_file.gpu(name)
 
     def run(
-        self, argv: Sequence[str], *, cwd: Path | None = None, timeout_s: float, what: str = "", quiet: bool = True
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        timeout_s: float,
+        what: str = "",
+        quiet: bool = True,
     ) -> Ran:
-        """Run it, as run()."""
+        """Run it in a process of its own."""
         return run(argv, cwd=cwd, timeout_s=timeout_s, what=what, quiet=quiet)
 
 

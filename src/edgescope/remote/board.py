@@ -113,7 +113,13 @@ class Board:
         return name if is_absent(model) or not model or not name else f"{name} ({model})"
 
     def run(
-        self, argv: Sequence[str], *, cwd: Path | None = None, timeout_s: float, what: str = "", quiet: bool = True
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        timeout_s: float,
+        what: str = "",
+        quiet: bool = True,
     ) -> Ran:
         """Run the program on the board and return what it did; times are the board's."""
         line = translated(argv, cwd)
@@ -134,7 +140,9 @@ class Board:
             del self.wire.events["lines"], self.wire.events["waiting"]
         if ended["stopped"]:
             raise self._endless(lines, ended)
-        made = {name: str(about["sha256"]) for name, about in ended["outputs"].items() if name in line.fetched}
+        made = {
+            name: str(about["sha256"]) for name, about in ended["outputs"].items() if name in line.fetched
+        }
         if ended["code"] == 0:
             for name, digest in made.items():
                 files.get(self.wire, digest, line.fetched[name])
@@ -142,7 +150,11 @@ class Board:
         self.wire.call("forget", sha256=passing)
         peak = ended.get("peak_bytes")
         return Ran(
-            tuple(line.argv), int(ended["code"]), tuple(lines.found), None if peak is None else int(peak), ended["seconds"]
+            tuple(line.argv),
+            int(ended["code"]),
+            tuple(lines.found),
+            None if peak is None else int(peak),
+            ended["seconds"],
         )
 
     def _endless(self, lines: _Lines, ended: Mapping[str, Json]) -> DeviceError:

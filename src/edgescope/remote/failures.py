@@ -37,7 +37,11 @@ def not_begun(address: Address, code: int | None, words: str) -> EdgescopeError:
     last = _last(words)
     by_code = {
         NOT_FOUND: ("E-AGENT-1", f"{address} has no {address.agent or address.python}", ""),
-        TOO_OLD: ("E-AGENT-1", f"{address.python} on {address} is older than 3.6", "?python=/path/to/python3"),
+        TOO_OLD: (
+            "E-AGENT-1",
+            f"{address.python} on {address} is older than 3.6",
+            "?python=/path/to/python3",
+        ),
         DAMAGED: ("E-AGENT-2", f"the agent arrived damaged on {address}", "the same command again"),
     }
     if any(word in words for word in _REFUSED):
@@ -54,7 +58,11 @@ def not_begun(address: Address, code: int | None, words: str) -> EdgescopeError:
         )
     if code in by_code:
         name, what, hint = by_code[code]
-        fix = f"--on {address}{hint}" if hint.startswith("?") else hint or "sudo apt install python3 (on the board)"
+        fix = (
+            f"--on {address}{hint}"
+            if hint.startswith("?")
+            else hint or "sudo apt install python3 (on the board)"
+        )
         return UnavailableError(name, what, evidence=last, fix=fix)
     return UnavailableError(
         "E-AGENT-2",
@@ -123,7 +131,10 @@ def refused(address: Address, doing: str, error: Mapping[str, Json]) -> Edgescop
         return other_agent(address, {"protocol": what}, 0)
     if code == "cannot_start":
         return UnavailableError(
-            "E-TRTX-1", f"a program cannot be started on {address}", evidence=what, fix=f"ssh {_target(address)}"
+            "E-TRTX-1",
+            f"a program cannot be started on {address}",
+            evidence=what,
+            fix=f"ssh {_target(address)}",
         )
     return DeviceError("E-AGENT-4", f"{address} could not {doing}", evidence=f"{code}: {what}"[:300])
 

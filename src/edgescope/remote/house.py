@@ -18,7 +18,7 @@ from edgescope import cache, store
 from edgescope.backends.base import spec_of
 from edgescope.backends.trtexec import TrtExec
 from edgescope.bench import external, gate
-from edgescope.bench.run import SAMPLER_HZ, guarded, refuse_unbuilt, settled
+from edgescope.bench.run import SAMPLER_HZ, guarded, refuse_unbuilt, refused, settled
 from edgescope.bench.watch import Watch, joined, throttle_watch
 from edgescope.clock import Clock
 from edgescope.errors import EdgescopeError
@@ -59,12 +59,8 @@ def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
             result = (answer if verb == "run" else prepare)(begun, board)
     except EdgescopeError as error:  # before the board had said what it is, or while it said bye
         nowhere = Machine({"absent": f"{url} could not be reached"}, {})
-        result = guarded(_begun(trial, nowhere), lambda bare: _raise(error))
+        result = replace(refused(trial, {}, error), machine=nowhere)
     store.write(result, folder / "result")
-
-
-def _raise(error: EdgescopeError) -> Result:
-    raise error
 
 
 def _begun(trial: Trial, machine: Machine) -> Result:
@@ -128,7 +124,6 @@ class BoardWatch(Watch):
         self.throttle = joined([watch.evidence() for watch in watches])
         facts = self.board.machine().state.get("jetson", {})
         self.readings, self.cost = rows.readings(facts), rows.cost()
-
 
     def _rest(self, when: str, seconds: float, clock: Clock) -> None:
         """Idle as Watch does, on the board's clock, and say now and then that the host is still there."""

@@ -44,7 +44,12 @@ class Rows:
         reasons = dict((self.stopped or {}).get("reasons", {}))
         told = [_judged(c, column, reasons) for c, column in zip(channels, columns, strict=True)]
         times = [row[0] for row in self.rows]
-        flat = [(t, i, v) for i, column in enumerate(columns) for t, v in zip(times, column, strict=True) if v is not None]
+        flat = [
+            (t, i, v)
+            for i, column in enumerate(columns)
+            for t, v in zip(times, column, strict=True)
+            if v is not None
+        ]
         flat.sort(key=lambda row: row[0])
         return Readings(
             tuple(told),
@@ -54,7 +59,7 @@ class Rows:
         )
 
     def cost(self) -> dict[str, Json]:
-        """Return what a local sampler's cost() returns."""
+        """Return what sampling cost, in the form of a local sampler."""
         ticks = len(self.rows)
         wall_s = (self.rows[-1][0] - self.rows[0][0]) / 1e9 if ticks > 1 else 0.0
         cpu_s = self.rows[-1][1] - self.rows[0][1] if ticks > 1 else 0.0
@@ -94,7 +99,7 @@ def _total(
     """Return the sum of rails where that is how this board's total is formed; one unread term leaves a gap."""
     total = _mapping(facts.get("power_total"))
     known = _mapping(facts.get("rails"))
-    terms = [n for n, rail in known.items() if rail.get("label") in total.get("of", ())]
+    terms = [n for n, rail in known.items() if _mapping(rail).get("label") in total.get("of", ())]
     index = {c.name: i for i, c in enumerate(channels)}
     mine = [index.get(f"{name}_power_w", -1) for name in terms]
     if not terms or len(terms) != len(total.get("of", ())) or -1 in mine:

@@ -47,7 +47,7 @@ class Wire:
         self.events: dict[str, Event] = {}
         self.hello: Mapping[str, Json] = {}
         self._next, self._buffer = 1, b""
-        self._words: IO[bytes] = tempfile.TemporaryFile(prefix="edgescope-ssh-")
+        self._words: IO[bytes] = tempfile.TemporaryFile(prefix="edgescope-ssh-")  # noqa: SIM115 (closed by close)
 
     def __enter__(self) -> Wire:
         try:
@@ -104,7 +104,9 @@ class Wire:
         if self.hello.get("protocol") != agent.PROTOCOL:
             raise failures.other_agent(self.address, self.hello, agent.PROTOCOL)
 
-    def call(self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json) -> dict[str, Any]:
+    def call(
+        self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json
+    ) -> dict[str, Any]:
         """Return the agent's answer; an EdgescopeError where it refuses, is silent, or has gone.
 
         `doing` says in a message what it was to do: `run resnet18 fp16`.
@@ -114,7 +116,9 @@ class Wire:
             raise failures.refused(self.address, doing or verb, message["error"])
         return dict(message["ok"])
 
-    def ask(self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json) -> dict[str, Any]:
+    def ask(
+        self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json
+    ) -> dict[str, Any]:
         """Return the whole answer, an error of the agent's included."""
         identity, doing = self._next, doing or verb
         self._next += 1
