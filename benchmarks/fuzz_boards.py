@@ -96,6 +96,21 @@ RUBBISH = (
         "\ud7ff",
     ),
 )
+PID = 4242
+EXTRA = {
+    f"proc/{PID}/stat": f"{PID} (a (b) c) S 1 1 1 0 -1 0 5 0 3 0 70 20 5 5 20 0 1 0 100 1000000 200 0\n",
+    f"proc/{PID}/task/{PID}/children": "4243 \n",
+    "proc/4243/stat": f"4243 (child) S {PID} 1 1 0 -1 0 5 0 3 0 7 2 0 0 20 0 1 0 100 1000000 20 0\n",
+    "proc/self/cgroup": "0::/box\n",
+    "sys/fs/cgroup/box/cpu.max": "150000 100000\n",
+    "sys/fs/cgroup/box/memory.max": "1073741824\n",
+    "sys/class/powercap/intel-rapl:0/name": "package-0\n",
+    "sys/class/powercap/intel-rapl:0/energy_uj": "9000000\n",
+    "sys/class/powercap/intel-rapl:0/max_energy_range_uj": "10000000\n",
+    "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count": "2\n",
+    "sys/class/power_supply/BAT0/status": "Discharging\n",
+}
+"""A watched process and what machines other than a Jetson have, laid out beside each recording."""
 LOG_EVERY, MOST_TOLD = 500, 20
 CHUNK = {"line": 5000, "tree": 25}
 
@@ -165,11 +180,15 @@ class Tree:
         self.root = root
         materialise(what, root)
         self.whole = {e.path: e.text.encode() for e in what.entries if e.text is not None}
+        for path, text in EXTRA.items():
+            if path not in self.whole and _makedirs((root / path).parent):
+                (root / path).write_text(text)
+                self.whole[path] = text.encode()
         self.paths = sorted(self.whole)
         self._touched: set[str] = set()
 
     def damage(self, rng: random.Random) -> None:
-        """Spoil one to eight files, or a whole folder."""
+        """Spoil one to eight files, in place or anew, or a whole folder."""
         for path in rng.choices(self.paths, k=rng.choice((1, 1, 2, 3, 8))):
             self._touched.add(path)
             file = self.root / path
@@ -179,6 +198,9 @@ class Tree:
                 inside = str(folder.relative_to(self.root)) + "/"
                 self._touched |= {p for p in self.paths if p.startswith(inside)}
                 shutil.rmtree(folder, ignore_errors=True)
+                continue
+            if how > 8 and file.is_file():  # the same file with other content, as an open descriptor sees it
+                file.write_bytes(self._spoilt(rng, path))
                 continue
             _remove(file)
             if how == 1 or not _makedirs(file.parent):
@@ -243,7 +265,7 @@ def check_tree(tree: Tree, rng: random.Random, *, report: bool) -> None:
         assert isinstance(device.present(), str)
         json.dumps(device.machine(), allow_nan=False)
         opened = []
-        for spec in device.sources(os.getpid()):
+        for spec in device.sources(PID):
             json.dumps(spec.kwargs)
             module, name = spec.target.split(":")
             opened.append(getattr(importlib.import_module(module), name)(**spec.kwargs))

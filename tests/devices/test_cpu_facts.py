@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 from fake_board import board, write
 
+from edgescope.devices import cpu_facts
 from edgescope.devices.cpu import CpuDevice
 from edgescope.devices.kernel_files import cpu_list, is_absent
 
@@ -122,3 +124,16 @@ def test_this_machine_answers_quickly():
     assert min(took) < 0.5
     assert stable["logical_cores"] >= len(state["affinity"]) >= 1
     assert state["memory_total_bytes"] > state["memory_available_bytes"] > 0
+
+
+@pytest.mark.parametrize("text", ["0-99999999999", "nonsense", "3-"])
+def test_a_list_of_cpus_that_no_machine_has_is_absent(tmp_path, text):
+    root = write(board(tmp_path), {"sys/devices/system/cpu/online": text})
+    assert set(cpu_facts.state(root)["online_cpus"]) in ({"absent"}, {3})
+
+
+@pytest.mark.parametrize("text", ["", "0", "::", "0::/a\0b", "x:cpu", "0::/../../.."])
+def test_a_damaged_control_group_sets_no_limit(tmp_path, text):
+    root = write(board(tmp_path), {"proc/self/cgroup": text, "sys/fs/cgroup/cpu.max": "100000 0"})
+    assert "absent" in cpu_facts.state(root)["cgroup_cpu_limit"]
+    assert json.dumps(cpu_facts.state(write(root, {"proc/loadavg": "nan inf 0"})), allow_nan=False)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -181,3 +182,41 @@ def test_sources_and_the_watcher_import_neither_numpy_nor_an_engine():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e999", "9" * 400, "", "x"])
+def test_no_file_makes_a_value_that_is_no_number(tmp_path, text):
+    zone = "sys/class/powercap/intel-rapl:0"
+    files = {
+        "proc/loadavg": text,
+        "proc/meminfo": f"MemAvailable: {text} kB",
+        "proc/pressure/cpu": f"some total={text}\n",
+        "proc/stat": f"cpu {text} 0 0 0 0 0 0 0\nctxt {text}\n",
+        "sys/devices/system/cpu/cpufreq/policy0/scaling_cur_freq": text,
+        "sys/class/thermal/thermal_zone0/temp": text,
+        f"{zone}/energy_uj": text,
+    }
+    root = write(board(tmp_path), files)
+    for source in (
+        CpuTime(str(root), 50),
+        *(s(str(root)) for s in (MemoryAndLoad, Clocks, Temperatures, Rapl)),
+    ):
+        for name, value in values(source).items():
+            assert not isinstance(value, float) or math.isfinite(value), name
+    assert isinstance(values(MemoryAndLoad(str(root)))["mem_available_bytes"], Failed)
+    assert isinstance(values(Pressure(str(root)))["psi_cpu_some"], Failed)
+
+
+def test_children_that_name_their_parents_end_the_search(tmp_path):
+    process(tmp_path, 50, cpu_ticks=100, children="51 50 ")
+    process(tmp_path, 51, cpu_ticks=100, children="50 51 ", ppid=50)
+    usage, total = ProcessTree(tmp_path / "proc", 50).read()
+    assert isinstance(usage, Usage)
+    assert total == pytest.approx(2.0)
+
+
+def test_a_damaged_list_of_children_is_looked_up_by_parents(tmp_path):
+    process(tmp_path, 50, cpu_ticks=100, children="?? ")
+    process(tmp_path, 51, cpu_ticks=100, ppid=50)
+    _, total = ProcessTree(tmp_path / "proc", 50).read()
+    assert total == pytest.approx(2.0)

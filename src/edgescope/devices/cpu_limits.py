@@ -55,8 +55,8 @@ def _number(path: Path) -> float | None:
 
 
 def _value(path: Path, convert: Callable[[str], float]) -> float | None:
-    value = fact(path, convert)  # `max`, which is no number, means no limit
-    return None if is_absent(value) else float(value)
+    value = fact(path, lambda text: float(convert(text)))  # `max`, which is no number, means no limit
+    return None if is_absent(value) else value
 
 
 def control_groups(root: Path, controller: str) -> Iterator[Path]:
@@ -66,8 +66,9 @@ def control_groups(root: Path, controller: str) -> Iterator[Path]:
         return
     base = root / "sys/fs/cgroup"
     for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controller not in controllers.split(","):
+        _, colon, rest = line.partition(":")
+        controllers, second, path = rest.partition(":")
+        if not (colon and second) or controller not in controllers.split(","):
             continue
         mount = base / controllers if controller else base
         if controller and not mount.exists():

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Unsupported, Value
-from edgescope.devices.kernel_files import KernelFile, fact, is_absent
+from edgescope.devices.kernel_files import KernelFile, fact, finite, is_absent
 
 Row = tuple[str, int, Value]
 
@@ -151,7 +151,7 @@ class _Counter:
 
     def __init__(self, zone: Path) -> None:
         self._file = KernelFile(zone / "energy_uj", 32)
-        span = fact(zone / "max_energy_range_uj", float)
+        span = fact(zone / "max_energy_range_uj", finite)
         self._span_j = None if is_absent(span) else span * 1e-6
         self._turns, self._last = 0, 0.0
 

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from edgescope.devices.base import Throttle
 from edgescope.devices.cpu_sensors import policies
-from edgescope.devices.kernel_files import fact, is_absent
+from edgescope.devices.kernel_files import fact, finite, is_absent
 
 _SLOWING = ("processor", "cpufreq", "cpu-", "devfreq", "intel_powerclamp", "tcc offset")
 """Beginnings of the types of cooling device that cost speed; fans and backlights do not."""
@@ -107,7 +107,7 @@ def _cooling(root: Path) -> dict[str, int]:
 def _clocks(root: Path) -> dict[str, tuple[float, float]]:
     out: dict[str, tuple[float, float]] = {}
     for policy in policies(root):
-        clock, floor = fact(policy / "cpuinfo_cur_freq", float), fact(policy / "scaling_min_freq", float)
+        clock, floor = fact(policy / "cpuinfo_cur_freq", finite), fact(policy / "scaling_min_freq", finite)
         if not is_absent(clock) and not is_absent(floor):
             out[policy.name] = (clock * 1e3, floor * 1e3)
     return out

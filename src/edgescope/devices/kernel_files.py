@@ -97,7 +97,7 @@ def fact(path: Path, convert: Callable[[str], Any] = str.strip) -> Fact:
         return convert(path.read_text(errors="replace"))
     except OSError as error:
         return absent(why(error, path))
-    except (ValueError, LookupError, OverflowError) as error:
+    except (ValueError, LookupError, ArithmeticError) as error:
         return absent(f"{path} is not as expected ({error})")
 
 

@@ -89,10 +89,13 @@ class ProcessTree:
         found, queue = [], [self._pid]
         try:
             while queue:
-                children = _children(self._proc / str(queue.pop()) / "task")
+                children = [p for p in _children(self._proc / str(queue.pop()) / "task") if p not in found]
                 found += children
                 queue += children
-        except OSError:  # a kernel without CONFIG_PROC_CHILDREN, or a process that has just ended
+        except (
+            OSError,
+            ValueError,
+        ):  # a kernel without CONFIG_PROC_CHILDREN, or a process that has just ended
             return _scan(self._proc, self._pid)
         return found
 
@@ -110,7 +113,7 @@ def _children(task: Path) -> list[int]:
 def _scan(proc: Path, pid: int) -> list[int]:
     """Find descendants by every process's parent: dearer, works on any kernel."""
     parents: dict[int, int] = {}
-    for name in filter(str.isdigit, os.listdir(proc)):
+    for name in filter(str.isdigit, os.listdir(proc) if proc.is_dir() else ()):
         try:
             data = (proc / name / "stat").read_bytes()
             parents[int(name)] = int(data[data.rindex(b")") + 2 :].split()[1])
