@@ -176,7 +176,7 @@ def test_facts(watched):
     assert (total["channel"], total["scope"]) == (f"{expected.meter}_power_w", expected.scope)
     if expected.modes:
         assert jetson["power_mode"]["name"] in expected.modes
-    assert "edgescope-board" not in json.dumps(machine.state["jetson"])
+    assert "edgescope-stage" not in json.dumps(machine.state["jetson"])
 
 
 def test_readings(watched):
@@ -192,7 +192,7 @@ def test_readings(watched):
     assert total_w[0] == pytest.approx(expected.first_w, rel=0.01)
     assert len(set(total_w)) >= 3  # it moved
     for channel in watch.readings.channels:
-        assert "edgescope-board" not in channel.source + channel.reason
+        assert "edgescope-stage" not in channel.source + channel.reason
 
 
 def test_energy_has_the_scope_that_the_boards_table_promises(watched):
@@ -247,7 +247,7 @@ def test_doctor(watched):
     failed = [m for m in report.metrics if m.status == "failed"]
     assert not [m for m in failed if m.kind != "interval"]  # a recording that has ended has no more intervals
     texts = [f"{f.text} {f.fix}" for f in (*report.disturbances, *report.missing)]
-    assert not any("edgescope-board" in text for text in texts), texts
+    assert not any("edgescope-stage" in text for text in texts), texts
 
 
 def test_the_command_examines_a_board():

@@ -161,7 +161,7 @@ def test_facts_are_the_boards_and_the_machine_says_that_it_is_replayed(file):
     other.write_text(file.read_text().replace("41000", "41001"))
     assert manifest.machine(replay.devices(str(other))).id != machine.id
     assert here["cpu"].present() == ""
-    assert "edgescope-board" not in json.dumps([machine.stable, machine.state["cpu"]])
+    assert "edgescope-stage" not in json.dumps([machine.stable, machine.state["cpu"]])
 
 
 def test_the_throttle_counters_are_the_recordings(file):

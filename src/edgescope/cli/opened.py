@@ -33,7 +33,7 @@ USAGE = (
     "E-MODE-7",
     "E-MODE-8",
 )
-REASONS = {**dict.fromkeys(USAGE, 2), "E-MODE-9": 3, "E-MODE-": 4, "E-RAN-": 6}
+REASONS = {**dict.fromkeys(USAGE, 2), "E-MODE-9": 3, "E-MODE-": 4, "E-REC-7": 4, "E-RAN-": 6}
 
 
 def store(args: argparse.Namespace) -> Store:

@@ -51,7 +51,6 @@ LISTED: Mapping[str, Sequence[str]] = {
         "sys/devices/system/cpu/cpu[0-9]*/topology/cluster_id",
         "sys/devices/system/cpu/cpu[0-9]*/topology/core_id",
         "sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/*_count",
-        "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_*",
         "sys/devices/system/cpu/cpufreq/policy[0-9]*/[a-z]*",
         "sys/devices/system/node/online",
         "sys/class/powercap/intel-rapl*/name",

@@ -31,7 +31,7 @@ from typing import Any
 from edgescope.devices import recording
 from edgescope.devices.recording import Recording
 
-_PREFIX = "edgescope-board-"
+_PREFIX = "edgescope-stage-"
 _CLOCK = struct.Struct("<qq")
 """(monotonic ns of the start, frames applied)."""
 _FRESH_S = 60.0
