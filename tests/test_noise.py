@@ -65,13 +65,13 @@ NULL = Trial(model="null", backend="null", options={"delay_us": 200}, min_s=0.05
 
 
 def test_a_real_run_is_measured_stored_and_read_back(tmp_path):
-    """Two pairs of four fresh processes, far too few for a floor to rely on, through bench's own path."""
+    """One pair of fresh processes, far too few for a floor to rely on, through bench's own path."""
     told = []
-    found = noise.measure(0.1, workloads=[NULL], min_pairs=2, tell=told.append)
-    assert found.pairs == len(found.p50_s) == len(told) == 2
+    found = noise.measure(0.1, workloads=[NULL], min_pairs=1, tell=told.append)
+    assert found.pairs == len(found.p50_s) == len(told) == 1
     assert all(a >= 0.0002 and b >= 0.0002 for a, b in found.p50_s)
     assert found.spread == pytest.approx(noise.spread(found.p50_s))
-    assert found.floor > 0 and sum(found.verdicts.values()) == 4
+    assert found.floor > 0 and sum(found.verdicts.values()) == 2
     path = noise.save(found, tmp_path)
     assert path.parent.name == found.machine_id
     assert noise.stored(tmp_path, found.machine_id) == found

@@ -138,6 +138,7 @@ def test_what_a_board_tells_of_itself(tmp_path, values, code, word):
     "values",
     [
         {"fan1_share": 0.0, "temperature_cpu_c": 41.0},  # quiet because cool
+        {"fan1_share": 0.0, "temperature_cpu_c": 41.0, "temperature_pmic_die_c": 100.0},
         {"fan1_share": 0.5, "fan1_rpm": 2900.0},
         {"vdd_in_voltage_v": 19.1},  # not a 5 V supply
         {"pom_5v_in_voltage_v": 5.02},

@@ -3,8 +3,8 @@
     python -m edgescope.cli.doctor_page docs/doctor.md      # rewrites what lies between the two marks
 
 What depends on the machine that plays a recording is left out: what a read costs, how often a value was seen to
-change, which of its cores this process may use, the machine's id. One frame of each recording is applied, so that
-shares of a time have a time.
+change, which of its cores this process may use, the machine's id. What changed by the first frame that moves the CPU's
+time is applied at once, so that shares of a time have a time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FRAME_S, _WATCH_S = 0.4, 0.6
 def examined(board: str) -> Report:
     """Return the doctor's report on a shipped recording, the same wherever it is played."""
     what = recording.read(recording.find(board))
-    still = replace(what, frames=tuple(replace(frame, t_s=_FRAME_S) for frame in what.frames[:1]))
+    still = replace(what, frames=(_first_look(what),))
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, f"{board}{recording.SUFFIX}")
         path.write_text("".join(recording.lines(still)), encoding="utf-8")
@@ -39,6 +39,16 @@ def examined(board: str) -> Report:
         report = examine(devices, watch_s=_WATCH_S, root=replay.root(devices))
     metrics = tuple(replace(m, read_us=math.nan, seen_hz=None) for m in report.metrics)
     return replace(report, metrics=metrics)
+
+
+def _first_look(what: recording.Recording) -> recording.Frame:
+    """Return what had changed by the first frame that moves the CPU's time, as one frame."""
+    files: dict[str, str] = {}
+    for frame in what.frames:
+        files |= frame.files
+        if "proc/stat" in frame.files:
+            break
+    return recording.Frame(_FRAME_S, files)
 
 
 def render() -> str:

@@ -54,7 +54,8 @@ def _head(report: Report, width: int) -> Iterator[Line]:
     online, total = now.get("online_cpus"), cpu.get("logical_cores")
     parts = [f"{len(online)} of {total} cores online" if isinstance(online, list) and total else ""]
     parts += [f"{cpu['memory_gib']} GiB" if isinstance(cpu.get("memory_gib"), int) else ""]
-    parts += [str(cpu[k]) for k in ("os", "virtualised") if isinstance(cpu.get(k), str)]
+    parts += [str(cpu["os"]) if isinstance(cpu.get("os"), str) else ""]
+    parts += ["a virtual machine" if cpu.get("virtualised") == "yes" else ""]
     parts += [f"in a {report.container} container" if report.container else "", f"id {report.machine.id}"]
     yield from ((text, "dim") for text in _wrapped(", ".join(filter(None, parts)), width, ""))
     for name, why in report.devices.items():
@@ -78,7 +79,7 @@ def _table(report: Report, width: int, *, everything: bool) -> Iterator[Line]:
             device = group[0].device
             yield "", ""
             yield _cells(device, _HEADS, "source" if wide else "", room, width), "bold"
-        name, source = _name(group), _source(group) if wide else ""
+        name, source = _name(group), _source(group, report) if wide else ""
         if len(name) > room:
             yield name, ""
             name = ""
@@ -126,7 +127,8 @@ def _name(group: Sequence[Metric]) -> str:
 
 def _row(group: Sequence[Metric]) -> Sequence[str]:
     first = group[0]
-    return _now(group), first.scope, f"{first.sampled_hz:.3g} Hz", _new(group), _cost(group)
+    scope = first.scope if all(m.scope == first.scope for m in group) else "several"
+    return _now(group), scope, f"{first.sampled_hz:.3g} Hz", _new(group), _cost(group)
 
 
 def _now(group: Sequence[Metric]) -> str:
@@ -158,8 +160,18 @@ def _cost(group: Sequence[Metric]) -> str:
     )  # nan: on paper, where it would be another machine's
 
 
-def _source(group: Sequence[Metric]) -> str:
-    return group[0].source if len(group) == 1 else f"{group[0].source} ..."
+def _source(group: Sequence[Metric], report: Report) -> str:
+    """Return the file or call; of several temperatures, the one that is nearest to its trip."""
+    near = {
+        m.name: t.celsius - m.value for m in group if (t := report.trips.get(m.name)) and m.value is not None
+    }
+    if len(group) > 1 and near:
+        name = min(near, key=lambda n: near[n])
+        trip = report.trips[name]
+        zone = name.removeprefix("temperature_").removesuffix("_c")
+        return f"{zone}: {trip.kind} trip at {trip.celsius:.0f} C"
+    source = group[0].source
+    return source.partition(" ")[0].rstrip(":;,") if source.startswith("/") else source
 
 
 def _name_columns(names: Sequence[str], width: int, *, wide: bool) -> int:
@@ -195,8 +207,11 @@ def _unmeasured(metrics: Sequence[Metric], width: int) -> Iterator[Line]:
 
 
 def _general(reason: str, m: Metric) -> str:
-    """Return a reason without the metric's own call, so that NVML's fifteen refusals are one."""
-    return reason.partition(" for ")[0] if reason.startswith("NVML: NotSupported") else reason
+    """Return a reason without the metric's own call or file, so that fifteen refusals of one kind are one."""
+    if reason.startswith("NVML: NotSupported"):
+        return reason.partition(" for ")[0]
+    missing, _, rest = reason.partition("; debugfs ")
+    return f"in debugfs, which {rest}" if rest and missing.startswith("no /sys/kernel/") else reason
 
 
 def _findings(head: str, findings: Sequence[Finding], width: int) -> Iterator[Line]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ SAMPLER_HZ = 10.0
 """The rate that `every` counts in: that of a measured run."""
 _COST_READS = 5
 _LOOK_S = 0.05
+_REFRESH = re.compile(r"refresh (\d+(?:\.\d+)?) ms")
+"""What a rail's source says of itself."""
 _DEAR_S = 0.002
 """A source that takes this long is not read twenty times a second only to see it change."""
 
@@ -244,6 +247,8 @@ def _refresh(facts: Machine, root: Path) -> Callable[[ChannelSpec], float | None
         for rail, what in rails.items():
             if channel.name.startswith(f"{rail}_") and isinstance(what.get("refresh_s"), int | float):
                 return float(what["refresh_s"])
+        if told := _REFRESH.search(channel.source):
+            return float(told[1]) / 1e3
         file = _located(channel.source, root)
         if file is None:
             return None

@@ -120,7 +120,8 @@ def _cores(root: Path) -> list[Finding]:
 
 
 def _fan(values: Mapping[str, float]) -> list[Finding]:
-    hottest = max((v for n, v in values.items() if n.startswith("temperature_")), default=0.0)
+    zones = {n: v for n, v in values.items() if n.startswith("temperature_")}
+    hottest = max((v for n, v in zones.items() if "pmic" not in n), default=0.0)  # a Nano's says 100 C always
     out = []
     for name, share in values.items():
         if not (name.startswith("fan") and name.endswith("_share")):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -124,9 +124,17 @@ def _forbidden(lost: Sequence[Seen]) -> list[Finding]:
         out.append(Finding("W-PERM-1", text, fix, ", ".join(debug)))
     if plain:
         text = f"{_count(plain, 'metric')} readable by root only"
-        fix = f"sudo chmod a+r {' '.join(sorted(set(plain.values())))}"
+        fix = f"sudo chmod a+r {' '.join(_folded(set(plain.values())))}"
         out.append(Finding("W-PERM-2", text, fix, ", ".join(plain)))
     return out
+
+
+def _folded(files: Collection[str]) -> list[str]:
+    """Return the files, those that differ in their numbers only as one pattern of the shell."""
+    alike: dict[str, list[str]] = {}
+    for file in sorted(files):
+        alike.setdefault(re.sub(r"\d+", "*", file), []).append(file)
+    return [pattern if len(found) > 1 else found[0] for pattern, found in alike.items()]
 
 
 def _count(names: Iterable[str], word: str) -> str:
@@ -160,4 +168,4 @@ def _heat(metrics: Sequence[Seen], lost: Sequence[Seen], root: Path) -> list[Fin
 
 def _pressure(lost: Sequence[Seen]) -> list[Finding]:
     found = [m for m in lost if m.name == "psi_cpu_some"]
-    return [Finding("W-PSI-1", "no pressure information", "boot with psi=1", m.reason) for m in found]
+    return [Finding("W-PSI-1", "no pressure information", "boot with psi=1 (Linux 4.20 or newer)", m.reason) for m in found]

@@ -26,7 +26,7 @@ def title(machines: Mapping[str, Facts]) -> str:
     names = [g["name"] for g in gpus if isinstance(g.get("name"), str)]
     parts += [f"{len(names)} x {names[0]}" if len(names) > 1 else names[0]] if names else []
     if played:
-        parts.append(f"RECORDING of {_text(played, 'board')}, {_text(played, 'made')}")
+        parts.append(f"RECORDING, {_text(played, 'made')}")
     return " | ".join(parts)
 
 

@@ -158,8 +158,8 @@ def _clocks(view: View, width: int) -> Iterator[Row]:
     policies = [n for n in view.values if n.startswith("cpu_policy")]
     group = "clock"
     if "cpu_freq_hz" in view.values:
-        each = [short(view.values[n], "Hz") for n in sorted(policies)]
-        note = f"clusters {', '.join(each)}" if len(each) > 1 else "mean over the cores"
+        each = list(dict.fromkeys(short(view.values[n], "Hz") for n in sorted(policies)))
+        note = f"clusters {', '.join(each)}" if len(each) > 1 else ""
         yield _line(view, width, (group, "cpu"), "cpu_freq_hz", note)
         group = ""
     for name in view.values:
@@ -213,7 +213,7 @@ def _left(view: View, name: str) -> float:
 
 def _zone(name: str) -> str:
     text = name.removeprefix("temperature_").removesuffix("_c")
-    for ending in ("_thermal", "_temperature"):
+    for ending in ("_thermal", "_therm", "_temperature"):
         text = text.removesuffix(ending)
     return text
 

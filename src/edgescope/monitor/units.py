@@ -7,13 +7,15 @@ _STEPS = {
     "Hz": ((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz"), (1.0, "Hz")),
     "W": ((1.0, "W"), (1e-3, "mW")),
 }
-_WORDS = {"degC": "C", "share": "%", "1": ""}
+_WORDS = {"degC": "C"}
 
 
 def short(value: float, unit: str) -> str:
     """Return `value` with three significant digits and a scaled unit."""
     if unit == "share":
         return f"{100 * value:.0f} %"
+    if unit in ("1", "1/min"):
+        return f"{value:.4g} {'rpm' if unit == '1/min' else ''}".rstrip()
     steps = _STEPS.get(unit, ((1.0, _WORDS.get(unit, unit)),))
     factor, word = next((s for s in steps if abs(value) >= s[0]), steps[-1] if value else steps[0])
     scaled = value / factor
