@@ -111,6 +111,12 @@ def test_a_slow_slide_without_any_step_has_not_settled():
     assert "the latency still drifts by +" in got.fields["settled_s"].reason
 
 
+def test_a_swing_as_long_as_the_parts_leaves_nothing_steady():
+    asked, window = queries(lambda t: 0.03 if int(t / 15) % 2 else 0.01, 120)
+    got = sustained(asked, readings(120, temperature_c=lambda t: 50.0), window)
+    assert "parts of the run differ so much" in got.fields["settled_s"].reason
+
+
 def test_a_sawtooth_of_throttling_settles_and_its_mean_is_the_answer():
     """Ten seconds at full speed, ten at half, for ever: the user gets 2 / (0.01 + 0.02) queries/s."""
     asked, window = queries(lambda t: 0.010 if t % 20 < 10 else 0.020, 600)

@@ -100,6 +100,12 @@ def test_a_throttled_run_says_why_from_when_and_how_much():
     assert got.evidence[0].startswith("thermal from second 1.2: throttled_gpu_throttle_alert_thermal in 43%")
 
 
+def test_what_began_first_is_named_first():
+    later, sooner = (np.arange(41) >= 25).astype(float), (np.arange(41) >= 22).astype(float)
+    got = verdict(readings(throttled_gpu_clock=later, throttled_tj_thermal=sooner))
+    assert [e.split(" from ")[0] for e in got.evidence[:2]] == ["thermal", "clock below its request"]
+
+
 def test_a_dip_of_the_input_says_its_depth_and_its_second():
     volts = np.full(41, 4.98)
     volts[25] = 4.41

@@ -35,6 +35,8 @@ MIN_REST = 8
 WITHIN_C = 2.0
 SLOPE_C_PER_MIN = 1.0
 DRIFT = 0.02
+NOISE = 0.05
+"""Standard error of the mean, from the eight parts, beyond which nothing can be called steady."""
 STEP_T = 5.0
 """Student's t of a split from which two sides are not one level: by chance under 2 % of the time."""
 _POWERED_OFF_C = -200.0
@@ -167,8 +169,14 @@ def _unsteady_pace(at_s: Floats, pace_s: Floats, start_s: float, stop_s: float) 
     found = drift(pace_s[late])
     if found.significant and abs(found.share) >= DRIFT:
         return f"the latency still drifts by {found.share:+.1%} to the end"
-    share = _step(_block_means(at_s[late], pace_s[late], start_s, stop_s))
-    return f"the latency still steps by {share:+.1%}" if abs(share) >= DRIFT else ""
+    means = _block_means(at_s[late], pace_s[late], start_s, stop_s)
+    share = _step(means)
+    if abs(share) >= DRIFT:
+        return f"the latency still steps by {share:+.1%}"
+    error = float(means.std(ddof=1) / means.mean()) / len(means) ** 0.5 if len(means) > 1 else 1.0
+    return (
+        f"its mean is known to +-{error:.0%} only, parts of the run differ so much" if error > NOISE else ""
+    )
 
 
 def _step(means: Floats) -> float:

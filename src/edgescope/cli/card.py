@@ -108,7 +108,9 @@ def _long_run(result: Result) -> list[tuple[str, Text]]:
         latency = terminal.measured(m(f"{name}_latency_p50_s"))
         part.extend([f"p50 {terminal.show(latency)}"] if latency else [])
     if settled is not None:
-        parts["sustained"].append(f"settled after {settled.value:.0f} s")
+        parts["sustained"].append(
+            f"settled {f'after {settled.value:.0f} s' if settled.value else 'from the start'}"
+        )
     throttled = terminal.measured(moment)
     words = terminal.why(moment) if throttled is None else f"from second {throttled.value:.0f} on"
     return [(name, Text("   ".join(p))) for name, p in parts.items()] + [("throttling", Text(words))]

@@ -76,7 +76,9 @@ def nvmap_used(meminfo: str | Unsupported | Failed) -> Value:
         return meminfo
     used = _kilobytes(meminfo, "NvMapMemUsed")
     return (
-        Unsupported("no NvMapMemUsed in /proc/meminfo: this driver bypasses NvMap") if used is None else used
+        Unsupported("no NvMapMemUsed in /proc/meminfo (the driver of Thor bypasses NvMap)")
+        if used is None
+        else used
     )
 
 

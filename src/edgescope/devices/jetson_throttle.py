@@ -46,9 +46,10 @@ class JetsonThrottleWatch:
         self._root = root
         self._before: _Look | None = None
         self._after: _Look | None = None
+        self._causes: Mapping[str, str] = {}
 
     def __enter__(self) -> JetsonThrottleWatch:
-        self._before = _look(self._root)
+        self._before, self._causes = _look(self._root), Counters(self._root).causes
         return self
 
     def __exit__(
@@ -60,8 +61,7 @@ class JetsonThrottleWatch:
         """Return the events between entering and leaving, and what could not be looked at."""
         if self._before is None or self._after is None:
             return Throttle(absent=("the Jetson's guards were not watched to the end",))
-        causes = Counters(self._root).causes
-        return _compare(self._before, self._after, causes)
+        return _compare(self._before, self._after, self._causes)
 
 
 def _compare(before: _Look, after: _Look, causes: Mapping[str, str]) -> Throttle:

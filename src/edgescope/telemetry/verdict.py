@@ -79,7 +79,7 @@ def _throttled(
     elif throttle:
         good.append(f"no clock or thermal counter is readable here ({'; '.join(throttle.absent)})")
     holds = throttling.holds(readings, *span)
-    bad += [str(h) for h in holds if h.throttled]
+    bad += [str(h) for h in sorted(holds, key=lambda h: h.first_s or 0.0) if h.throttled]  # causes come first
     good += [str(h) for h in holds if not h.throttled and h.first_s is not None]
     if at_rest := [h for h in holds if h.first_s is None]:
         causes = ", ".join(dict.fromkeys(h.cause for h in at_rest))
