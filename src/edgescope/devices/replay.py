@@ -37,6 +37,7 @@ from edgescope.devices.base import (
     Unsupported,
     Value,
 )
+from edgescope.devices.kernel_files import absent
 from edgescope.devices.stage import Stage
 from edgescope.errors import SettingError
 
@@ -46,6 +47,8 @@ MARK = "replayed"
 """Name under which the recording appears among the devices and in a machine's facts."""
 _DEVICES = ("cpu", "jetson")
 """Registered devices that read all they know below a root, which is what a recording holds."""
+_NOT_FILES = ("architecture", "libc", "affinity")
+"""Facts that a device asks this process for, not the files: they are not the recorded board's."""
 
 
 def devices(name: str) -> dict[str, Device]:
@@ -105,7 +108,11 @@ class Replayed:
         """Return the recorded board's facts, as far as it has been played."""
         self._stage.advance(begin=False)
         stable, state = self._inner.machine()
-        return self._stage.plainly(stable), self._stage.plainly(state)
+        return self._of_the_board(stable), self._of_the_board(state)
+
+    def _of_the_board(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        own = {k: absent("not in the recording: no file says it") for k in _NOT_FILES if k in facts}
+        return {**self._stage.plainly(facts), **own}
 
     def sources(self, pid: int) -> Sequence[SourceSpec]:
         """Return the device's own sources, each wrapped."""
