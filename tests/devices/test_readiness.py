@@ -84,11 +84,14 @@ def running(root, pid, *argv):
 
 def test_jtop_and_a_desktop_on_a_board(tmp_path):
     running(tmp_path, 700, "/usr/bin/python3", "/usr/local/bin/jtop", "--force")
+    running(tmp_path, 701, "tegrastats", "--interval", "100")
+    running(tmp_path, 702, "tegrastats")
     running(tmp_path, 900, "/usr/lib/xorg/Xorg", "-core", ":0")
     running(tmp_path, 901, "/usr/bin/gnome-shell")
     running(tmp_path, 902, "/usr/bin/gnome-shell")
-    watcher, desktop = readiness.disturbances({}, {}, tmp_path)
-    assert (watcher.code, watcher.fix) == ("W-PROC-1", "sudo systemctl stop jtop")
+    jtop, stats, desktop = readiness.disturbances({}, {}, tmp_path)
+    assert (jtop.code, jtop.fix) == ("W-PROC-1", "sudo systemctl stop jtop")
+    assert (stats.code, stats.fix) == ("W-PROC-1", "kill 701 702")
     assert desktop.code == "W-GUI-1"
     assert desktop.evidence == "Xorg (process 900), gnome-shell (process 901)"
     assert "isolate multi-user.target" in desktop.fix

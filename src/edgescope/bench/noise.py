@@ -208,5 +208,5 @@ def words(noise: Noise) -> str:
     return (
         f"identical runs differ by up to {noise.floor:.2%} (95 % of pairs; {noise.pairs} pairs of {noise.workload}, "
         f"{noise.measured_at[:10]}). {PAIRS} replicates detect {noise.detectable:.2%}; {found} replicates"
-        + (f". {disturbed} of {of} runs were not CLEAN" if disturbed else "")
+        + (f". {disturbed} of {of} runs were not CLEAN: repeat it on a quiet machine" if disturbed else "")
     )

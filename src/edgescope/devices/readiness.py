@@ -111,26 +111,27 @@ def _settings(cpu: Mapping[str, Any]) -> list[Finding]:
 
 
 def _programs(root: Path) -> list[Finding]:
-    out: list[Finding] = []
+    watchers: dict[str, list[int]] = {}
     desktop: dict[str, int] = {}
     for pid, words in _others(root):
         names = [os.path.basename(word) for word in words[:3]]
         watcher = next((w for w in _WATCHERS for name in names if name.startswith(w)), "")
         if watcher:
-            text = f"{watcher} is running (process {pid}) and may measure or poll sensors at the same time"
-            out.append(Finding("W-PROC-1", text, _stop(watcher, pid), " ".join(names).strip()))
+            watchers.setdefault(watcher, []).append(pid)
         elif names[0] in _DESKTOPS:
             desktop.setdefault(names[0], pid)
+    out = []
+    for program, pids in watchers.items():
+        which = f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
+        text = f"{program} is running ({which}) and may measure or poll sensors at the same time"
+        stop = "sudo systemctl stop jtop" if program == "jtop" else f"kill {' '.join(map(str, pids))}"
+        out.append(Finding("W-PROC-1", text, stop))
     if desktop:
         text = "a desktop session is running: it draws on the GPU and wakes the CPU"
         seen = ", ".join(f"{name} (process {pid})" for name, pid in desktop.items())
         fix = "sudo systemctl isolate multi-user.target   (back: graphical.target)"
         out.append(Finding("W-GUI-1", text, fix, seen))
     return out
-
-
-def _stop(program: str, pid: int) -> str:
-    return "sudo systemctl stop jtop" if program == "jtop" else f"kill {pid}"
 
 
 def _others(root: Path) -> list[tuple[int, list[str]]]:

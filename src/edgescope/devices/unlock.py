@@ -168,4 +168,7 @@ def _heat(metrics: Sequence[Seen], lost: Sequence[Seen], root: Path) -> list[Fin
 
 def _pressure(lost: Sequence[Seen]) -> list[Finding]:
     found = [m for m in lost if m.name == "psi_cpu_some"]
-    return [Finding("W-PSI-1", "no pressure information", "boot with psi=1 (Linux 4.20 or newer)", m.reason) for m in found]
+    return [
+        Finding("W-PSI-1", "no pressure information", "boot with psi=1 (Linux 4.20 or newer)", m.reason)
+        for m in found
+    ]
