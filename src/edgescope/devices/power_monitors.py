@@ -27,7 +27,7 @@ _DEPTH = 4
 _DEVICE = re.compile(r"(hwmon|iio:device)(\d+)")
 _NC = re.compile(r"(?:^|[^A-Z])NC(?:$|[^A-Z])")
 _SHUNT_STEP_V = 40e-6
-"""One step of the INA3221's shunt voltage register (SBOS576, 8.6.2.2)."""
+"""One step of the INA3221's shunt voltage register (data sheet SBOS576)."""
 
 
 @dataclass(frozen=True)
