@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.analysis import summary
+from edgescope.analysis import summary, sustained
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.store import Store
 from making import result
@@ -82,6 +82,7 @@ def test_every_metric_is_defined():
     text = (ROOT / "docs/metrics.md").read_text()
     made = result()
     names = set(summary.metrics(made.queries, made.window)) | {"build_s", "load_s", "first_s"}
+    names |= set(sustained.NAMES)
     names |= {
         "peak_rss_bytes",
         "power_w",

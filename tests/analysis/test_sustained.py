@@ -168,7 +168,7 @@ def test_queries_that_fail_count_in_neither():
     assert value(got, "sustained_throughput_sps") == pytest.approx(100, rel=0.02)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     tau=st.floats(10, 90),
     at=st.floats(20, 300),
