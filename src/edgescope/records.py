@@ -417,7 +417,7 @@ class Result:
     started_at: str = ""
     """UTC, ISO 8601."""
     driver: str = "edgescope"
-    """`external` where a program owns its loop (trtexec, LoadGen)."""
+    """`external` where a program owns its loop (trtexec, LoadGen), `agent` where it did so on a board."""
     model: ModelInfo | None = None
     artifact: Mapping[str, Json] = field(default_factory=dict)
     """Path, digest, and how the artifact was built."""

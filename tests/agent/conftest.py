@@ -19,9 +19,9 @@ AGENT = Path(edgescope_agent.__file__)
 class Talk:
     """One agent: send requests, read answers; events are kept aside."""
 
-    def __init__(self, home: Path, root: Path, python: str = sys.executable) -> None:
+    def __init__(self, home: Path, root: Path, python: str = sys.executable, **variables: str) -> None:
         self.mark, self.events = uuid.uuid4().hex, []
-        env = small_board.environment(root, home, self.mark)
+        env = small_board.environment(root, home, self.mark) | variables
         self.process = subprocess.Popen(
             [python, "-u", str(AGENT)],
             stdin=subprocess.PIPE,

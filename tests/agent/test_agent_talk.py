@@ -1,7 +1,9 @@
 """The protocol: what each verb answers, that nothing a host sends ends it, and that nothing outlives it."""
 
 import base64
+import errno
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -88,6 +90,26 @@ def test_sampling_sends_rows_in_the_order_of_the_channels(talk):
     assert one.ok("sample_start", hz=10)["channels"]  # and again
 
 
+def test_where_no_monitor_is_readable_tegrastats_is_asked(talk, tmp_path, monkeypatch):
+    """As in a container without /sys/bus: the rails that a running tegrastats prints."""
+    program = tmp_path / "bin/tegrastats"
+    program.parent.mkdir()
+    line = "RAM 1/2MB GR3D_FREQ 3% cpu@44C VDD_IN 4968mW/4968mW VDD_SOC 1708mW/1708mW"
+    program.write_text(f"#!/bin/sh\nwhile :; do echo '{line}'; sleep 0.05; done\n")
+    program.chmod(0o755)
+    (tmp_path / "empty").mkdir()
+    one = talk(tmp_path / "empty", PATH=f"{program.parent}:/usr/bin:/bin")
+    channels = one.ok("sample_start", hz=20)["channels"]
+    names = [c["name"] for c in channels]
+    assert {c["source"] for c in channels if c["name"].endswith("_power_w")} == {"tegrastats"}
+    time.sleep(0.2)
+    one.ok("sample_stop")
+    rows = [row[2] for event in one.events for row in event["rows"]]
+    assert rows[-1][names.index("vdd_in_power_w")] == pytest.approx(4.968)
+    one.ok("bye")
+    assert one.gone()
+
+
 def test_a_file_is_received_whole_kept_by_content_and_read_back(talk):
     one, data = talk(), os.urandom(300_000)
     digest = hashlib.sha256(data).hexdigest()
@@ -128,6 +150,25 @@ def test_a_disk_without_room_is_said_before_anything_is_sent(tmp_path, monkeypat
 
 class _Free:
     free = 120_000_000
+
+
+def test_a_disk_that_fills_up_while_a_file_comes_is_said_and_nothing_half_written_stays(
+    tmp_path, monkeypatch
+):
+    digest, sink = hashlib.sha256(b"data").hexdigest(), io.BytesIO()
+    requests = [
+        {"id": 1, "verb": "put_begin", "sha256": digest, "size": 4},
+        {"id": 2, "verb": "put", "sha256": digest, "data": base64.b64encode(b"data").decode()},
+        {"id": 3, "verb": "ping"},
+    ]
+    source = io.BytesIO(b"".join(json.dumps(r).encode() + b"\n" for r in requests))
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(edgescope_agent.Files, "finish", lambda self, digest: (_ for _ in ()).throw(full))
+    edgescope_agent.Agent(source, sink, "/", str(tmp_path)).serve()
+    answers = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert answers[1]["error"]["code"] == "disk_full"
+    assert "ok" in answers[2]
+    assert list((tmp_path / "files").iterdir()) == []
 
 
 def test_a_program_runs_in_a_folder_with_its_files_and_its_outputs_are_kept(talk):
@@ -238,6 +279,8 @@ HOSTILE = [
     b'{"verb": "run", "argv": [], "files": {}, "outputs": [], "limit_s": 1}\n',
     b'{"verb": "run", "argv": ["a\\u0000b"], "files": {}, "outputs": [], "limit_s": 1}\n',
     b'{"verb": "run", "argv": ["true"], "files": {"../x": "0"}, "outputs": [], "limit_s": 1}\n',
+    b'{"verb": "run", "argv": ["true"], "files": {"x\\n": "0"}, "outputs": [], "limit_s": 1}\n',
+    b'{"verb": "run", "argv": ["true"], "files": {}, "outputs": [], "limit_s": NaN}\n',
     b'{"verb": "run", "argv": ["true"], "files": {"x": "0"}, "outputs": [], "limit_s": 1}\n',
     b'{"verb": "run", "argv": ["true"], "files": {}, "outputs": ["/etc/passwd"], "limit_s": 1}\n',
     b'{"verb": "find", "named": 7}\n',
@@ -286,8 +329,6 @@ VERBS = ("ping", "facts", "find", "put_begin", "put", "get", "forget", "cancel",
 )
 def test_any_fields_get_one_answer(tmp_path_factory, verb, fields):
     """Within one process, so that a hundred requests cost nothing: each is answered once, and none raises."""
-    import io
-
     sink = io.BytesIO()
     line = json.dumps({"id": 5, "verb": verb, **fields}).encode() + b'\n{"id": 6, "verb": "ping"}\n'
     store = tmp_path_factory.getbasetemp() / "fuzzed"

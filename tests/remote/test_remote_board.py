@@ -179,6 +179,31 @@ def test_what_ssh_says_becomes_our_error(words, code):
     assert words.split(":")[-1].strip() in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "line", ["nonsense", "[1]", '{"id": 1, "ok": 7}', '{"id": 1}', "[" * 100_000], ids=lambda text: text[:12]
+)
+def test_an_agent_that_answers_nonsense(line, tmp_path):
+    """A hello as it should be, then this."""
+    script = tmp_path / "agent.py"
+    hello = '{"id": 0, "ok": {"agent": "edgescope", "protocol": 1}}'
+    script.write_text(
+        f"import sys\nsys.stdin.readline()\nprint({hello!r})\nprint({line!r}, flush=True)\nsys.stdin.read()\n"
+    )
+    with pytest.raises(DeviceError, match="E-AGENT-4"), Wire(HERE, [sys.executable, str(script)]) as wire:
+        wire.call("ping")
+
+
+def test_an_agent_that_falls_silent_is_given_up(tmp_path):
+    script = tmp_path / "agent.py"
+    hello = '{"id": 0, "ok": {"agent": "edgescope", "protocol": 1}}'
+    script.write_text(f"import sys\nsys.stdin.readline()\nprint({hello!r}, flush=True)\nsys.stdin.read()\n")
+    with (
+        pytest.raises(DeviceError, match=r"E-AGENT-5.*did not answer within 0 s while it was to wait"),
+        Wire(HERE, [sys.executable, str(script)]) as wire,
+    ):
+        wire.call("ping", timeout_s=0.2, doing="wait")
+
+
 def test_an_agent_that_goes_away_in_mid_conversation(behind):
     one = behind()
     with (
