@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgescope import store
-from edgescope.devices import recording
+from edgescope.devices import recording, replay
 from edgescope.devices.capture import Plan
 from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.devices.recording import Recording
@@ -30,6 +30,10 @@ _SERIAL_END = re.compile(r" #\w+$")
 
 def plan(output: str, seconds: float, hz: float, results: str | None) -> Plan:
     """Return the plan that the flags make; UsageError where they make none."""
+    if replay.played():
+        raise UsageError(
+            "E-REC-8", "a recording cannot be recorded", fix="leave out --board, and unset EDGESCOPE_BOARD"
+        )
     if not (0 < seconds <= MAX_SECONDS and 0 < hz <= MAX_HZ):
         raise UsageError(
             "E-REC-3",

@@ -217,6 +217,20 @@ def test_flags_that_cannot_be_meant(flags, code, tmp_path, monkeypatch, capsys):
     assert not os.listdir(tmp_path)
 
 
+def test_a_recording_is_not_recorded(tmp_path, capsys):
+    assert main(["--board", "nano", "record", "-o", str(tmp_path / "x.zip")]) == 2
+    assert "E-REC-8" in capsys.readouterr().err
+
+
+def test_a_file_of_many_pages_is_read_whole(tmp_path):
+    cpus = "".join(f"processor\t: {n}\nflags\t\t: {'fpu ' * 300}\n\n" for n in range(64))
+    write(board(tmp_path), {"proc/cpuinfo": cpus})
+    (entry,) = [e for e in captured(tmp_path).entries if e.path == "proc/cpuinfo"]
+    assert entry.text == cpus
+    (real,) = [e for e in captured(Path("/"), 0.5).entries if e.path == "proc/interrupts"]
+    assert "soctherm" in real.text or real.text == ""
+
+
 def test_the_command_records_this_machine_and_another_plays_it(tmp_path, capsys):
     out = tmp_path / "mine.board.jsonl"
     assert main(["record", "-o", str(out), "--seconds", "0.4", "--hz", "5", "--name", "mine"]) == 0

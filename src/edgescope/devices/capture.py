@@ -145,7 +145,7 @@ _SECRET_LINES = {"proc/cpuinfo": ("Serial",), "proc/stat": ("intr", "softirq")}
 """Beginnings of lines that are left out: a Raspberry Pi prints its serial number; interrupts are only long."""
 _KEPT_LINES = {"proc/interrupts": "soctherm_edp"}
 """Words without which a line is left out: of a thousand interrupts one counts over-currents."""
-_MAX_TEXT = 1 << 16
+_MAX_TEXT = 1 << 19
 _MOVING = ("proc/stat", "proc/loadavg", "proc/uptime", "proc/meminfo", "proc/pressure/*", "sys/*")
 """What is looked at again for every frame."""
 
@@ -227,8 +227,10 @@ def _text(root: Path, path: str) -> str | None:
 
 def _read(root: Path, path: str) -> str:
     fd = os.open(root / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    data = b""
     try:
-        data = os.read(fd, _MAX_TEXT)
+        while len(data) < _MAX_TEXT and (part := os.read(fd, _MAX_TEXT)):  # /proc gives a page at a time
+            data += part
     except BlockingIOError as error:
         raise OSError(errno.EAGAIN, "reading would wait") from error
     finally:
