@@ -9,6 +9,10 @@ import pytest
 
 import edgescope
 from edgescope.cli import doctor_page
+from edgescope.cli.doctor_view import lines
+from edgescope.devices import recording, replay
+from edgescope.devices.doctor import examine
+from edgescope.monitor.live import Monitor, Pace
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
@@ -30,3 +34,28 @@ def test_every_code_of_a_finding_is_explained():
     assert len(codes) > 20
     listed = set(re.findall(r"[EWI]-[A-Z]+-\d+", PAGE.partition("## Three boards")[0]))
     assert codes <= listed, sorted(codes - listed)
+
+
+@pytest.mark.parametrize("board", recording.shipped())
+def test_every_shipped_board_is_examined_and_fits_80_columns(board):
+    devices = replay.devices(board)
+    report = examine(devices, watch_s=0, root=replay.root(devices))
+    assert len(report.metrics) > 20
+    for m in report.metrics:
+        assert (m.value is None) == (m.status != "measured") == bool(m.reason)
+    watts = [m for m in report.metrics if m.unit == "W" and m.value is not None]
+    assert watts and all(m.scope for m in watts)
+    assert not [f for f in (*report.disturbances, *report.missing) if f.code in ("E-MODE-2", "E-PWR-1")]
+    shown = [text for text, _ in lines(report, 80)]
+    assert all(len(text) <= 80 for text in shown if "Try:" not in text)
+    assert len(shown) <= 52, "one screen"
+
+
+@pytest.mark.parametrize("board", recording.shipped())
+def test_every_shipped_board_is_watched_live(board):
+    devices, printed = replay.devices(board), []
+    Monitor(devices, Pace(20, 0.2), root=replay.root(devices)).paper(printed.append)
+    words = dict(word.split("=") for word in printed[-1].split()[1:])
+    assert any(name.endswith("_power") for name in words)
+    assert any(name.startswith("temperature_") for name in words)
+    assert words["throttle"] != "unknown"

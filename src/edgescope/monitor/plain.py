@@ -13,10 +13,9 @@ _UNITS = ("share", "Hz", "W", "degC", "byte")
 def line(view: View) -> str:
     """Return this moment as one line: the time, every metric that was measured, throttling, the trial."""
     words = [time.strftime("%H:%M:%S")]
-    for name, value in view.values.items():
-        spec = view.channels.get(name)
-        if spec and spec.unit in _UNITS:
-            words.append(f"{_label(name)}={short(value, spec.unit).replace(' ', '')}")
+    for name, spec in view.channels.items():  # always in this order, so that columns line up
+        if name in view.values and spec.unit in _UNITS:
+            words.append(f"{_label(name)}={short(view.values[name], spec.unit).replace(' ', '')}")
     held = [n.removeprefix("throttled_") for n, v in view.values.items() if n.startswith("throttled_") and v]
     flags = any(n.startswith("throttled_") for n in view.values)
     words.append(f"throttle={','.join(held) or ('none' if flags else 'unknown')}")
