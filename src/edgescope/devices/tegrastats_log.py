@@ -2,6 +2,7 @@
 
     log = read("run.log")                      # R35 and later print the date
     log = read("run.log.gz", interval_s=0.1)   # before that there is no time in a line: say the interval
+    python -m edgescope.devices.tegrastats_log run.log > run.csv    # a column a channel; also a --meter log
 
 Dates are the board's wall clock in whole seconds, of no stated zone. Lines that share a second are spread over
 it, since ten lines are not one moment. Time never runs backwards here: where the clock was set back, the next
@@ -13,7 +14,10 @@ what may be half a number or half a name is left out, because it would look like
 
 from __future__ import annotations
 
+import argparse
+import csv
 import statistics
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,11 +25,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, pairwise
 from pathlib import Path
+from typing import TextIO
 
 from edgescope.devices._tegrastats_line import Line, parse
 from edgescope.devices.base import ChannelSpec, Value
 from edgescope.devices.tegrastats import spec_of
-from edgescope.errors import DeviceError, UsageError
+from edgescope.errors import DeviceError, EdgescopeError, UsageError
 
 Row = tuple[str, int, Value]
 
@@ -216,3 +221,36 @@ def _spread(seconds: Sequence[float], pace: float) -> tuple[list[float], list[st
             )
         out += [start + offset + k * step for k in range(count)]
     return out, steps
+
+
+def write_csv(log: Log, file: TextIO) -> None:
+    """Write a row a line of the log: time_s since the first, then a column a channel, empty where not measured."""
+    names = [c.name for c in log.channels]
+    table = csv.DictWriter(file, ["time_s", *names], lineterminator="\n")
+    table.writeheader()
+    for t_ns, rows in groupby(log.rows, key=lambda row: row[1]):
+        values = {name: f"{value:.9g}" for name, _, value in rows if isinstance(value, float)}
+        table.writerow({"time_s": f"{t_ns / 1e9:.3f}"} | values)
+
+
+def main() -> int:
+    """Print a log as CSV, and what is to be said of it on stderr."""
+    parser = argparse.ArgumentParser(description="tegrastats log to CSV")
+    parser.add_argument("log", type=Path)
+    parser.add_argument(
+        "--interval", type=float, metavar="SECONDS", help="between lines, where they have no date"
+    )
+    args = parser.parse_args()
+    try:
+        log = read(args.log, interval_s=args.interval)
+    except EdgescopeError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    write_csv(log, sys.stdout)
+    for text in (f"time: {log.clock}", *log.remarks):
+        print(text, file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
