@@ -249,6 +249,25 @@ def test_a_process_that_was_seen_before_exec_is_asked_again(tmp_path):
     assert finder.look().pid == 9
 
 
+def test_a_real_process_is_found_and_its_end_is_seen(tmp_path):
+    """A stand-in with a trial's command line, so that other trials on this machine do not matter."""
+    write(tmp_path, {"trial.json": '{"model": "m", "backend": "b", "precision": "int8", "device": "cpu"}'})
+    finder = Finder()
+    finder.look()
+    argv = ["-c", "import time; time.sleep(60)", "edgescope.child", "run", str(tmp_path), "1"]
+    process = subprocess.Popen([sys.executable, *argv])
+    try:
+        found = finder._trial(str(process.pid))
+        assert found.what == "m b int8 cpu batch 1"
+        assert -0.1 < found.elapsed_s < 30
+        assert finder.look() is not None
+    finally:
+        process.kill()
+        process.wait()
+    finder._now = found
+    assert finder.look() != found
+
+
 def test_each_trial_has_a_letter_on_the_time_line():
     marks = Marks(8)
     first, second = Running(1, "a", 0.0), Running(2, "b", 0.0)

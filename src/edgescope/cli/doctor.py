@@ -93,6 +93,7 @@ def _container(report: Report) -> None:
         print(f"nothing that measuring needs is missing {where}")
         return
     print(f"what measuring would lack {where}:")
+    longest = max(len(flag.flag) for flag in report.container_flags)
     for flag in report.container_flags:
-        print(f"  {flag.flag:<48} {flag.brings}")
+        print(f"  {flag.flag:<{longest}}  {flag.brings}")
     print(containers.command(report.container_flags))
