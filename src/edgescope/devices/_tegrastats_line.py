@@ -93,7 +93,8 @@ def parse(text: str) -> Line:
 
 
 def _item(text: str, at: int) -> Item:
-    for form, fields_of in _FORMS:
+    begin = _BEGIN.match(text, at)
+    for form, fields_of in _FORMS_BY_FIRST.get(begin["first"], ()) if begin else ():
         if found := form.match(text, at):
             fields = tuple(fields_of(found))
             if fields:
@@ -103,6 +104,9 @@ def _item(text: str, at: int) -> Item:
 
 def _named_apart(items: list[Item]) -> tuple[Item, ...]:
     """Number the channels that come twice: two rails may be called NC."""
+    names = [f.channel for item in items for f in item.fields]
+    if len(set(names)) == len(names):
+        return tuple(items)
     seen: dict[str, int] = {}
     out = []
     for item in items:
@@ -265,33 +269,43 @@ _RAIL = r"(?:(?:VDD|VIN|POM|SYS)[A-Z0-9_]*|GPU|CPU|SOC|CV|NC)"
 """Names whose two numbers without a unit are a rail's milliwatts; another name's could be anything."""
 _LIST = rf"\s*{_N}(?:\s*,\s*{_N})*\s*"
 _LOADS = rf"{_N}%(?:@{_N})?"
-Form = tuple[re.Pattern[str], Callable[[re.Match[str]], Iterator[Field]]]
+_DIGITS = "0123456789"
+_BEGIN = re.compile(rf"(?:{_NAME})?\s*(?P<first>\S)")
+FieldsOf = Callable[[re.Match[str]], Iterator[Field]]
 
 
-def _form(pattern: str, fields_of: Callable[[re.Match[str]], Iterator[Field]]) -> Form:
-    return re.compile(pattern + r"(?=\s|$)"), fields_of
+def _form(firsts: str, pattern: str, fields_of: FieldsOf) -> tuple[str, re.Pattern[str], FieldsOf]:
+    """Return a form with what its value may begin with."""
+    return firsts, re.compile(pattern + r"(?=\s|$)"), fields_of
 
 
-_FORMS: tuple[Form, ...] = (
-    _form(rf"(?P<name>{_NAME})@(?P<now>-?{_N})C(?:/(?P<max>-?{_N})C)?", _temperature),
+_FORMS = (
+    _form("@", rf"(?P<name>{_NAME})@(?P<now>-?{_N})C(?:/(?P<max>-?{_N})C)?", _temperature),
     _form(
+        _DIGITS,
         rf"(?P<name>{_NAME})\s+(?P<now>{_N})(?P<unit>mW|W)(?:/(?P<mean>{_N})(?P=unit))?"
         rf"(?:/(?P<max>{_N})(?P=unit))?",
         _rail,
     ),
     _form(
+        _DIGITS + "@oO",
         rf"(?P<name>{_NAME})\s+(?:(?P<off>off|OFF)|"
         rf"(?=[0-9@])(?:(?P<busy>{_N})%)?(?:@(?:(?P<clock>{_N})|\[(?P<clocks>{_LIST})\]))?)",
         _engine,
     ),
-    _form(rf"(?P<name>{_RAIL})\s+(?P<now>{_N})(?P<unit>)/(?P<mean>{_N})(?:/(?P<max>{_N}))?", _rail),
-    _form(rf"(?P<name>{_CLOCKED})\s+(?P<clock>{_N})", _bare_clock),
-    _form(r"(?:(?:CPU|cpu)\s+)?\[(?P<list>[^\[\]]{0,4000})\]" + rf"(?:@(?P<clock>{_N}))?", _cores),
+    _form(_DIGITS, rf"(?P<name>{_RAIL})\s+(?P<now>{_N})(?P<unit>)/(?P<mean>{_N})(?:/(?P<max>{_N}))?", _rail),
+    _form(_DIGITS, rf"(?P<name>{_CLOCKED})\s+(?P<clock>{_N})", _bare_clock),
+    _form("[", r"(?:(?:CPU|cpu)\s+)?\[(?P<list>[^\[\]]{0,4000})\]" + rf"(?:@(?P<clock>{_N}))?", _cores),
     _form(
+        _DIGITS,
         rf"(?P<name>RAM|SWAP|IRAM)\s+(?P<used>{_N})/(?P<total>{_N})(?P<unit>[kMG]?B)"
         rf"(?:\s*\((?P<word>lfb|cached)\s+(?:(?P<count>{_N})x)?(?P<extra>{_N})(?P<extra_unit>[kMG]?B)\))?",
         _memory,
     ),
-    _form(rf"MTS\s+fg\s+(?P<fg>{_N})%\s+bg\s+(?P<bg>{_N})%", _mts),
-    _form(rf"(?P<name>{_NAME})\s+\[(?P<parts>{_LOADS}(?:\s*,\s*{_LOADS})*)\]", _parts),
+    _form("f", rf"MTS\s+fg\s+(?P<fg>{_N})%\s+bg\s+(?P<bg>{_N})%", _mts),
+    _form("[", rf"(?P<name>{_NAME})\s+\[(?P<parts>{_LOADS}(?:\s*,\s*{_LOADS})*)\]", _parts),
 )
+_FORMS_BY_FIRST = {
+    first: tuple((form, fields_of) for firsts, form, fields_of in _FORMS if first in firsts)
+    for first in f"@[f{_DIGITS}oO"
+}
