@@ -11,7 +11,7 @@ from fake_nvml import FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupporte
 
 from edgescope.cli import doctor_view
 from edgescope.codec import to_plain
-from edgescope.devices import doctor, unlock
+from edgescope.devices import doctor, probe, unlock
 from edgescope.devices.base import ChannelSpec, SourceSpec, Unsupported
 from edgescope.devices.cpu import CpuDevice
 from edgescope.devices.null import NullDevice
@@ -21,7 +21,7 @@ from edgescope.devices.nvidia import NvidiaDevice
 def metric(name, *, unit="1", status="unsupported", reason="", value=None, device="cpu", **more):
     plain = {"scope": "system", "kind": "gauge", "source": "somewhere", "read_us": 1.0, "every": 1}
     plain |= more
-    return doctor.Metric(
+    return probe.Metric(
         device=device, name=name, unit=unit, status=status, reason=reason, value=value, **plain
     )
 
@@ -296,5 +296,5 @@ def test_what_is_not_measured_is_grouped_by_reason(tmp_path):
 
 
 def test_unsupported_is_never_a_number():
-    status, reason, number = doctor._fate(Unsupported("no sensor"))
+    status, reason, number = probe._fate(Unsupported("no sensor"))
     assert (status, reason, number) == ("unsupported", "no sensor", None)

@@ -15,7 +15,8 @@ from edgescope.monitor.about import title
 from edgescope.monitor.units import short
 
 if TYPE_CHECKING:
-    from edgescope.devices.doctor import Metric, Report
+    from edgescope.devices.doctor import Report
+    from edgescope.devices.probe import Metric
     from edgescope.devices.readiness import Finding
 
 Line = tuple[str, str]

@@ -1,64 +1,24 @@
 """What this machine can measure, what would disturb a measurement now, and what one command would unlock.
 
-Data only: the command line prints it. While it waits to see who is busy it reads every sensor twenty times a second,
-which tells how often each one really changes: a rail behind an INA3221 that averages 512 samples is new every 0.43 s,
-however often it is read.
+Data only: the command line prints it. Metrics are probed by probe.py, findings come from readiness.py,
+readiness_board.py and unlock.py.
 """
 
 from __future__ import annotations
 
-import importlib
-import os
-import re
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgescope.devices import containers, readiness, readiness_board, unlock
-from edgescope.devices.base import ChannelSpec, Device, Failed, Mode, Source, SourceSpec, Unsupported, Value
-from edgescope.devices.kernel_files import fact, is_absent
+from edgescope.devices.base import Device, Mode
 from edgescope.devices.manifest import machine
+from edgescope.devices.probe import Metric, located, probe
 from edgescope.devices.readiness import Finding
 from edgescope.devices.trips import Trip, next_trip
 from edgescope.errors import EdgescopeError
 from edgescope.records import Machine
-
-SAMPLER_HZ = 10.0
-"""The rate that `every` counts in: that of a measured run."""
-_COST_READS = 5
-_LOOK_S = 0.05
-_REFRESH = re.compile(r"refresh (\d+(?:\.\d+)?) ms")
-"""What a rail's source says of itself."""
-_DEAR_S = 0.002
-"""A source that takes this long is not read twenty times a second only to see it change."""
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One metric of one device: can it be read here, how often is it new, and what does reading it cost."""
-
-    device: str
-    name: str
-    unit: str
-    scope: str
-    kind: str
-    source: str
-    status: str
-    """measured, unsupported or failed."""
-    reason: str
-    value: float | None
-    read_us: float
-    """Microseconds of the whole source's read (one read, many metrics), the least of a few."""
-    every: int
-    """Read on every n-th tick of the sampler."""
-    sampled_hz: float = 0.0
-    """How often a measured run reads it."""
-    refresh_s: float | None = None
-    """Time between two new values as the driver publishes it; None where it does not."""
-    seen_hz: float | None = None
-    """How often it changed while this looked, at most 20; None where that was not watched."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +46,7 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
 
     `root` is where the files of this machine lie: / itself, a fake board, or a recording's tree.
     """
-    opened = [
-        _Opened(name, spec, _open(spec))
-        for name, device in devices.items()
-        for spec in device.sources(os.getpid())
-    ]
-    _look(opened, watch_s)
-    facts = machine(devices)
-    refresh = _refresh(facts, root)
-    metrics = tuple(m for one in opened for m in _metrics(one, refresh))
+    facts, metrics = probe(devices, watch_s, lambda: machine(devices), root)
     values = {m.name: m.value for m in metrics if m.value is not None}
     trips = _trips(metrics, root)
     modes, broken = _modes(devices)
@@ -120,26 +72,6 @@ def _cpu(facts: Machine) -> Mapping[str, Any]:
     return {k: v for k, v in state.items() if not ("replayed" in facts.state and k == "affinity")}
 
 
-@dataclass
-class _Opened:
-    """A source, or why there is none, and how often each of its channels changed while it was watched."""
-
-    device: str
-    spec: SourceSpec
-    source: Source | Failed
-    changes: dict[str, int] = field(default_factory=dict)
-    watched_s: float = 0.0
-
-
-def _open(spec: SourceSpec) -> Source | Failed:
-    try:
-        module, name = spec.target.split(":")
-        source: Source = getattr(importlib.import_module(module), name)(**spec.kwargs)
-        return source
-    except Exception as error:  # a driver library may raise anything; the report must still come
-        return Failed(f"the source cannot be opened: {error!r}")
-
-
 def _modes(devices: Mapping[str, Device]) -> tuple[dict[str, Mode], list[Finding]]:
     """Return the settings of all devices by name, and a finding for each device whose own list cannot be read."""
     modes: dict[str, Mode] = {}
@@ -152,120 +84,6 @@ def _modes(devices: Mapping[str, Device]) -> tuple[dict[str, Mode], list[Finding
     return modes, broken
 
 
-def _look(opened: Sequence[_Opened], seconds: float) -> None:
-    """Wait `seconds`, and see meanwhile which metrics change how often.
-
-    Sources of intervals are left alone: their first value is to cover the whole time.
-    """
-    start = time.monotonic()
-    watched = [o for o in opened if not isinstance(o.source, Failed) and _is_watchable(o.source)]
-    last: dict[str, float] = {}
-    while (left := start + seconds - time.monotonic()) > 0:
-        for one in watched:
-            assert not isinstance(one.source, Failed)
-            for name, _, value in _read(one.source):
-                if isinstance(value, float):
-                    one.changes[name] = one.changes.get(name, 0) + (last.get(name, value) != value)
-                    last[name] = value
-            one.watched_s = time.monotonic() - start
-        time.sleep(min(_LOOK_S, max(0.0, left)))
-
-
-def _is_watchable(source: Source) -> bool:
-    if any(c.kind == "interval" for c in source.channels()):
-        return False
-    start = time.perf_counter()
-    _read(source)
-    return time.perf_counter() - start < _DEAR_S
-
-
-def _read(source: Source) -> Sequence[tuple[str, int, Value]]:
-    try:
-        return source.read()
-    except Exception as error:  # as in _open
-        now, failed = time.monotonic_ns(), Failed(f"reading raised {error!r}")
-        return [(c.name, now, failed) for c in source.channels()]
-
-
-def _metrics(one: _Opened, refresh: Callable[[ChannelSpec], float | None]) -> list[Metric]:
-    if isinstance(one.source, Failed):
-        spec = one.spec
-        nothing = (spec.target, "", "", "", spec.target, "failed", one.source.reason, None, 0.0, spec.every)
-        return [Metric(one.device, *nothing)]
-    values: dict[str, Value] = {}
-    reads_us = []
-    for _ in range(_COST_READS):
-        start = time.perf_counter()
-        rows = _read(one.source)
-        reads_us.append((time.perf_counter() - start) * 1e6)
-        for name, _t, value in rows:
-            values.setdefault(name, value)  # an interval's first value covers the longest time
-    out = []
-    for c in one.source.channels():
-        status, reason, number = _fate(values.get(c.name, Failed("no value came")))
-        changes = one.changes.get(c.name)
-        out.append(
-            Metric(
-                device=one.device,
-                name=c.name,
-                unit=c.unit,
-                scope=c.scope,
-                kind=c.kind,
-                source=c.source,
-                status=status,
-                reason=reason,
-                value=number,
-                read_us=min(reads_us),
-                every=one.spec.every,
-                sampled_hz=SAMPLER_HZ / max(1, one.spec.every),
-                refresh_s=refresh(c) if number is not None else None,
-                seen_hz=changes / one.watched_s if changes is not None and one.watched_s else None,
-            )
-        )
-    return out
-
-
-def _fate(value: Value) -> tuple[str, str, float | None]:
-    if isinstance(value, Unsupported):
-        return "unsupported", value.reason, None
-    if isinstance(value, Failed):
-        return "failed", value.reason, None
-    return "measured", "", value
-
-
-def _refresh(facts: Machine, root: Path) -> Callable[[ChannelSpec], float | None]:
-    """Return what tells a channel's refresh: the rails' own facts, else hwmon's update_interval beside its file.
-
-    update_interval is in milliseconds (Documentation/hwmon/sysfs-interface).
-    """
-    rails: Mapping[str, Any] = {}
-    for part in (facts.stable.get("jetson", {}), facts.state.get("jetson", {})):
-        found = part.get("rails") if isinstance(part, Mapping) else None
-        rails = found if isinstance(found, Mapping) and not is_absent(found) else rails
-
-    def of(channel: ChannelSpec) -> float | None:
-        for rail, what in rails.items():
-            if channel.name.startswith(f"{rail}_") and isinstance(what.get("refresh_s"), int | float):
-                return float(what["refresh_s"])
-        if told := _REFRESH.search(channel.source):
-            return float(told[1]) / 1e3
-        file = _located(channel.source, root)
-        if file is None:
-            return None
-        milliseconds = fact(file.with_name("update_interval"), float)
-        return None if is_absent(milliseconds) else float(milliseconds) / 1e3
-
-    return of
-
-
-def _located(source: str, root: Path) -> Path | None:
-    """Return the file that a channel's source names: as it stands in a fake root, below `root` in a recording."""
-    first = source.partition(" ")[0]
-    if not first.startswith("/"):
-        return None
-    return Path(first) if Path(first).is_relative_to(root) else root / first.lstrip("/")
-
-
 def _trips(metrics: Sequence[Metric], root: Path) -> dict[str, Trip]:
-    files = {m.name: _located(m.source, root) for m in metrics if m.unit == "degC" and m.value is not None}
+    files = {m.name: located(m.source, root) for m in metrics if m.unit == "degC" and m.value is not None}
     return {name: trip for name, file in files.items() if file and (trip := next_trip(file.parent))}
