@@ -52,6 +52,7 @@ class JetsonDevice:
             "l4t": jetson_identity.l4t(root),
             "jetpack": jetson_identity.jetpack(root),
             "power_mode": _power_mode(root),
+            "dvfs": registry.need("edgescope.modes.clocks:dvfs", "clocks", "")(root),
             **jetson_rails.facts(root),
             "fan": Fans.facts(root),
             "gpu": Gpu.facts(root),

@@ -1,0 +1,84 @@
+"""Who makes a change: this process, the helper through sudo, or nobody."""
+
+import os
+from pathlib import Path
+
+import pytest
+from fake_jetson import CPU, board, read
+
+from edgescope.errors import SettingError
+from edgescope.modes import act, helper, listing
+
+SUDO = """#!/bin/sh
+# as sudo -n: runs what it may, without ever asking for a password
+echo "$*" >> "$SAID"
+[ -e "$SAID.locked" ] && { echo "sudo: a password is required" >&2; exit 1; }
+[ -e "$SAID.waits" ] && echo "NVPM WARN: Reboot required for changing to this power mode: 2"
+exit 0
+"""
+WORDS = ("nvpmodel", "-m", "2")
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """A process that is not root, with a helper installed and a sudo that knows it; returns what sudo was told."""
+    said = tmp_path / "said"
+    for name, text in (("sudo", SUDO), ("edgescope-helper", "#!/bin/sh\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SAID", str(said))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(act, "HELPER", tmp_path / "edgescope-helper")
+    monkeypatch.setattr(act, "asked", lambda root: "NV Power Mode: MAXN_SUPER\n2\n" if said.exists() else "")
+    monkeypatch.setattr(helper, "perform", lambda *a: pytest.fail("it was done without the helper"))
+    return said
+
+
+def test_a_user_goes_through_sudo_and_the_helper_word_for_word(user):
+    act.act(WORDS)
+    assert user.read_text() == f"-n {act.HELPER} nvpmodel -m 2\n"
+
+
+def test_without_a_helper_the_message_says_how_to_get_one(user):
+    act.HELPER.unlink()
+    with pytest.raises(SettingError, match=r"E-MODE-4.*is not installed") as caught:
+        act.act(WORDS)
+    assert caught.value.fix == "edgescope modes --install-helper" and not user.exists()
+
+
+def test_a_sudo_that_wants_a_password_is_a_refusal_with_its_words(user):
+    user.with_suffix(".locked").touch()
+    with pytest.raises(SettingError, match=r"E-MODE-4.*a password is required"):
+        act.act(WORDS)
+
+
+def test_a_mode_that_waits_for_a_reboot_is_not_in_effect_whatever_the_exit_code(user):
+    user.with_suffix(".waits").touch()
+    with pytest.raises(SettingError, match=r"E-MODE-2.*needs a reboot"):
+        act.act(WORDS)
+
+
+def test_what_is_so_already_needs_no_rights(user, tmp_path):
+    user.touch()  # nvpmodel answers 2
+    act.act(WORDS)
+    assert user.read_text() == ""
+    root = board(tmp_path / "root")
+    governor = f"{CPU}/cpufreq/policy0/scaling_governor"
+    act.act(("write", f"/{governor}", "schedutil"), root)
+    assert read(root, governor) == "schedutil"
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("sh",), ("mps_quit",), ("gpu_power", "0"), ("write", "/etc/passwd", "x")]
+)
+def test_what_is_not_a_change_is_refused(words):
+    with pytest.raises(SettingError, match="E-MODE-4"):
+        act.act(words)
+
+
+def test_the_commands_that_install_the_helper_name_it_and_its_undoing():
+    text = listing.install("ada", str(helper.__file__), str(act.HELPER))
+    assert f"install -o root -g root -m 0755 {helper.__file__} {act.HELPER}" in text
+    assert f"ada ALL=(root) NOPASSWD: {act.HELPER}'" in text and "to undo:  sudo rm" in text
+    assert Path(str(helper.__file__)).is_file()
