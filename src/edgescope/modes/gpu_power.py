@@ -86,9 +86,10 @@ def _limits(index: int) -> tuple[float, float, float]:
 
 def put(words: Sequence[str]) -> str:
     """Set the limit of GPU words[0] to words[1] watts, unless it is that already."""
-    if abs(_limits(int(words[0]))[0] - float(words[1])) < _SLACK_W:
+    index, watts = words
+    if abs(_limits(int(index))[0] - float(watts)) < _SLACK_W:
         return ""
-    return _smi("-i", words[0], "-pl", words[1])
+    return _smi("-i", index, "-pl", watts)
 
 
 def _smi(*words: str) -> str:
