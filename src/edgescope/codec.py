@@ -115,7 +115,7 @@ def _read(data: Mapping[str, Json]) -> Result:
         effective=Effective(**effective) if effective else None,
         verification=check or None,
         window=Window(**window) if window else None,
-        idle=tuple(Idle(**i) for i in data.get("idle", ())),  # results of schema 1 written before there was any
+        idle=tuple(Idle(**i) for i in data.get("idle", ())),  # older results of schema 1 have neither
         meter=Meter(**data["meter"]) if data.get("meter") else None,
         metrics={name: field_from_json(value) for name, value in data["metrics"].items()},
         warnings=tuple(data["warnings"]),

@@ -8,8 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edgescope.cli import card
 from edgescope.cli.main import main
-from edgescope.records import QUERY_DTYPES, Channel, Idle, Measured, Queries, Readings, Status, Trial, Window
+from edgescope.records import (
+    QUERY_DTYPES,
+    Absent,
+    Channel,
+    Idle,
+    Measured,
+    Meter,
+    Queries,
+    Readings,
+    Status,
+    Trial,
+    Window,
+)
 from edgescope.store import Store
 from making import result
 
@@ -83,3 +96,39 @@ def test_what_cannot_be_told_is_an_error_with_a_code(stored, tmp_path, capsys):
     store.save(failed)
     assert main(["energy", failed.id, *where]) == 2
     assert "E-METER-3" in capsys.readouterr().err
+
+
+def test_the_card_says_the_scope_beside_every_watt(stored, capsys):
+    made, *_ = stored
+    fields = {
+        "power_w": Measured(8.0, "W"),
+        "energy_per_sample_j": Measured(0.8, "J"),
+        "idle_power_w": Measured(3.0, "W"),
+        "idle_power_drift_w": Measured(-0.2, "W"),
+        "energy_dynamic_per_sample_j": Measured(0.5, "J"),
+    }
+    card.show(replace(made, metrics=made.metrics | fields, meter=Meter("vdd_in", "module", "trapezoid")))
+    lines = {line.split()[0]: " ".join(line.split()) for line in capsys.readouterr().out.splitlines() if line}
+    assert lines["power"] == "power 8 W (module: vdd_in, trapezoid)"
+    assert lines["energy"] == "energy 800 mJ (module: vdd_in, trapezoid)"
+    assert lines["idle"] == "idle 3 W (module), -200 mW from before to after; 500 mJ a sample beyond it"
+    card.show(replace(made, metrics={"power_w": Absent("no power sensor")}))
+    assert "power no power sensor" in " ".join(capsys.readouterr().out.split())
+
+
+def test_compare_refuses_two_scopes_with_its_code(stored, capsys, tmp_path):
+    made, where, _ = stored
+    store = Store(tmp_path / "store")
+    ids = []
+    for batch, scope in ((2, "module"), (3, "carrier")):
+        trial = replace(made.trial, batch=batch)
+        fields = made.metrics | {"power_w": Measured(8.0, "W")}
+        other = replace(made, id=f"{trial.id}-1", trial=trial, metrics=fields, readings=None)
+        store.save(replace(other, meter=Meter("vdd", scope, "trapezoid")))
+        ids.append(trial.cell)
+    assert main(["compare", *ids, *where]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "W-CMP-1: NOT-COMPARABLE: scope of power differs: module against carrier" in out
+    assert "power_w" not in out
+    assert main(["compare", *ids, "--force", *where]) == 0
+    assert "power_w" in capsys.readouterr().out
