@@ -294,7 +294,7 @@ def test_a_fake_board_in_plain_lines(tmp_path):
     assert 3 <= len(lines) <= 7
     clock, *words = lines[-1].split()
     assert re.fullmatch(r"\d\d:\d\d:\d\d", clock)
-    pairs = dict(word.split("=") for word in words)
+    pairs = dict(word.split("=", 1) for word in words)
     assert pairs["temperature_cpu_thermal"] == "45.5C"
     assert pairs["cpu_freq"] == "1.00GHz"
     assert pairs["trial"] == "none" and pairs["throttle"] == "unknown"

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from edgescope import optimize
-from edgescope.bench import noise
+from edgescope.analysis import noise
+from edgescope.bench.noise import measure
+from edgescope.cli.main import main
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.records import Trial
 from edgescope.stats import paired_log_ratio
+from edgescope.store import Store
+from making import result
 
 
 def pairs(rng, s, n):
@@ -67,7 +71,7 @@ NULL = Trial(model="null", backend="null", options={"delay_us": 200}, min_s=0.05
 def test_a_real_run_is_measured_stored_and_read_back(tmp_path):
     """One pair of fresh processes, far too few for a floor to rely on, through bench's own path."""
     told = []
-    found = noise.measure(0.1, workloads=[NULL], min_pairs=1, tell=told.append)
+    found = measure(0.1, workloads=[NULL], min_pairs=1, tell=told.append)
     assert found.pairs == len(found.p50_s) == len(told) == 1
     assert all(a >= 0.0002 and b >= 0.0002 for a, b in found.p50_s)
     assert found.spread == pytest.approx(noise.spread(found.p50_s))
@@ -81,14 +85,43 @@ def test_a_real_run_is_measured_stored_and_read_back(tmp_path):
 def test_what_cannot_be_read_back_is_as_if_never_measured(tmp_path):
     assert noise.stored(tmp_path, "m") is None
     (tmp_path / "m").mkdir()
-    for text in ("", "[]", "{}", json.dumps({"p50_s": [[1]]})):
+    half = {
+        "p50_s": [[1, 1]],
+        "spread": 0.1,
+        "floor": "wide",
+        "detectable": 0.1,
+        "needed": {},
+        "verdicts": {},
+    }
+    for text in ("", "[]", "{}", json.dumps({"p50_s": [[1]]}), json.dumps(half)):
         (tmp_path / "m/noise.json").write_text(text)
         assert noise.stored(tmp_path, "m") is None
+
+
+def test_compare_prints_the_floor_of_the_machine(tmp_path, capsys):
+    store = Store(tmp_path)
+    for precision in ("fp32", "int8"):
+        for replicate in range(3):
+            store.save(result(Trial(model="null", backend="null", precision=precision, replicate=replicate)))
+    cells = sorted({r.trial.cell for r in store.results()})
+    machine = next(iter(store.results())).machine.id
+    command = ["compare", *cells, "--store", str(tmp_path)]
+    assert main(command) == 0
+    assert "Noise floor" not in capsys.readouterr().out
+    floor = noise.Noise(
+        machine, "2026-01-02T03:04:05+00:00", "m", 7, 0.01, 0.0236, 0.02, {"1%": None}, {"CLEAN": 14}, []
+    )
+    noise.save(floor, tmp_path)
+    assert main(command) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Noise floor of the machine: identical runs differ by up to 2.36%" in said
+    assert "1% needs over 10,000 replicates" in said
+    assert len(list(store.results())) == 6  # the file beside them is no result
 
 
 def test_a_workload_that_cannot_run_is_an_error_with_its_reason():
     gone = Trial(model="null", backend="no_such_backend")
     with pytest.raises(UnsupportedError, match="E-NOISE-2"):
-        noise.measure(1, workloads=[gone])
+        measure(1, workloads=[gone])
     with pytest.raises(UsageError, match="E-NOISE-1"):
-        noise.measure(0)
+        measure(0)

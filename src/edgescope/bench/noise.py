@@ -1,43 +1,25 @@
-"""What this machine can tell apart: the same trial against itself, in pairs of fresh processes.
+"""Measures the noise of this machine: one small trial against itself, in pairs of fresh processes.
 
-An A/A run has a true ratio of exactly 1, and the order within a pair is drawn, so whatever the log ratios d spread
-by is noise, and their mean is known: s^2 = sum(d^2) / n, with n degrees of freedom.
-
-    floor       95 % of single pairs of identical cells differ by no more than exp(t(0.975, n) s) - 1
-    detectable  the change whose 95 % interval excludes 1 in 80 % of comparisons of k pairs:
-                exp((t(0.975, k-1) + t(0.8, k-1)) s / sqrt(k)) - 1, the usual sample-size formula
-    needed      the least k for which a given change is that
-
-FASTER and SLOWER also ask for a size of 1 % (stats.pairs), so a change of just 1 % is seen as significant, and
-called FASTER in about half of the comparisons only.
+What the figures mean is in analysis/noise.py; this half runs them, through the path that every measurement takes.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any
 
 from edgescope import isolate, registry
+from edgescope.analysis.noise import CHANGES, PAIRS, Noise, detectable, floor, needed, spread
 from edgescope.errors import EdgescopeError, UnsupportedError, UsageError
 from edgescope.records import Measured, Result, Trial
-from edgescope.stats.special import t_quantile
 
-PAIRS = 5
-"""Replicates that `detectable` is given for: the final rounds of `optimize`, unless told otherwise."""
-CHANGES = (0.01, 0.02, 0.05)
-LEVEL, POWER = 0.95, 0.80
 MIN_PAIRS = 5
-_MOST = 10_000
 _SECONDS = 1.0
-FILE = "noise.json"
 
 WORKLOADS: tuple[Trial, ...] = (
     Trial(model="squeezenet1_1", backend="onnxruntime", min_s=_SECONDS, max_s=_SECONDS),
@@ -52,51 +34,6 @@ WORKLOADS: tuple[Trial, ...] = (
     ),
 )
 """The first that can be prepared here: a small network that needs no download; sleeping is the last resort."""
-
-
-@dataclass(frozen=True)
-class Noise:
-    """What identical cells differ by on one machine."""
-
-    machine_id: str
-    measured_at: str
-    workload: str
-    pairs: int
-    spread: float
-    """Standard deviation of a pair's log ratio."""
-    floor: float
-    detectable: float
-    """With PAIRS replicates."""
-    needed: Mapping[str, int | None]
-    """Change in percent -> replicates; None above 10,000."""
-    verdicts: Mapping[str, int]
-    p50_s: Sequence[tuple[float, float]]
-
-
-def spread(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return the standard deviation of log(a / b) about its known mean of 0."""
-    return math.sqrt(sum(math.log(a / b) ** 2 for a, b in pairs) / len(pairs))
-
-
-def floor(s: float, n: int) -> float:
-    """Return what 95 % of |ratio - 1| stay below, from the spread `s` of n pairs."""
-    return math.expm1(t_quantile(0.5 + LEVEL / 2, n) * s)
-
-
-def detectable(s: float, k: int) -> float:
-    """Return the least change that k pairs find in 80 % of comparisons."""
-    return math.expm1((t_quantile(0.5 + LEVEL / 2, k - 1) + t_quantile(POWER, k - 1)) * s / math.sqrt(k))
-
-
-def needed(s: float, change: float) -> int | None:
-    """Return the least number of pairs that find `change`; None above 10,000."""
-    lo, hi = 2, _MOST
-    if detectable(s, hi) > change:
-        return None
-    while lo < hi:
-        middle = (lo + hi) // 2
-        lo, hi = (lo, middle) if detectable(s, middle) <= change else (middle + 1, hi)
-    return lo
 
 
 def measure(
@@ -177,36 +114,4 @@ def _summary(trial: Trial, results: Sequence[tuple[Result, Result]]) -> Noise:
         needed={f"{change:.0%}": needed(s, change) for change in CHANGES},
         verdicts=dict(verdicts),
         p50_s=pairs,
-    )
-
-
-def save(noise: Noise, root: Path) -> Path:
-    """Write ROOT/<machine id>/noise.json, whole or not at all."""
-    path = root / noise.machine_id / FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".new")
-    aside.write_text(json.dumps(asdict(noise), indent=1) + "\n")
-    aside.replace(path)
-    return path
-
-
-def stored(root: Path, machine_id: str) -> Noise | None:
-    """Return what was measured on this machine last; None where nothing was, or it cannot be read."""
-    try:
-        page: dict[str, Any] = json.loads((root / machine_id / FILE).read_text())
-        page["p50_s"] = [(float(a), float(b)) for a, b in page["p50_s"]]
-        return Noise(**page)
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def words(noise: Noise) -> str:
-    """Return the noise floor in one sentence."""
-    found = ", ".join(f"{change} needs {k if k else 'over 10,000'}" for change, k in noise.needed.items())
-    disturbed = sum(n for name, n in noise.verdicts.items() if name != "CLEAN")
-    of = sum(noise.verdicts.values())
-    return (
-        f"identical runs differ by up to {noise.floor:.2%} (95 % of pairs; {noise.pairs} pairs of {noise.workload}, "
-        f"{noise.measured_at[:10]}). {PAIRS} replicates detect {noise.detectable:.2%}; {found} replicates"
-        + (f". {disturbed} of {of} runs were not CLEAN: repeat it on a quiet machine" if disturbed else "")
     )

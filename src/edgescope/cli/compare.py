@@ -40,13 +40,14 @@ def run(args: argparse.Namespace) -> int:
 
     store = opened.store(args)
     other = Store(Path(args.other_store)) if args.other_store else store
-    found = compare(_cell(store, args.baseline), _cell(other, args.candidate), force=args.force)
+    baseline = _cell(store, args.baseline)
+    found = compare(baseline, _cell(other, args.candidate), force=args.force)
     if args.json:
         from edgescope.codec import to_plain
 
         print(json.dumps(to_plain(found) | {"judgement": found.judgement.value}, indent=1))
         return 0
-    from edgescope.cli import terminal
+    from edgescope.cli import noise_view, terminal
 
     if found.differences:
         settings = [(d.name, str(d.baseline), str(d.candidate)) for d in found.differences]
@@ -68,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
     if rows:
         header = ("metric", found.baseline, found.candidate, "candidate / baseline", "candidate is")
         terminal.table(header, rows, title=f"Over {found.pairs} pairs of fresh processes")
+    if noise := noise_view.stored(store, baseline[0].machine.id):
+        terminal.note(f"Noise floor of the machine: {noise}")
     print(f"{found.candidate} is {found.judgement.value} against {found.baseline}")
     return 0
 

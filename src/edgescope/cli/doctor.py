@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 def _json(report: Report, args: argparse.Namespace) -> None:
     from dataclasses import asdict
 
-    from edgescope.bench import noise
+    from edgescope.analysis import noise
     from edgescope.cli import opened
     from edgescope.codec import to_plain
 

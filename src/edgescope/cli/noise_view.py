@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace) -> int:
     """Measure the noise floor and store it."""
-    from edgescope.bench import noise
+    from edgescope.analysis import noise
+    from edgescope.bench.noise import measure
     from edgescope.cli import opened
     from edgescope.devices import replay
     from edgescope.errors import UsageError
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         print(text, file=sys.stderr, flush=True)
 
     tell(f"identical runs in pairs for about {args.minutes:g} minutes ...")
-    found = noise.measure(args.minutes * 60, tell=tell)
+    found = measure(args.minutes * 60, tell=tell)
     path = noise.save(found, store.root)
     if args.json:
         print(json.dumps(asdict(found), indent=1))
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 def stored(store: Store, machine_id: str) -> str:
     """Return the stored noise floor in words, '' where none was measured."""
-    from edgescope.bench import noise
+    from edgescope.analysis import noise
 
     found = noise.stored(store.root, machine_id)
     return f"{noise.words(found)}." if found else ""
