@@ -32,7 +32,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the result's energies; with --meter also those at the wall."""
+    """Print the result's energies, with --meter also those at the wall; exit 3 where no meter watched it."""
     from edgescope.analysis.energy import energies
 
     result = _result(args)
@@ -51,9 +51,10 @@ def run(args: argparse.Namespace) -> int:
     if wall is not None:
         figures = [wall.consumption.metrics[name] for name in SHOWN[:3]]
         rows.append((args.meter.name, "wall", "trapezoid", *map(terminal.why, figures)))
-    terminal.table(("meter", "scope", "method", "power", "energy", "a sample"), rows)
     if not rows:
-        print("no meter watched this result")
+        print(f"no meter watched this result: {terminal.why(result.metrics.get('power_w'))}")
+        return 3
+    terminal.table(("meter", "scope", "method", "power", "energy", "a sample"), rows)
     if wall is not None:
         _tell(wall)
     return 0
