@@ -1,5 +1,6 @@
 """A board without ssh: files, programs and facts through an agent that is a child of this process."""
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -7,10 +8,15 @@ from pathlib import Path
 import pytest
 
 import small_board
+from edgescope.devices import manifest
+from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.jetson import JetsonDevice
 from edgescope.errors import DeviceError, StoreError, UnavailableError, UnsupportedError
+from edgescope.records import Trust, Window
 from edgescope.remote import files
 from edgescope.remote.address import Address
 from edgescope.remote.board import opened, translated
+from edgescope.remote.house import BoardWatch
 from edgescope.remote.tree import Tree, _inside
 from edgescope.remote.wire import Wire
 
@@ -38,6 +44,42 @@ def test_the_machine_is_the_boards(board):
     assert machine.state["agent"]["offset_uncertainty_s"] < 0.5
     assert abs(machine.state["agent"]["offset_to_host_s"]) < 0.5  # one machine, one clock
     assert "packages" in machine.state
+
+
+@pytest.mark.parametrize("make", [small_board.orin, small_board.nano])
+def test_it_is_the_machine_that_an_edgescope_there_would_see(make, behind, tmp_path):
+    """Read directly from the constructed tree, and through the agent: the same stable facts, so the same id."""
+    one = behind()
+    one.root = make(tmp_path / "other")
+    direct = manifest.machine({"cpu": CpuDevice(one.root), "jetson": JetsonDevice(one.root)})
+    with opened(HERE, one.argv) as board:
+        found = board.machine()
+
+    def plain(facts):
+        """As text, the paths of reasons without the folder that stands for /."""
+        return json.loads(json.dumps(facts).replace(str(one.root), ""))
+
+    assert plain(found.stable) == found.stable == plain(direct.stable)
+    there, here = found.state["jetson"], plain(direct.state["jetson"])
+    for what in set(here) - {"memory"}:  # it moves
+        assert there[what] == here[what], what
+
+
+def test_what_the_boards_counters_did_becomes_the_verdict(behind):
+    one = behind()
+    counter = one.root / "sys/class/hwmon/hwmon2/oc3_event_cnt"
+    with opened(HERE, one.argv) as board:
+        watch = BoardWatch(board, hz=20)
+        start = time.monotonic_ns()
+        with watch.watching():
+            time.sleep(0.3)
+            counter.write_text("2\n")
+            (one.root / "sys/class/thermal/cooling_device1/cur_state").write_text("1\n")
+            time.sleep(0.3)
+    verdict = watch.verdict(Window(0, 1, start, time.monotonic_ns()))
+    assert verdict.trust is Trust.THROTTLED
+    assert any("oc3_event_cnt rose by 1 to 2" in text for text in verdict.evidence)
+    assert any("gpu_throttle_alert" in text for text in verdict.evidence)
 
 
 def test_a_second_look_writes_into_the_same_files(board, behind):

@@ -73,6 +73,7 @@ FACTS = (
     "proc/sys/kernel/hostname",
     "proc/sys/kernel/osrelease",
     "sys/devices/soc0/*",
+    "sys/devices/system/cpu/offline",
     "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/possible",
     "sys/devices/system/cpu/present",
@@ -98,6 +99,8 @@ FACTS = (
     "sys/class/hwmon/hwmon*/*",
     "sys/bus/i2c/drivers/ina3221x/*/iio:device*/*",
     "sys/bus/i2c/drivers/ina*/*/hwmon/hwmon*/*",
+    "sys/kernel/debug/bpmp/debug/clk/emc/*rate*",
+    "sys/kernel/debug/clk/emc/clk_rate",
     "sys/kernel/nvpmodel_*/*",
 )
 #: Bytes of one such file, and of all of them.
@@ -247,25 +250,19 @@ def hwmon_rail(chip: str, c: int, unlabelled: str) -> List[Gauge]:
 
 
 def gpu(root: str) -> List[Gauge]:
-    """Return the integrated GPU's load (a share of its current clock) and clock."""
-    places = (
-        "devices/gpu.0",
-        "devices/platform/gpu.0",
-        "devices/platform/*.gpu",
-        "devices/platform/bus@0/*.gpu",
-    )
-    more = tuple(f"devices/*.{name}" for name in ("gpu", "gm20b", "gp10b", "gv11b", "ga10b"))
-    loads = [p for place in places + more for p in sorted(glob.glob(f"{root}/sys/{place}/load"))]
-    clocks = sorted(glob.glob(root + "/sys/class/devfreq/*/cur_freq"))
-    mine = [
-        p for p in clocks if re.search(r"/(?:[^/]*\.(?:gpu|gm20b|gp10b|gv11b|ga10b)|gpu-gpc-0)/cur_freq", p)
-    ]
+    """Return the integrated GPU's load (a share of its current clock), its clock and the memory clock."""
+    places = ("gpu.0", "platform/gpu.0", "[0-9]*.g*", "platform/[0-9]*.g*", "platform/bus@0/[0-9]*.g*")
+    loads = [p for place in places for p in sorted(glob.glob(f"{root}/sys/devices/{place}/load"))]
+    devices = sorted(glob.glob(root + "/sys/class/devfreq/*/cur_freq"))
+    mine = [p for p in devices if re.search(r"/(?:[^/]*\.(?:g[a-z]\d+[a-z]|gpu)|gpu-gpc-\d+)/cur_freq$", p)]
     found: List[Gauge] = []
     for path in loads[:1]:
-        found += gauges("gpu_busy", "share", "system", path, 1e-3)
+        found += gauges("gpu_busy", "share", "gpu", path, 1e-3, kind="average")
     for path in mine[:1]:
-        found += gauges("gpu_clock_hz", "Hz", "system", path)
-    return found + gauges("emc_clock_hz", "Hz", "system", root + "/sys/kernel/debug/bpmp/debug/clk/emc/rate")
+        found += gauges("gpu_clock_hz", "Hz", "gpu", path)
+    for place in ("bpmp/debug/clk/emc/rate", "clk/emc/clk_rate"):
+        found += gauges("emc_clock_hz", "Hz", "memory", f"{root}/sys/kernel/debug/{place}")
+    return found
 
 
 def clocks(root: str) -> List[Gauge]:

@@ -55,7 +55,16 @@ class Tree:
         found = manifest.machine(self.devices())
         stable = _with(found.stable, {name: self.told.get(name) for name in _STABLE_CALLS})
         state = _with(found.state, {name: self.told.get(name) for name in _STATE_CALLS})
-        return Machine(stable, {**state, "agent": dict(about)})
+        state = {**state, "agent": dict(about)}
+        return Machine(self._as_there(stable), self._as_there(state))
+
+    def _as_there(self, facts: Any) -> Any:
+        """Return the facts with the paths in their reasons as they are on the board: the id is a hash of them."""
+        if isinstance(facts, Mapping):
+            return {key: self._as_there(value) for key, value in facts.items()}
+        if isinstance(facts, list | tuple):
+            return [self._as_there(value) for value in facts]
+        return facts.replace(str(self.root), "") if isinstance(facts, str) else facts
 
 
 def _with(facts: Mapping[str, Any], calls: Mapping[str, Json]) -> dict[str, Any]:
