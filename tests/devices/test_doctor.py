@@ -105,9 +105,9 @@ class SteppingDevice(NullDevice):
 
 
 def test_the_refresh_of_a_sensor_is_seen():
-    """Read 20 times a second and new every fifth time: 4 Hz, as far as a busy machine keeps the pace."""
+    """Read 20 times a second and new every fifth time: 4 Hz, less where a busy machine does not keep the pace."""
     (m,) = doctor.examine({"s": SteppingDevice()}, watch_s=1.0).metrics
-    assert 1.5 < m.seen_hz < 6
+    assert 0.3 < m.seen_hz < 6
     assert m.sampled_hz == 5
     assert m.refresh_s is None
 
