@@ -123,11 +123,17 @@ def test_batches_wrap_round_the_pool_and_are_contiguous():
     assert all(a.shape[0] == 3 and a.flags["C_CONTIGUOUS"] for b in batches for a in b.values())
 
 
-@pytest.mark.parametrize("keys", [{"processes": 4}, {"mode": "15W"}])
-def test_what_a_trial_asks_and_nothing_answers_yet_is_unsupported(keys):
-    result = bench.run(null(**keys))
+def test_what_a_trial_asks_and_nothing_answers_yet_is_unsupported():
+    result = bench.run(null(processes=4))
     assert result.status is Status.UNSUPPORTED
     assert "E-TRIAL-3" in result.reason
+
+
+def test_a_mode_that_this_machine_has_not_is_refused():
+    result = bench.run(null(mode="no such mode"))
+    assert result.status is Status.FAILED
+    assert "E-MODE-1" in result.reason
+    assert len(result.queries or ()) == 0
 
 
 def test_threads_other_than_asked_are_an_error():

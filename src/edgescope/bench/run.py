@@ -224,7 +224,11 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
         queries=queries,
         readings=watch.readings,
         verdict=watch.verdict(plan.window),
-        warnings=(*spent.warnings, *summary.warnings(queries, plan.window, trial.scenario), *long_run.warnings),
+        warnings=(
+            *spent.warnings,
+            *summary.warnings(queries, plan.window, trial.scenario),
+            *long_run.warnings,
+        ),
     )
     return settled(result, plan, opened.failure())
 
@@ -284,7 +288,9 @@ def settled(result: Result, plan: Plan, failure: str) -> Result:
         isinstance(drift, Measured)
         and _certain(drift)
         and abs(drift.value) > UNSTABLE_DRIFT
-        and not isinstance(result.metrics.get("settled_s"), Measured)  # then burst and sustained are told apart
+        and not isinstance(
+            result.metrics.get("settled_s"), Measured
+        )  # then burst and sustained are told apart
     ):
         status = Status.UNSTABLE
         reason = message(
