@@ -1,9 +1,11 @@
 """Message codes: one code means one thing."""
 
+import ast
 import re
 from collections import defaultdict
 from pathlib import Path
 
+import catalogue
 import pytest
 
 BACKENDS = Path(__file__).parents[1] / "src" / "edgescope" / "backends"
@@ -46,3 +48,13 @@ def test_the_list_of_shared_codes_holds_nothing_else():
 )
 def test_files_of_one_engine_are_one_family(stem, name):
     assert family(stem) == name
+
+
+def test_the_page_of_messages_is_that_of_the_source():
+    stored = (Path(__file__).parents[1] / "docs" / "messages.md").read_text()
+    assert stored == catalogue.page(), "run: python tests/catalogue.py docs/messages.md"
+
+
+def test_the_catalogue_reads_texts_from_calls_and_variables():
+    code = 'def f(n):\n    text = f"{n} of 3"\n    return [Finding("W-X-1", text), message("E-X-2", "no " + "disk")]'
+    assert sorted(catalogue.said(ast.parse(code))) == [("E-X-2", "no disk"), ("W-X-1", "... of 3")]
