@@ -13,9 +13,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "edgescope"
 CODE = re.compile(r"^[EWI]-[A-Z]+(-\d+)?$")
 HEAD = """# Messages
 
-A message is one line: `CODE: what happened (evidence). What it does to the number. Try: the command that helps.` E- is an
-error (nothing, or not this, was measured), W- a warning beside a number, I- news. `...` stands for what the moment fills in.
-This page is made from the source by `python tests/catalogue.py docs/messages.md`; a test keeps it so.
+A message is one line: `CODE: what happened (evidence). What it does to the number. Try: the command that helps.`
+E- is an error (nothing, or not this, was measured), W- a warning beside a number, I- news. `...` stands for what the
+moment fills in. This page is made from the source by `python tests/catalogue.py docs/messages.md`; a test keeps it so.
 
 | code | what happened | said by |
 |---|---|---|

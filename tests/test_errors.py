@@ -5,8 +5,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-import catalogue
 import pytest
+
+import catalogue
 
 BACKENDS = Path(__file__).parents[1] / "src" / "edgescope" / "backends"
 CODE = re.compile(r'"([EW]-[A-Z0-9]+-\d+)"')
