@@ -111,6 +111,7 @@ EXTRA = {
     "sys/class/power_supply/BAT0/status": "Discharging\n",
 }
 """A watched process and what machines other than a Jetson have, laid out beside each recording."""
+STRANGE = ("x", "_x", "99", "-1", "0x", "1 (copy)", "2.bad\n", "\u0663", "00")
 LOG_EVERY, MOST_TOLD = 500, 20
 CHUNK = {"line": 5000, "tree": 25}
 
@@ -186,9 +187,12 @@ class Tree:
                 self.whole[path] = text.encode()
         self.paths = sorted(self.whole)
         self._touched: set[str] = set()
+        self._strangers: list[Path] = []
 
     def damage(self, rng: random.Random) -> None:
-        """Spoil one to eight files, in place or anew, or a whole folder."""
+        """Spoil one to eight files, in place or anew, or a whole folder; now and then put a stranger beside."""
+        if rng.random() < 0.3:
+            self._stranger(rng)
         for path in rng.choices(self.paths, k=rng.choice((1, 1, 2, 3, 8))):
             self._touched.add(path)
             file = self.root / path
@@ -212,6 +216,19 @@ class Tree:
             else:
                 file.write_bytes(self._spoilt(rng, path))
 
+    def _stranger(self, rng: random.Random) -> None:
+        """Copy a file or a folder under a name that only looks like one of the kernel's."""
+        file = self.root / rng.choice(self.paths)
+        there = file if rng.random() < 0.5 else file.parent
+        other = there.with_name(there.name.rstrip("0123456789") + rng.choice(STRANGE))
+        if there == self.root or there.is_symlink() or not there.exists() or os.path.lexists(other):
+            return
+        self._strangers.append(other)
+        if there.is_dir():
+            shutil.copytree(there, other, symlinks=True)
+        else:
+            shutil.copy(there, other)
+
     def _spoilt(self, rng: random.Random, path: str) -> bytes:
         data = self.whole[path]
         match rng.randrange(7):
@@ -233,6 +250,8 @@ class Tree:
 
     def mend(self) -> None:
         """Put back what was damaged."""
+        while self._strangers:
+            _remove(self._strangers.pop())
         for path in self._touched:
             _remove(self.root / path)
         for path in self._touched:

@@ -220,3 +220,12 @@ def test_a_damaged_list_of_children_is_looked_up_by_parents(tmp_path):
     process(tmp_path, 51, cpu_ticks=100, ppid=50)
     _, total = ProcessTree(tmp_path / "proc", 50).read()
     assert total == pytest.approx(2.0)
+
+
+def test_a_folder_that_only_looks_like_a_zone_is_none(tmp_path):
+    root = board(tmp_path)
+    for name in ("thermal_zone_x", "thermal_zone1 (copy)", "thermal_zone\u0663"):
+        write(root, {f"sys/class/thermal/{name}/type": "x", f"sys/class/thermal/{name}/temp": "50000"})
+    write(root, {"sys/devices/system/cpu/cpufreq/policy0.bad/scaling_cur_freq": "9"})
+    assert set(values(Temperatures(str(root)))) == {"temperature_cpu_thermal_c", "temperature_gpu_thermal_c"}
+    assert values(Clocks(str(root)))["cpu_freq_hz"] == pytest.approx(1.0e9)

@@ -25,8 +25,13 @@ _POWERED_OFF_C = -200.0
 
 def policies(root: Path) -> list[Path]:
     """Return the cpufreq policy folders, in the order of their numbers."""
-    folders = (root / "sys/devices/system/cpu/cpufreq").glob("policy[0-9]*")
-    return sorted(folders, key=lambda p: int(p.name[6:]))
+    return numbered(root / "sys/devices/system/cpu/cpufreq", "policy")
+
+
+def numbered(folder: Path, name: str) -> list[Path]:
+    """Return name0, name1 ... in the folder, in the order of their numbers, and nothing that only looks alike."""
+    found = [(p.name[len(name) :], p) for p in folder.glob(f"{name}[0-9]*")]
+    return [p for _, p in sorted((int(n), p) for n, p in found if n.isascii() and n.isdigit())]
 
 
 class Clocks:
@@ -90,7 +95,7 @@ def _powered(value: Value) -> Value:
 def temperature_files(root: Path) -> list[tuple[str, Path]]:
     """Return (channel name, file in millidegrees) of each thermal zone, else of the CPU's hwmon chip."""
     out: dict[str, Path] = {}
-    for zone in sorted((root / "sys/class/thermal").glob("thermal_zone*"), key=lambda p: int(p.name[12:])):
+    for zone in numbered(root / "sys/class/thermal", "thermal_zone"):
         kind = fact(zone / "type")
         name = f"temperature_{zone.name[12:] if is_absent(kind) else _word(kind)}_c"
         out[name if name not in out else f"{name[:-2]}_{zone.name[12:]}_c"] = zone / "temp"
