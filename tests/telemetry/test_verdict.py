@@ -126,14 +126,30 @@ def test_guards_at_rest_are_counted_not_listed():
     assert "3 guards at rest in up to 21 readings (thermal, power cap)" in got.evidence
 
 
-def test_a_guard_whose_sensor_was_unplugged_certifies_nothing():
-    whole = readings(throttled_gpu_throttle_alert_thermal=0.0)
-    index = next(i for i, c in enumerate(whole.channels) if c.name.startswith("throttled_"))
-    keep = (whole.channel != index) | (whole.t_ns <= 1.5 * S)
-    cut = Readings(whole.channels, whole.t_ns[keep], whole.channel[keep], whole.value[keep])
-    got = verdict(cut)
+def cut(whole, name, after_s):
+    """The same readings, but this channel was last read at `after_s`."""
+    index = next(i for i, c in enumerate(whole.channels) if c.name == name)
+    keep = (whole.channel != index) | (whole.t_ns <= after_s * S)
+    return Readings(whole.channels, whole.t_ns[keep], whole.channel[keep], whole.value[keep])
+
+
+@pytest.mark.parametrize(
+    ("after_s", "says"),
+    [(1.5, "after second 0.5"), (1.0, "after second 0.0"), (0.4, "0.6 s before the window")],
+)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("throttled_gpu_throttle_alert_thermal", 0.0), ("pom_5v_in_voltage_v", 5.0), ("vdd_in_voltage_v", 4.98)],
+)
+def test_a_guard_whose_sensor_was_unplugged_certifies_nothing(name, value, after_s, says):
+    got = verdict(cut(readings(**{name: value}), name, after_s))
     assert got.trust is Trust.UNKNOWN
-    assert "fell silent after second 0.5" in got.evidence[0]
+    assert f"{name} fell silent {says}" in got.evidence[0]
+
+
+def test_what_is_no_guard_may_fall_silent():
+    for name, value in (("vdd_in_voltage_v", 19.0), ("vdd_soc_voltage_v", 1.0), ("vdd_in_power_w", 5.0)):
+        assert verdict(cut(readings(**{name: value}), name, 1.5)).trust is Trust.CLEAN
 
 
 def test_what_happens_outside_the_window_does_not_count():

@@ -35,7 +35,7 @@ LOW_INPUT_V = 4.5
 _FIVE_VOLT_BOARD = 6.0
 """An input that never reads more is fed with 5 V."""
 SILENCE = 0.2
-"""Share of the window at whose end a flag may be missing before its sensor counts as lost."""
+"""Share of the window at whose end a guard may be missing before its sensor counts as lost."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,22 @@ def low_input(readings: Readings, start_ns: int, stop_ns: int) -> list[tuple[boo
 
 
 def lost(readings: Readings, start_ns: int, stop_ns: int) -> list[str]:
-    """Return the guards that fell silent within the window: their sensor was unplugged, or its driver removed."""
+    """Return the guards that fell silent in the window or before it: unplugged, or their driver removed.
+
+    A sampler that is stopped in order reads everything once more, so a sensor that lives has a reading after it.
+    """
     out = []
     for channel in readings.channels:
-        if channel.name.startswith(PREFIX):
-            t_ns, _ = readings.series(channel.name)
-            if len(t_ns) and start_ns < t_ns[-1] < stop_ns - SILENCE * (stop_ns - start_ns):
-                last = (int(t_ns[-1]) - start_ns) * 1e-9
-                out.append(
-                    f"{channel.name} fell silent after second {last:.1f} ({channel.reason or 'no reason'})"
-                )
+        t_ns, value = readings.series(channel.name)
+        if not len(t_ns) or t_ns[-1] >= stop_ns - SILENCE * (stop_ns - start_ns):
+            continue
+        if channel.name.startswith(PREFIX) or _is_low_voltage_guard(channel.name, value):
+            last = (int(t_ns[-1]) - start_ns) * 1e-9
+            when = f"after second {last:.1f}" if last >= 0 else f"{-last:.1f} s before the window"
+            out.append(f"{channel.name} fell silent {when} ({channel.reason or 'no reason'})")
     return out
+
+
+def _is_low_voltage_guard(name: str, volts: NDArray[np.floating[Any]]) -> bool:
+    """Return whether this is the voltage of an input that was ever fed with 5 V and never with more."""
+    return name.removesuffix("_voltage_v") in INPUTS and bool(volts.max() <= _FIVE_VOLT_BOARD)

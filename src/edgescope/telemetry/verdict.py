@@ -49,8 +49,8 @@ def judge(
     DISTURBED   steal > 2 %, or other processes > 10 % of all cores, or memory pressure > 5 %, or the same
                 work took > 10 % longer afterwards
     UNKNOWN     the sampler died, or fewer than 3 ticks or 80 % of the scheduled ones fall inside the window, or
-                a guard's sensor fell silent in it, or the CPU shares were not measured, or there is neither
-                a throttling counter nor a spin probe, or a device says that nothing may be certified
+                a guard's sensor fell silent in it or before it, or the CPU shares were not measured, or there is
+                neither a throttling counter nor a spin probe, or a device says that nothing may be certified
     CLEAN       none of these; where clocks and counters are unreadable the evidence says so
     """
     span = (start_ns, stop_ns)
