@@ -114,6 +114,16 @@ def test_a_memory_clock_of_0_gives_no_share(tmp_path):
     assert isinstance(values(Emc(str(tmp_path)))["emc_busy"], Failed)
 
 
+@pytest.mark.parametrize(
+    ("active_khz", "share"), [(1600000, 1.0), (1616000, 1.0), (1648000, None), (12544000, None), (-1, None)]
+)
+def test_memory_cannot_be_busier_than_always(tmp_path, active_khz, share):
+    write(tmp_path, {f"{BPMP}/emc/rate": "1600000000\n"})
+    write(tmp_path, {"sys/kernel/actmon_avg_activity/mc_all": f"{active_khz}\n"})
+    got = values(Emc(str(tmp_path)))["emc_busy"]
+    assert got == share if share else isinstance(got, Failed) and "1600 MHz: no share" in got.reason
+
+
 def test_facts_of_the_memory_controller(tmp_path):
     files = {"rate": 204000000, "max_rate": 2133000000, "min_rate": 204000000, "mrq_rate_locked": 1}
     write(tmp_path, {f"{BPMP}/emc/{name}": text for name, text in files.items()})

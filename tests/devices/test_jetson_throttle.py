@@ -105,6 +105,17 @@ def test_a_counter_that_goes_backwards_says_nothing(tmp_path):
     assert any("backwards from 5 to 2" in text for text in got.looked_at)
 
 
+@pytest.mark.parametrize(
+    ("file", "what"), [(OC3, "oc3_event_cnt"), (ALERT, "the state of gpu_throttle_alert")]
+)
+def test_a_guard_that_is_gone_after_the_run_certifies_nothing(tmp_path, file, what):
+    with JetsonThrottleWatch(orin(tmp_path)) as watch:
+        (tmp_path / file).unlink()
+    got = watch.evidence()
+    assert got.events == () and len(got.unknown) == 1
+    assert got.unknown[0].startswith(f"{what} could be read before the run and not after it")
+
+
 def test_a_powered_off_zone_and_a_disabled_trip_are_not_looked_at(tmp_path):
     zone = "sys/class/thermal/thermal_zone1"
     files = {f"{zone}/type": "cv0-thermal\n", f"{zone}/temp": "-256000\n"}

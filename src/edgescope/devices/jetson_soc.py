@@ -102,6 +102,8 @@ def _flag(text: str) -> bool:
 _EMC = re.compile(r"(?:^|\.)emc$|^bwmgr$")
 _EMC_CLOCKS = (*rate_files("emc"), "sys/kernel/debug/clk/override.emc/clk_rate")
 _EMC_LOADS = ("sys/kernel/actmon_avg_activity/mc_all", "sys/kernel/debug/cactmon/mc_all")
+_FULL = 1.02
+"""The clock may have moved between the two reads: so much above a full share is still one."""
 _BPMP_LOAD = "sys/kernel/debug/bpmp/debug/actmon/mc_all_avg_activity"
 
 
@@ -140,7 +142,14 @@ class Emc:
             return unlocked(active)
         if not isinstance(clock, float):
             return clock
-        return active / clock if clock > 0 else Failed("the memory clock reads 0 Hz")
+        if clock <= 0:
+            return Failed("the memory clock reads 0 Hz")
+        share = active / clock
+        if not 0 <= share <= _FULL:
+            return Failed(
+                f"{active / 1e6:.0f} MHz of active cycles at a clock of {clock / 1e6:.0f} MHz: no share"
+            )
+        return min(share, 1.0)
 
     @staticmethod
     def facts(root: Path) -> Fact:

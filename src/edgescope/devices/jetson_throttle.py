@@ -78,8 +78,15 @@ def _compare(before: _Look, after: _Look, causes: Mapping[str, str]) -> Throttle
     ):
         looked += [f"{count} {what}"] if count else []
         absent += [] if count else [missing]
-    blind = () if after.events or after.zones or after.cooling else (_unknown(),)
-    return Throttle(tuple(events), tuple(looked + notes), tuple(absent), blind)
+    blind = [] if after.events or after.zones or after.cooling else [_unknown()]
+    return Throttle(tuple(events), tuple(looked + notes), tuple(absent), tuple(blind + _gone(before, after)))
+
+
+def _gone(before: _Look, after: _Look) -> list[str]:
+    """Return the guards that could be read before the run and not after it; a zone may be powered off."""
+    names = [f"{key}_event_cnt" for key in before.events if key not in after.events]
+    names += [f"the state of {name}" for name in before.cooling if name not in after.cooling]
+    return [f"{name} could be read before the run and not after it: what it did is unknown" for name in names]
 
 
 def _unknown() -> str:
