@@ -97,6 +97,8 @@ TREES = [
     (["nvidia,quill", "nvidia,tegra186"], "quill", ("2597-0000-501", "3310-1000-b02"), "tx2", "p3310-1000"),
     (["nvidia,p2771-0000", "nvidia,tegra186"], "", (), "tx2", ""),
     (["nvidia,p3509-0000+p3636-0001", "nvidia,tegra186"], "", (), "tx2_nx", "p3636-0001"),
+    (["nvidia,tegra186"], "NVIDIA Jetson TX2 NX Developer Kit", (), "tx2_nx", ""),
+    (["nvidia,tegra186"], "NVIDIA Jetson TX2 Developer Kit", (), "tx2", ""),
     (
         ["nvidia,galen", "nvidia,jetson-xavier", "nvidia,p2822-0000+p2888-0001"],
         "",

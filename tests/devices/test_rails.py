@@ -189,11 +189,13 @@ def test_agx_xavier_is_a_sum_of_two_chips(tmp_path):
     assert got["cv_power_w"] == 0.0, "a rail that is switched off really draws nothing"
 
 
-def test_thor_takes_vin_where_it_is_and_a_sum_where_it_is_not(tmp_path):
+def test_thor_takes_vin_where_it_is_and_has_no_total_where_it_is_not(tmp_path):
     """The rails of a public line: 0, 5535, 5040 and VIN 16802 mW."""
     board(tmp_path, "agx_thor")
     hwmon(tmp_path, 5, {"VDD_GPU": 0, "VDD_CPU_SOC_MSS": 5535, "VIN_SYS_5V0": 5040})
-    assert values(tmp_path)["rails_power_w"] == pytest.approx(10.575)
+    assert values(tmp_path)["vdd_cpu_soc_mss_power_w"] == pytest.approx(5.535)
+    assert "rails_power_w" not in values(tmp_path), "one of the three may feed another"
+    assert "it needs VIN" in jetson_rails.facts(tmp_path)["power_total"]["absent"]
     ina238(tmp_path, 9)
     got = values(tmp_path)
     assert got["vin_power_w"] == pytest.approx(16.802)
@@ -279,7 +281,7 @@ def test_a_sum_that_misses_a_term_is_unsupported(tmp_path):
 def test_an_unlabelled_channel_is_named_after_its_place(tmp_path):
     board(tmp_path, "agx_thor")
     ina238(tmp_path, 9, label="")
-    assert scopes(tmp_path) == {"ina238_hwmon9_ch1_power_w": "rail", "rails_power_w": "sum_of_rails"}
+    assert scopes(tmp_path) == {"ina238_hwmon9_ch1_power_w": "rail"}
 
 
 # What goes wrong while it runs.
