@@ -152,6 +152,57 @@ def test_a_powered_off_sensor_does_not_unsettle():
     assert value(sustained(asked, heat, window), "settled_s") == 0.0
 
 
+def part_of(got, name, until_s, start=100 * S):
+    """The readings without what `name` said after second `until_s`."""
+    index = [c.name for c in got.channels].index(name)
+    keep = (got.channel != index) | (got.t_ns <= start + until_s * S)
+    return Readings(got.channels, got.t_ns[keep], got.channel[keep], got.value[keep])
+
+
+@pytest.mark.parametrize("rise", [3.0, 0.0])
+def test_a_thermometer_that_dies_on_the_way_leaves_settling_unknown(rise):
+    asked, window = queries(lambda t: 0.02, 600)
+    heat = readings(600, temperature_a_c=lambda t: 40 + rise * t / 60, temperature_b_c=lambda t: 50.0)
+    got = sustained(asked, part_of(heat, "temperature_a_c", 220), window)
+    for name in ("settled_s", "sustained_throughput_sps"):
+        field = got.fields[name]
+        assert isinstance(field, Absent) and "temperature_a_c fell silent after second 220" in field.reason
+
+
+def test_a_thermometer_read_too_rarely_at_the_end_is_not_passed_over():
+    """Still warming for 350 of 600 s; the readings after that are too few to show anything."""
+    asked, window = queries(lambda t: 0.02, 600)
+    heat = readings(600, hz=0.05, temperature_c=lambda t: 40 + 3 * min(t, 350) / 60)
+    reason = sustained(asked, heat, window).fields["settled_s"].reason
+    assert "temperature_c has 10 readings from second 400 on: too few to tell" in reason
+
+
+def test_a_zone_that_is_switched_off_on_the_way_does_not_unsettle():
+    asked, window = queries(lambda t: 0.01, 100)
+    off = readings(100, temperature_cv0_c=step(50, 40.0, -256.0), temperature_tj_c=lambda t: 50.0)
+    assert value(sustained(asked, off, window), "settled_s") == 0.0
+
+
+@pytest.mark.parametrize("channel", ["throttled_cpu_policy0_clock", "throttled_gpu0_power"])
+@pytest.mark.parametrize("hz", [2.0, 10.0])
+def test_a_governor_that_lags_at_the_start_is_not_where_throttling_began(channel, hz):
+    """0.2 s at the start, as clocks rise, and the real thing from second 40 on, in 6 of 10 readings."""
+    asked, window = queries(step(40, 0.010, 0.016), 120)
+
+    def guard(t):
+        return float(t < 0.25) if t < 40 else float(round(t * hz) % 10 < 6)
+
+    got = sustained(asked, readings(120, hz=hz, **{channel: guard}), window)
+    assert value(got, "time_to_throttle_s") == pytest.approx(40, abs=0.5)
+    assert any(w.startswith("W-THR-1") and "from second 40." in w for w in got.warnings)
+
+
+def test_heat_counts_from_its_first_reading():
+    asked, window = queries(lambda t: 0.01, 120)
+    got = sustained(asked, readings(120, throttled_x_thermal=lambda t: float(t < 1 or t > 90)), window)
+    assert value(got, "time_to_throttle_s") == 0.0
+
+
 def test_offline_has_throughputs_and_no_latencies():
     asked, window = queries(lambda t: 0.01, 100)
     columns = dict(asked.columns) | {"scheduled_ns": np.full(len(asked), window.start_ns)}

@@ -105,14 +105,18 @@ def _part(rows: Queries, window: Window, start_s: float, stop_s: float) -> tuple
 
 
 def temperatures(readings: Readings, window: Window) -> dict[str, tuple[Floats, Floats]]:
-    """Return channel -> (seconds since the window began, degrees Celsius); powered-off sensors are left out."""
+    """Return channel -> (seconds since the window began, degrees Celsius); powered-off sensors are left out.
+
+    So are those whose last reading says that they are: a part that was switched off heats nothing.
+    """
     out: dict[str, tuple[Floats, Floats]] = {}
     for channel in readings.channels:
         if channel.unit != "degC":
             continue
         t_ns, celsius = readings.series(channel.name)
-        good = (t_ns >= window.start_ns) & (t_ns <= window.stop_ns) & (celsius > _POWERED_OFF_C)
-        if np.count_nonzero(good) >= BLOCKS:
+        inside = (t_ns >= window.start_ns) & (t_ns <= window.stop_ns)
+        good = inside & (celsius > _POWERED_OFF_C)
+        if np.count_nonzero(good) >= BLOCKS and good[inside][-1]:
             out[channel.name] = ((t_ns[good] - window.start_ns) * 1e-9, celsius[good])
     return out
 
@@ -143,8 +147,12 @@ def _unsteady_heat(heat: dict[str, tuple[Floats, Floats]], start_s: float, stop_
     """Say which temperature still moves from `start_s` on, or ''."""
     for name, (at, celsius) in heat.items():
         late = at >= start_s
+        if at[-1] < stop_s * (1 - 1 / MIN_REST):
+            return f"{name} fell silent after second {at[-1]:.0f}, so whether it still moved is not known"
         if np.count_nonzero(late) < 2 * MIN_REST:
-            continue
+            return (
+                f"{name} has {np.count_nonzero(late)} readings from second {start_s:.0f} on: too few to tell"
+            )
         t, c = at[late], celsius[late]
         slope = float(np.polyfit(t - t.mean(), c, 1)[0]) * 60
         means = _block_means(t, c, start_s, stop_s)

@@ -34,6 +34,8 @@ LOW_INPUT_V = 4.5
 """A 5-V module throttles below this (NVIDIA staff on Xavier NX and Nano: forum t/276251, t/307919)."""
 _FIVE_VOLT_BOARD = 6.0
 """An input that never reads more is fed with 5 V."""
+STRETCH_S = 10.0
+"""What may come and go counts from the moment at which it does so for more than its share of this time."""
 SILENCE = 0.2
 """Share of the window at whose end a guard may be missing before its sensor counts as lost."""
 
@@ -49,7 +51,8 @@ class Hold:
     n: int
     """Readings inside the window."""
     first_s: float | None
-    """Seconds from the window's start to the first of them; None where it never was."""
+    """Seconds from the window's start to the first of them, or to the first stretch of what may come and go; None
+    where it never was."""
     limit: float
 
     @property
@@ -80,8 +83,23 @@ def holds(readings: Readings, start_ns: int, stop_ns: int) -> list[Hold]:
 
 def _hold(name: str, at_s: NDArray[np.floating[Any]], active: NDArray[np.bool_]) -> Hold:
     _, cause, limit = next((c for c in CAUSES if name.endswith(c[0])), ("", "some guard", 0.0))
-    first = float(at_s[active][0]) if active.any() else None
+    first = _first(at_s, active, limit) if active.any() else None
     return Hold(name, cause, float(active.mean()), len(active), first, limit)
+
+
+def _first(at_s: NDArray[np.floating[Any]], active: NDArray[np.bool_], limit: float) -> float:
+    """Return the first active second; with a limit the first from which on its share of a stretch exceeds that."""
+    moments = at_s[active]
+    if limit:
+        before, until = (
+            np.searchsorted(at_s, moments),
+            np.searchsorted(at_s, moments + STRETCH_S, side="right"),
+        )
+        total = np.concatenate(([0], np.cumsum(active)))
+        held = total[until] - total[before]
+        lasting = (held > limit * (until - before)) & (held > 1)
+        moments = moments[lasting] if lasting.any() else moments
+    return float(moments[0])
 
 
 def low_input(readings: Readings, start_ns: int, stop_ns: int) -> list[tuple[bool, str]]:
