@@ -78,6 +78,16 @@ def energy_of(tmp_path, **kw):
         ("Date,Time,Power", "2026-01-02,{clock},{w:.3f} W"),
         ("timestamp,watts", "{iso},{w:.3f}"),
         ('"Zeit";"Leistung (W)"', "{comma_t};{comma_w}"),
+        ("time_s,power_mw", "{t:.3f},{mw:.1f}"),
+        ("time,Power[mw]", "{t:.3f},{mw:.1f}"),
+        ("time,power_uw", "{t:.3f},{mw:.1f}e3"),
+        ("time,Power (mW) CH1", "{t:.3f},{mw:.1f}"),
+        ("time,Power mW (avg)", "{t:.3f},{mw:.1f}"),
+        ("time,powerMilliwatts", "{t:.3f},{mw:.1f}"),
+        ("time,mw", "{t:.3f},{mw:.1f}"),
+        ("time,pom_5v_in_power_mw", "{t:.3f},{mw:.1f}"),
+        ("time,CH1 power (in)", "{t:.3f},{w:.3f}"),
+        ("time,voltage_mv,current_ma", "{t:.3f},12000,{ma:.2f}"),
         ("epoch time,P", "{epoch:.3f},{w:.4f}"),
         ("time,power", "{epoch_ns:.0f},{w:.4f}"),
     ],
@@ -93,6 +103,7 @@ def test_every_dialect_says_the_same(tmp_path, head, row):
                 ms=t * 1e3,
                 mw=w * 1e3,
                 amps=w / 12,
+                ma=w / 12e-3,
                 clock=f"23:59:{50 + t:06.3f}" if t < 10 else f"00:00:{t - 10:06.3f}",
                 iso=f"2026-01-02T03:04:{t:06.3f}Z",
                 comma_t=f"{t:.3f}".replace(".", ","),
@@ -122,6 +133,18 @@ def test_columns_can_be_named_and_broken_rows_are_counted(tmp_path):
         meter.read(path, time_column="when", power_column="ch9")
 
 
+UNTOLD = (
+    "Power (dBm)",
+    "POWER_MW",
+    "power (mVA)",
+    "Power [%]",
+    "Power (0.1W)",
+    "power mV",
+    "Power [W/mW]",
+    "power W (x10 mW)",
+)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -132,6 +155,12 @@ def test_columns_can_be_named_and_broken_rows_are_counted(tmp_path):
         ("time,power\n1,2\n3,4\n2,4\n", "goes back by 1.000 s"),
         ("time,power\n1,2\n1,3\n1,4\n", "the same time"),
         ("time,Power (VA)\n1,2\n2,3\n", "is not W, V or A"),
+        *((f"time,{name}\n1,2\n2,3\n", "the unit of") for name in UNTOLD),
+        (
+            "time,vdd_in_power_w,vdd_soc_power_w\n1,2,3\n2,3,4\n",
+            "several columns of power.*vdd_soc.*--power-column",
+        ),
+        ("time,V in,V out,bus voltage,voltage 2,A\n1,2,3,4,5,6\n", "several columns of voltage"),
         ("time,power\n" + '"' + "a" * 200_000, "E-METER-1"),
         ("\0\0\0\0", "names a time and a power"),
         ("time,power,power\n1,2,3\n", "several columns"),

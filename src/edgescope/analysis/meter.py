@@ -30,15 +30,30 @@ _PREAMBLE = 50
 """Lines before the header at most."""
 _TIME = re.compile(r"(?i)^\W*(time|timestamp|date|date ?time|datum|zeit|elapsed|t|ts)\b|time|stamp")
 _KINDS = {
-    "power": re.compile(r"(?i)power|watt|^\W*p\W*$|^\W*m?w\W*$|leistung"),
-    "voltage": re.compile(r"(?i)volt|^\W*m?v\W*$|^\W*u\W*$|spannung"),
-    "current": re.compile(r"(?i)current|amp|^\W*m?a\W*$|^\W*i\W*$|strom"),
+    "power": re.compile(r"(?i)power|watt|^\W*p\W*$|^\W*[muµμk]?w\W*$|leistung"),
+    "voltage": re.compile(r"(?i)volt|^\W*[muµμk]?v\W*$|^\W*u\W*$|spannung"),
+    "current": re.compile(r"(?i)current|amp|^\W*[muµμ]?a\W*$|^\W*i\W*$|strom"),
 }
-_OTHER = re.compile(r"(?i)factor|apparent|reactive|limit|energy|average")
+_OTHER = re.compile(r"(?i)factor|apparent|reactive|limit|energy|average|since_start")
 """Not the power that flows, though its name says power."""
-_UNIT = re.compile(r"(?:^|[\W_])(m|u|k)?(W|V|A|[Ww]atts?|[Vv]olts?|[Aa]mps?)\W*$")
+_PREFIX = r"(m|milli|u|µ|μ|micro|n|nano|k|kilo)?"
+_UNITS = {
+    kind: re.compile(rf"(?i)(?:power|leistung|voltage|spannung|current|strom)?{_PREFIX}({letters})")
+    for kind, letters in (("power", "w|watts?"), ("voltage", "v|volts?"), ("current", "a|amps?|amperes?"))
+}
+_NEVER = re.compile(r"(?i)[muµμnk]?(vah?|varh?|[wa]h|ws|wsec|j|joules?)|dbm?[wm]?|energy")
+"""Units, whatever else the name holds, of something that is no power, voltage or current."""
+_UNITLIKE = re.compile(
+    rf"(?i){_PREFIX}(w|v|a|watts?|volts?|amps?|amperes?|ohms?|hz|hp)|(milli|micro|nano|kilo|mega).*"
+)
+_TIMES = re.compile(r"(?i)(?<![^\W_])[\d.]+ ?[muµμnk]?w(?![^\W_])|[(\[]\W*x?\W*[\d.]+\s*[^\W\d_]+")
+"""A multiple of a unit, such as 0.1W; `5v` outside of brackets is the name of a rail."""
+_BRACKET = re.compile(r"[(\[]\s*([^)\]]*?)\s*[)\]]")
+_PLAIN = re.compile(r"(?i)[^\W\d_]{3,}.*|ch ?\d+|\d+|[ad]c|in|out|")
+"""What stands in brackets and is no unit."""
 _CELL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*[WVA]?")
-_SCALE = {"": 1.0, "m": 1e-3, "u": 1e-6, "k": 1e3}
+_SCALE = {"": 1.0, "m": 1e-3, "milli": 1e-3, "k": 1e3, "kilo": 1e3, "n": 1e-9, "nano": 1e-9}
+_SCALE |= dict.fromkeys(("u", "µ", "μ", "micro"), 1e-6)
 _EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
 """From this size on a count since 1970 is in nano-, micro- and milliseconds."""
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2}):(\d{2}(?:\.\d+)?)")
@@ -125,19 +140,28 @@ def _header(
     for index, row in enumerate(rows[:_PREAMBLE]):
         head = [cell.strip() for cell in row]
         timed = time_column.lower() in map(str.lower, head) if time_column else any(map(_TIME.search, head))
-        if timed and (power_column or _first(head, "power") or _volts(head)):
+        if timed and (power_column or _named(head, "power") or _volts(head)):
             return index, head
     first = " | ".join(rows[0])[:120] if rows else "nothing"
     raise _bad(f"no row of {path.name} names a time and a power column", evidence=f"it begins: {first}")
 
 
-def _first(head: Sequence[str], kind: str) -> str:
+def _named(head: Sequence[str], kind: str) -> list[str]:
     mine = (cell for cell in head if _KINDS[kind].search(cell))
-    return next((cell for cell in mine if not _TIME.search(cell) and not _OTHER.search(cell)), "")
+    return [cell for cell in mine if not _TIME.search(cell) and not _OTHER.search(cell)]
+
+
+def _only(head: Sequence[str], kind: str, path: Path) -> str:
+    """Return the column of a kind, '' without one; which of several is meant cannot be told."""
+    names = _named(head, kind)
+    if len(names) > 1:
+        what = f"{path.name} has several columns of {kind}"
+        raise _bad(what, evidence=", ".join(names)[:200], fix="--power-column NAME")
+    return names[0] if names else ""
 
 
 def _volts(head: Sequence[str]) -> bool:
-    return bool(_first(head, "voltage") and _first(head, "current"))
+    return bool(_named(head, "voltage") and _named(head, "current"))
 
 
 def _place(head: Sequence[str], name: str, path: Path) -> int:
@@ -192,17 +216,13 @@ def _number(text: str) -> float | None:
 
 
 def _watts(head: Sequence[str], name: str, path: Path) -> _Column:
-    name = name or _first(head, "power")
+    name = name or _only(head, "power", path)
     if name:
-        place, factor = _place(head, name, path), _factor(name, path)
+        place, factor = _place(head, name, path), _factor(name, "power", path)
         return _Column(f"power from {name!r}", lambda row: _scaled(row, place, factor))
-    volts, amps = _first(head, "voltage"), _first(head, "current")
-    v, a, fv, fa = (
-        _place(head, volts, path),
-        _place(head, amps, path),
-        _factor(volts, path),
-        _factor(amps, path),
-    )
+    volts, amps = _only(head, "voltage", path), _only(head, "current", path)
+    v, a = _place(head, volts, path), _place(head, amps, path)
+    fv, fa = _factor(volts, "voltage", path), _factor(amps, "current", path)
 
     def product(row: Sequence[str]) -> float | None:
         voltage, current = _scaled(row, v, fv), _scaled(row, a, fa)
@@ -211,12 +231,25 @@ def _watts(head: Sequence[str], name: str, path: Path) -> _Column:
     return _Column(f"power from {volts!r} times {amps!r}", product)
 
 
-def _factor(name: str, path: Path) -> float:
-    """Return SI of one unit of a column: mW and mV by their prefix, W, V and A where none is written."""
-    unit = _UNIT.search(name)
-    if unit is None and re.search(r"(?i)milli|micro|kilo|dbm|\bva\b|\bvar\b|energy|wh\b", name):
-        raise _bad(f"the unit of {name!r} of {path.name} is not W, V or A", fix="a column in W or mW")
-    return _SCALE[(unit[1] or "") if unit else ""]
+def _factor(name: str, kind: str, path: Path) -> float:
+    """Return SI of one unit of a column, its prefix wherever the name holds it; 1 where no unit is written.
+
+    UsageError for what may be another unit: MW is as often milli in capitals as mega.
+    """
+    words = re.findall(r"[^\W\d_]+", name)
+    units = {(found[1] or "").lower() for word in words if (found := _UNITS[kind].fullmatch(word))}
+    doubtful = [w for w in words if _NEVER.fullmatch(w) or re.fullmatch("M[WVA]", w)]
+    doubtful += _TIMES.findall(name)
+    if not units:
+        doubtful += [w for w in words if _UNITLIKE.fullmatch(w)]
+        doubtful += [w for w in _BRACKET.findall(name) if not _PLAIN.fullmatch(w)]
+    if len(units) > 1 or doubtful:
+        raise _bad(
+            f"the unit of {name!r} of {path.name} is not W, V or A with a prefix that can be told",
+            evidence=", ".join(doubtful)[:200],
+            fix="a column of W or mW, named as power_w or power_mw",
+        )
+    return _SCALE[next(iter(units), "")]
 
 
 def _scaled(row: Sequence[str], place: int, factor: float) -> float | None:
