@@ -4,6 +4,7 @@ import pytest
 from fake_jetson import CPU, GPU, ORIN_NANO, Told, board, read
 from refusing import refused
 
+from edgescope.devices.base import Undo
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.modes import catalog, clocks, entering, jetson, journal
@@ -136,6 +137,26 @@ def test_jetson_clocks_holds_the_clocks_of_the_mode_and_gives_them_back(root):
     assert read(root, f"{POLICY}/scaling_min_freq") == "729600" and read(root, "live") == "1"
     assert [c.split("/")[0].strip() for c in calls(root)][:2] == ["nvpmodel -m 0", "jetson_clocks --store"]
     assert calls(root)[-1] == "nvpmodel -m 1" and calls(root)[-2].startswith("jetson_clocks --restore")
+
+
+def test_clocks_that_are_held_already_are_not_stored_over(root):
+    held = journal.DiskJournal()
+    held.note("another process", Undo("clocks", ("write", "x", "y"), str(root)))
+    refused(find(root, "jetson_clocks"), SettingError, "E-MODE-3")
+    assert calls(root) == []
+    held._drop()
+    (journal.folder() / journal.FILE).unlink()
+    with entering.entered(find(root, "jetson_clocks")):
+        with entering.entered(find(root, "jetson_clocks")):
+            pass
+        assert read(root, f"{POLICY}/scaling_min_freq") == "1344000"
+    assert read(root, f"{POLICY}/scaling_min_freq") == "729600"
+
+
+def test_a_store_that_fails_leaves_the_modes_free(root):
+    (root / "usr/bin/jetson_clocks").write_text("#!/bin/sh\nexit 3\n")
+    refused(find(root, "jetson_clocks"), SettingError, "E-MODE-4")
+    journal.DiskJournal(do=lambda words, where: "").note("b", Undo("b", ("x", "2")))
 
 
 def test_jetson_clocks_without_effect_is_refused(root):

@@ -96,6 +96,121 @@ def test_a_step_that_fails_stays_on_disk_the_others_are_undone_and_a_later_start
     assert not DiskJournal(state, do).recover()
 
 
+class Stubborn:
+    """Makes changes until told to fail."""
+
+    def __init__(self):
+        self.fails = False
+        self.undone: list[str] = []
+
+    def __call__(self, words, where):
+        if self.fails:
+            raise SettingError("E-MODE-4", "no")
+        self.undone.append(words[1])
+        return ""
+
+
+def test_what_could_not_be_put_back_stops_the_next_entry_until_it_is_and_held_modes_are_left_alone(state):
+    do = Stubborn()
+    book = DiskJournal(state, do)
+    book.note("outer", Undo("o", ("x", "1")))
+    assert not book.recover()  # a mode that is held is not left behind
+    book.note("inner", Undo("i", ("x", "2")))
+    do.fails = True
+    for attempt in (lambda: book.restore("inner"), book.recover, book.recover):
+        with pytest.raises(SettingError, match="E-MODE-5"):
+            attempt()
+    do.fails = False
+    assert book.recover() and do.undone == ["2"]
+    assert not book.recover()
+    book.restore("outer")
+    assert do.undone == ["2", "1"] and not (state / journal.FILE).exists()
+    do.fails = True
+    book.note("alone", Undo("a", ("x", "3")))
+    with pytest.raises(SettingError, match="E-MODE-5"):
+        book.restore("alone")
+    do.fails = False
+    assert book.recover() and DiskJournal(state, do).note("b", Undo("b", ("x", "4"))) is None
+
+
+def test_as_is_is_not_entered_while_a_setting_is_still_changed(state, root):
+    policy = (root / GOVERNOR).parent
+    with pytest.raises(SettingError, match="E-MODE-5"), entering.entered(Governor("performance", root)):
+        policy.rename(policy.with_name("gone"))
+    with (
+        pytest.raises(SettingError, match="E-MODE-5"),
+        entering.entered(entering.catalog.find("as_is", {})),
+    ):
+        pytest.fail("as_is was entered with the governor changed")
+    policy.with_name("gone").rename(policy)
+    with entering.entered(entering.catalog.find("as_is", {})):
+        assert read(root, GOVERNOR) == "schedutil"
+
+
+def test_the_same_mode_within_itself_is_left_once_each(state, root):
+    with entering.entered(Governor("performance", root)):
+        with entering.entered(Governor("performance", root)):
+            pass
+        assert read(root, GOVERNOR) == "performance"
+    assert read(root, GOVERNOR) == "schedutil"
+
+
+def test_a_disk_that_is_full_when_it_is_put_back_is_our_own_error(state, monkeypatch):
+    do = Stubborn()
+    book = DiskJournal(state, do)
+    for word in "12":
+        book.note(word, Undo(f"step {word}", ("x", word)))
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as m:
+        m.setattr(os, "fsync", full)
+        with pytest.raises(SettingError, match=r"E-MODE-6.*No space left"):
+            book.restore("2")
+    assert do.undone == ["2"]
+    book.restore("1")
+    assert not (state / journal.FILE).exists()
+
+
+def test_a_disk_that_is_full_when_the_modes_are_taken_leaves_them_free(state, monkeypatch):
+    def full(*a):
+        raise OSError(28, "No space left on device")
+
+    book = DiskJournal(state, Stubborn())
+    with monkeypatch.context() as m:
+        m.setattr(os, "pwrite", full)
+        with pytest.raises(SettingError, match="E-MODE-12"):
+            book.note("a", Undo("a", ("x", "1")))
+    DiskJournal(state, Stubborn()).note("b", Undo("b", ("x", "2")))
+
+
+def test_a_state_folder_that_cannot_be_used_is_our_own_error(state, monkeypatch):
+    state.mkdir()
+    (state / journal.FILE).write_text("")
+    (state / journal.LOCK).mkdir()  # whoever runs this: it cannot be opened for writing
+    with pytest.raises(SettingError, match=r"E-MODE-6.*modes\.lock"):
+        DiskJournal(state, Stubborn()).recover()
+
+    def denied(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "exists", denied)  # as in a folder of another user's, to one who is not root
+    with pytest.raises(SettingError, match=r"E-MODE-6.*Permission denied"):
+        DiskJournal(state, Stubborn()).recover()
+    assert journal.left_behind(state)[0].startswith("E-MODE-6")
+
+
+def test_a_line_cut_short_and_nothing_else_does_not_spoil_the_next_note(state):
+    state.mkdir()
+    (state / journal.FILE).write_text('{"owner": "m", "pid')
+    book = DiskJournal(state, Stubborn())
+    book.note("a", Undo("a", ("x", "1")))
+    book._drop()  # the process ends here
+    do = Stubborn()
+    assert DiskJournal(state, do).recover() and do.undone == ["1"]
+
+
 def test_two_edgescopes_do_not_hold_the_modes_at_once(state):
     one, other = DiskJournal(state, lambda w, r: ""), DiskJournal(state, lambda w, r: "")
     one.note("a", Undo("a", ("x", "1")))

@@ -81,6 +81,9 @@ class Journal(Protocol):
     def note(self, owner: str, undo: Undo) -> None:
         """Put `undo` on disk, on behalf of the mode `owner`; only then may the change be made."""
 
+    def holds(self, undo: Undo) -> bool:
+        """Keep other processes from changing settings; return whether `undo` is noted already."""
+
     def restore(self, owner: str) -> None:
         """Undo what was noted for `owner`, the last first."""
 

@@ -16,7 +16,7 @@ from types import FrameType
 from edgescope.devices.base import Device, Mode
 from edgescope.errors import UsageError
 from edgescope.modes import catalog
-from edgescope.modes.journal import DiskJournal, folder
+from edgescope.modes.journal import DiskJournal, Entry, folder
 
 _JOURNALS: dict[Path, DiskJournal] = {}
 """One journal a state folder in this process: modes nest."""
@@ -34,8 +34,8 @@ def entered(mode: Mode) -> Iterator[Mode]:
     Raises SettingError (E-MODE-2 not in effect, E-MODE-3 another process holds the modes, E-MODE-5 and 6 a way back
     failed) and UnsupportedError; nothing is changed any more when it raises.
     """
-    book = journal()
-    book.recover()
+    journal().recover()
+    book = Entry(journal())
     with _stoppable():
         try:
             mode.enter(book)

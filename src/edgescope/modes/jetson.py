@@ -126,9 +126,10 @@ class JetsonClocks:
 
     def enter(self, journal: Journal) -> None:
         """Store the clocks, hold them at their maximum, see that they are."""
-        before = _floats(self.root)
-        act((CLOCKS, "--store"), self.root)
-        journal.note(self.name, Undo(f"clocks as before ({before})", (CLOCKS, "--restore"), str(self.root)))
+        undo = Undo(f"clocks as before ({_floats(self.root)})", (CLOCKS, "--restore"), str(self.root))
+        if not journal.holds(undo):  # otherwise the clocks that would be stored are held ones
+            act((CLOCKS, "--store"), self.root)
+            journal.note(self.name, undo)
         act((CLOCKS,), self.root)
         problem = self.problem() or clocks.probe(self.root)[0]
         if problem:

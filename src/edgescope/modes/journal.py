@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import signal
@@ -50,49 +51,68 @@ def folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 class DiskJournal:
-    """The journal of one process; nothing is locked or written until the first note."""
+    """The journal of one process; nothing is locked or written until something is to be changed."""
 
     def __init__(self, where: Path | None = None, do: Act = act, say: Callable[[str], None] = tell) -> None:
         self.where = where or folder()
         self.path = self.where / FILE
         self.lines: list[Line] = []
+        self.stuck: list[Line] = []
+        """Lines whose undoing has failed; the others belong to modes that are still held."""
         self._do, self._say, self._lock = do, say, -1
 
     def note(self, owner: str, undo: Undo) -> None:
         """Put one step on disk; SettingError E-MODE-3 while another process holds the modes, 12 without a disk."""
-        try:
-            if self._lock < 0:
-                self._take()
+        with _writable():
+            self._hold()
             self.lines.append(Line(owner, undo))
             self._write(appended=True)
-        except OSError as error:
-            raise SettingError(
-                "E-MODE-12",
-                "the way back could not be written down, so nothing was changed",
-                evidence=str(error),
-                fix="EDGESCOPE_STATE=/a/folder/of/yours edgescope ...",
-            ) from error
+
+    def holds(self, undo: Undo) -> bool:
+        """Take the modes for this process, as `note` does; return whether this very way back is noted already."""
+        with _writable():
+            self._hold()
+        return any((line.undo.request, line.undo.root) == (undo.request, undo.root) for line in self.lines)
+
+    def _hold(self) -> None:
+        if self._lock < 0:
+            self._take()
 
     def restore(self, owner: str) -> None:
         """Undo what `owner` noted, the last first; steps that fail stay in the journal and raise E-MODE-5."""
         mine = [line for line in self.lines if line.owner == owner]
-        if not mine:
-            return
         try:
-            self._undo(mine)
+            if mine:
+                self._undo(mine)
         finally:
             if not self.lines:
                 self._drop()
 
     def recover(self) -> bool:
-        """Restore what a killed process left behind; False where there is nothing.
+        """Restore what a killed process left behind, and what this one could not; False where there is nothing.
 
         SettingError E-MODE-3 where its owner lives, E-MODE-5 where a step fails, E-MODE-6 for a spoilt journal.
         """
-        if self._lock >= 0 or not self.path.exists():
-            return False
-        self._take()  # restores on the way
+        try:
+            if self._lock >= 0:
+                return self._again()
+            if not self.path.exists():
+                return False
+            self._take()  # restores on the way
+        except OSError as error:
+            raise _spoilt(self.path, str(error)) from error
         self._drop()
+        return True
+
+    def _again(self) -> bool:
+        """Undo what could not be undone before; what modes still hold is left alone."""
+        if not self.stuck:
+            return False
+        try:
+            self._undo(list(self.stuck))
+        finally:
+            if not self.lines:
+                self._drop()
         return True
 
     def _take(self) -> None:
@@ -111,30 +131,37 @@ class DiskJournal:
                 effect="Two at once would measure each other's modes",
                 fix="wait for it to end",
             ) from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
         self._lock = handle
         try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
             self.lines = list(_read(self.path))
             if self.lines:
                 self._undo(list(self.lines), "left behind by a process that was killed: ")
-        except EdgescopeError:
+            elif self.path.exists():
+                self._write()  # a line cut short would run into the next
+        except (EdgescopeError, OSError):
             self._drop()
             raise
 
     def _undo(self, lines: Sequence[Line], how: str = "") -> None:
         """Undo the lines, the last first, undisturbed by a second Ctrl-C."""
-        done, failed = [], []
+        done, failed, unwritten = [], [], ""
         with _undisturbed():
+            self.stuck = [line for line in self.stuck if line not in lines]
             for line in reversed(lines):
                 try:
                     self._do(line.undo.request, Path(line.undo.root))
                 except EdgescopeError as error:
                     failed.append(f"{line.undo.what}: {error}")
+                    self.stuck.insert(0, line)
                 else:
                     self.lines.remove(line)
                     done.append(line.undo.what)
-            self._write()
+            try:
+                self._write()
+            except OSError as error:
+                unwritten = str(error)
         if done:
             self._say(message("I-RST", f"restored: {how}{', '.join(done)}"))
         if failed:
@@ -145,6 +172,8 @@ class DiskJournal:
                 effect="Measurements from now on describe a changed machine",
                 fix="edgescope doctor --restore",
             )
+        if unwritten:
+            raise _spoilt(self.path, unwritten)
 
     def _write(self, *, appended: bool = False) -> None:
         """Bring the file up to date and onto the disk."""
@@ -167,7 +196,28 @@ class DiskJournal:
     def _drop(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
-            self._lock = -1
+        self._lock, self.lines, self.stuck = -1, [], []
+
+
+class Entry:
+    """The journal as one entering of a mode sees it: leaving undoes what this entering noted, no other's."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, book: DiskJournal) -> None:
+        self._book, self._number = book, next(self._numbers)
+
+    def note(self, owner: str, undo: Undo) -> None:
+        """As DiskJournal.note."""
+        self._book.note(f"{owner}#{self._number}", undo)
+
+    def holds(self, undo: Undo) -> bool:
+        """As DiskJournal.holds, whoever noted it."""
+        return self._book.holds(undo)
+
+    def restore(self, owner: str) -> None:
+        """As DiskJournal.restore."""
+        self._book.restore(f"{owner}#{self._number}")
 
 
 def _line(line: Line) -> bytes:
@@ -203,6 +253,19 @@ def _spoilt(path: Path, why: str) -> SettingError:
     )
 
 
+@contextlib.contextmanager
+def _writable() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SettingError(
+            "E-MODE-12",
+            "the way back could not be written down, so nothing was changed",
+            evidence=str(error),
+            fix="EDGESCOPE_STATE=/a/folder/of/yours edgescope ...",
+        ) from error
+
+
 def _sync(where: Path) -> None:
     handle = os.open(where, os.O_RDONLY)
     try:
@@ -227,12 +290,14 @@ def _undisturbed() -> Iterator[None]:
 def left_behind(where: Path | None = None) -> list[str]:
     """Return what a killed process left changed here, in words; [] where nothing is, or its owner lives."""
     path = (where or folder()) / FILE
-    if not path.exists() or _held(path.parent / LOCK):
-        return []
     try:
+        if not path.exists() or _held(path.parent / LOCK):
+            return []
         return [line.undo.what for line in _read(path)]
     except SettingError as error:
         return [str(error)]
+    except OSError as error:
+        return [str(_spoilt(path, str(error)))]
 
 
 def _held(lock: Path) -> bool:
