@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.consumption import consumption
-from edgescope.analysis.idle import NAMES
+from edgescope.analysis.idle import NAMES, _dynamic, _joined
+from edgescope.analysis.wall import _outwards
 from edgescope.records import QUERY_DTYPES, Absent, Channel, Idle, Measured, Queries, Readings, Window
 
 S = 1_000_000_000
@@ -114,7 +115,9 @@ def test_a_meter_silent_while_idle_leaves_the_total_standing():
 
 
 def test_one_stretch_alone_gives_an_idle_power_but_no_drift():
-    m = spent(module(load()), idle=IDLE[:1]).metrics
+    got = spent(module(load()), idle=IDLE[:1])
+    m = got.metrics
+    assert any(w.startswith("W-PWR-4: idle power is known before the load only") for w in got.warnings)
     assert m["idle_power_w"].value == pytest.approx(4.0) and m["idle_power_w"].n == 1
     assert "after" in m["idle_power_drift_w"].reason
 
@@ -139,3 +142,13 @@ def test_single_rails_are_no_total_unless_one_is_named():
     assert got.meter is None
     assert spent(*rails, meter="vdd_gpu").meter.name == "vdd_gpu"
     assert spent(rails[0]).meter.scope == "rail"
+
+
+def test_an_end_that_nothing_bounds_stays_unknown():
+    whole, bare = Measured(200.0, "J", 190.0, 210.0), Measured(200.0, "J")
+    rest, known = Measured(4.0, "W"), Measured(4.0, "W", 3.0, 5.0)
+    assert _dynamic(whole, known, 20.0) == Measured(120.0, "J", 90.0, 150.0)
+    for total, idle in ((bare, known), (whole, rest)):
+        assert _dynamic(total, idle, 20.0) == Measured(120.0, "J")
+    assert _joined([known, rest]) == Measured(4.0, "W", n=2)
+    assert _outwards(bare, 3.0) == bare and _outwards(whole, 3.0) == Measured(200.0, "J", 187.0, 213.0)

@@ -88,14 +88,14 @@ def test_averages_and_maxima_are_channels_of_their_own():
     kinds = {f.channel: f.kind for f in parse(THOR).fields if f.label == "VIN_SYS_5V0"}
     assert kinds == {
         "vin_sys_5v0_power_w": "gauge",
-        "vin_sys_5v0_power_average_w": "average",
+        "vin_sys_5v0_power_since_start_w": "average",
         "vin_sys_5v0_power_max_w": "gauge",
     }
 
 
 def test_a_rail_is_not_a_temperature_of_the_same_name():
     got = {f.channel: f.value for f in parse("GPU@35C GPU 467mW/468mW").fields}
-    assert got == {"temperature_gpu_c": 35.0, "gpu_power_w": 0.467, "gpu_power_average_w": 0.468}
+    assert got == {"temperature_gpu_c": 35.0, "gpu_power_w": 0.467, "gpu_power_since_start_w": 0.468}
 
 
 @pytest.mark.parametrize(
@@ -222,11 +222,11 @@ def test_other_programs_output_is_left_out_and_told(tmp_path):
 def test_half_a_number_at_a_cut_is_no_number(tmp_path):
     cut = NANO[: NANO.index("122/122") + 5]  # ... POM_5V_GPU 122/1
     got = read(log(tmp_path, NANO, cut, NANO), interval_s=1)
-    assert [v for n, _, v in got.rows if n == "pom_5v_gpu_power_average_w"] == [0.122, 0.122]
+    assert [v for n, _, v in got.rows if n == "pom_5v_gpu_power_since_start_w"] == [0.122, 0.122]
     assert len(times(got, "pom_5v_in_power_w")) == 3
     assert "1 lines were cut off" in got.remarks[0]
     unfinished = read(log(tmp_path, NANO, NANO[:-1], end=""), interval_s=1)  # ... POM_5V_CPU 163/16
-    assert [v for n, _, v in unfinished.rows if n == "pom_5v_cpu_power_average_w"] == [0.163]
+    assert [v for n, _, v in unfinished.rows if n == "pom_5v_cpu_power_since_start_w"] == [0.163]
 
 
 def test_half_a_name_at_the_head_is_no_name(tmp_path):

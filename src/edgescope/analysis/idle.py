@@ -63,7 +63,8 @@ def baseline(
         "energy_dynamic_j": dynamic,
         "energy_dynamic_per_sample_j": _per(dynamic, samples),
     }
-    return Baseline(metrics, (*_drifting(metrics, power), *_clocks(readings, idle, window)))
+    warnings = (*_missing(before, after), *_drifting(metrics, power), *_clocks(readings, idle, window))
+    return Baseline(metrics, warnings)
 
 
 def _without(reason: str) -> Baseline:
@@ -86,9 +87,11 @@ def _power(spent: Energy, readings: Readings, idle: Idle) -> Field:
 
 def _joined(parts: Sequence[Measured]) -> Measured:
     """Return the mean of before and after; its ends are the outer ones of both."""
-    ends = [(p.value if p.lo is None else p.lo, p.value if p.hi is None else p.hi) for p in parts]
     value = float(np.mean([p.value for p in parts]))
-    return Measured(value, "W", min(lo for lo, _ in ends), max(hi for _, hi in ends), len(parts))
+    lows, highs = [p.lo for p in parts if p.lo is not None], [p.hi for p in parts if p.hi is not None]
+    lo = min(lows) if len(lows) == len(parts) else None  # an end that nothing bounds is not known
+    hi = max(highs) if len(highs) == len(parts) else None
+    return Measured(value, "W", lo, hi, len(parts))
 
 
 def _drift(before: Field, after: Field) -> Field:
@@ -99,11 +102,9 @@ def _drift(before: Field, after: Field) -> Field:
 
 def _dynamic(total: Measured, idle: Measured, seconds: float) -> Measured:
     """Return total - idle power x time; the ends take the worst of both."""
-    least, most = (total.value if end is None else end for end in (total.lo, total.hi))
-    low, high = (idle.value if end is None else end for end in (idle.lo, idle.hi))
-    return Measured(
-        total.value - idle.value * seconds, "J", least - high * seconds, most - low * seconds, total.n
-    )
+    lo = None if total.lo is None or idle.hi is None else total.lo - idle.hi * seconds
+    hi = None if total.hi is None or idle.lo is None else total.hi - idle.lo * seconds
+    return Measured(total.value - idle.value * seconds, "J", lo, hi, total.n)
 
 
 def _per(joules: Measured, samples: int) -> Field:
@@ -111,6 +112,14 @@ def _per(joules: Measured, samples: int) -> Field:
         return Absent("no sample was completed inside the window")
     lo, hi = (None if end is None else end / samples for end in (joules.lo, joules.hi))
     return Measured(joules.value / samples, joules.unit, lo, hi, joules.n)
+
+
+def _missing(before: Field, after: Field) -> tuple[str, ...]:
+    lost = next((p for p in (before, after) if isinstance(p, Absent)), None)
+    if lost is None:
+        return ()
+    what = f"idle power is known {'after' if lost is before else 'before'} the load only: {lost.reason}"
+    return (message("W-PWR-4", what, effect="What warmed up meanwhile is not in dynamic energy's bounds"),)
 
 
 def _drifting(metrics: Mapping[str, Field], power: Measured) -> tuple[str, ...]:

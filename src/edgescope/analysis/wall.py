@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from edgescope.errors import UsageError
 from edgescope.records import Channel, Field, Measured, Readings, Result, Window
 
 METER = "meter"
+_RAIL = re.compile(r"(?i)power from '(vdd|vin|pom|sys|gpu|cpu|soc)")
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,21 @@ class Wall:
     consumption: Consumption
 
 
-def wall(result: Result, log: MeterLog) -> Wall:
-    """Return the run's energy by the meter's log, of scope wall; UsageError where the two cannot be put together.
+def wall(result: Result, log: MeterLog, scope: str = "") -> Wall:
+    """Return the run's energy by the meter's log; UsageError where the two cannot be put together.
+
+    The scope is the wall where none is named; a column that is called as a board's rail is must have one named.
 
     The ends of every figure are moved outwards by what the uncertainty of the offset is worth.
     """
     if result.queries is None or result.window is None:
         raise UsageError("E-METER-3", f"the result {result.id} holds no queries to place the log by")
+    if not scope and _RAIL.search(log.columns):
+        what = f"the log is of a rail, not of the wall: {log.columns}"
+        raise UsageError("E-METER-1", what, effect="The log was not used", fix="--scope module")
     window = result.window
     placed = align(log, load(result.queries, result.idle, window.start_ns))
-    readings = _readings(log, placed, window)
+    readings = _readings(log, placed, window, scope or "wall")
     spent = consumption(
         readings, result.queries, window, batch=result.trial.batch, idle=result.idle, meter=METER
     )
@@ -42,10 +49,10 @@ def wall(result: Result, log: MeterLog) -> Wall:
     return Wall(placed, replace(spent, metrics=_widened(spent.metrics, error, window)))
 
 
-def _readings(log: MeterLog, placed: Alignment, window: Window) -> Readings:
+def _readings(log: MeterLog, placed: Alignment, window: Window, scope: str) -> Readings:
     """Return the log as readings on the run's clock; a gauge, since no log says what its rows are the mean of."""
     t_ns = window.start_ns + (placed.run_time(log.t_s) * 1e9).round().astype(np.int64)
-    channel = Channel(f"{METER}_power_w", "W", "wall", "gauge", log.columns)
+    channel = Channel(f"{METER}_power_w", "W", scope, "gauge", log.columns)
     return Readings((channel,), t_ns, np.zeros(len(t_ns), np.int16), log.watts)
 
 
@@ -77,5 +84,8 @@ def _widened(metrics: Mapping[str, Field], error_j: float, window: Window) -> di
 def _outwards(field: Field, by: float) -> Field:
     if not isinstance(field, Measured) or by == 0:
         return field
-    lo, hi = (field.value if end is None else end for end in (field.lo, field.hi))
-    return replace(field, lo=lo - by, hi=hi + by)
+    return replace(
+        field,
+        lo=None if field.lo is None else field.lo - by,
+        hi=None if field.hi is None else field.hi + by,
+    )

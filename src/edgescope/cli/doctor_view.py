@@ -99,7 +99,9 @@ def _table(report: Report, width: int, *, everything: bool) -> Iterator[Line]:
 
 
 def _is_main(m: Metric) -> bool:
-    dull = m.name.startswith(("proc_", "psi_", "ctx_", "load1")) or m.name.endswith("_power_average_w")
+    dull = m.name.startswith(("proc_", "psi_", "ctx_", "load1")) or m.name.endswith(
+        ("_power_average_w", "_power_since_start_w")
+    )
     return not dull and m.unit not in ("V", "A", "bitmask")
 
 

@@ -201,7 +201,7 @@ def _rail(m: re.Match[str]) -> Iterator[Field]:
     unit = _PER_WATT[m["unit"]]
     for group, name, kind in (
         ("now", "power_w", "gauge"),
-        ("mean", "power_average_w", "average"),
+        ("mean", "power_since_start_w", "average"),
         ("max", "power_max_w", "gauge"),
     ):
         if m[group]:
