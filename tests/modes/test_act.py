@@ -13,6 +13,7 @@ SUDO = """#!/bin/sh
 # as sudo -n: runs what it may, without ever asking for a password
 echo "$*" >> "$SAID"
 [ -e "$SAID.locked" ] && { echo "sudo: a password is required" >&2; exit 1; }
+[ -e "$SAID.fails" ] && { echo "edgescope-helper: nvpmodel ended with 1: no" >&2; exit 1; }
 [ -e "$SAID.waits" ] && echo "NVPM WARN: Reboot required for changing to this power mode: 2"
 exit 0
 """
@@ -69,8 +70,23 @@ def test_what_is_so_already_needs_no_rights(user, tmp_path):
     assert read(root, governor) == "schedutil"
 
 
+def test_a_program_that_ends_with_1_is_no_want_of_rights(tmp_path, monkeypatch):
+    root = board(tmp_path)
+    (root / "usr/sbin/nvpmodel").write_text("#!/bin/sh\necho NVPM ERROR: no\nexit 1\n")
+    with pytest.raises(SettingError, match=r"E-MODE-4.*ended with 1: NVPM ERROR: no") as caught:
+        act.act(WORDS, root)
+    assert caught.value.fix == ""
+
+
+def test_nor_is_a_helper_that_was_let_and_failed(user):
+    user.with_suffix(".fails").touch()
+    with pytest.raises(SettingError, match=r"E-MODE-4.*nvpmodel ended with 1") as caught:
+        act.act(WORDS)
+    assert caught.value.fix == ""
+
+
 @pytest.mark.parametrize(
-    "words", [(), ("sh",), ("mps_quit",), ("gpu_power", "0"), ("write", "/etc/passwd", "x")]
+    "words", [(), ("sh",), ("mps_quit",), ("gpu_power", "0"), ("quota",), ("write", "/etc/passwd", "x")]
 )
 def test_what_is_not_a_change_is_refused(words):
     with pytest.raises(SettingError, match="E-MODE-4"):

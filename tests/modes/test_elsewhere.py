@@ -3,15 +3,18 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from refusing import refused
 
+from edgescope.devices.base import Undo
 from edgescope.devices.cpu_limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import SettingError, UnsupportedError, UsageError
-from edgescope.modes import catalog, entering, gpu_power, journal, mps
+from edgescope.modes import catalog, cgroup, entering, gpu_power, journal, mps, quota
+from edgescope.modes.act import act
 from edgescope.modes.affinity import Affinity, ranges, some
 from edgescope.modes.quota import Quota
 
@@ -103,6 +106,66 @@ def test_no_way_to_limit_is_unsupported_with_the_reason(tmp_path):
     assert journal.left_behind() == []
 
 
+HOSTILE_GROUPS = [
+    (),
+    ("set",),
+    ("set", "edgescope-1/../../system.slice", "50000"),
+    ("set", "system.slice", "50000"),
+    ("set", "edgescope-", "50000"),
+    ("set", "edgescope-1", "0"),
+    ("set", "edgescope-1", "max"),
+    ("set", "edgescope-1\n", "50000"),
+    ("join", "edgescope-1", "0"),
+    ("join", "edgescope-1", "1 2"),
+    ("remove", ".."),
+    ("remove", "edgescope-1", "edgescope-2"),
+]
+
+
+@pytest.mark.parametrize("words", HOSTILE_GROUPS, ids=ascii)
+def test_a_journal_names_no_group_but_our_own(words, tmp_path):
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("cpu")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SettingError, match="E-MODE-4"):
+        act(("quota", *words), tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_group_of_cgroup_v2_is_limited_entered_and_removed(tmp_path):
+    base = tmp_path / "sys/fs/cgroup"
+    base.mkdir(parents=True)
+    (base / "cgroup.controllers").write_text("cpu")
+    act(("quota", "set", "edgescope-7", "30000"), tmp_path)
+    assert (base / "cgroup.subtree_control").read_text() == "+cpu"
+    assert (base / "edgescope-7/cpu.max").read_text() == "30000 100000"
+    act(("quota", "join", "edgescope-7", "4711"), tmp_path)
+    assert (base / "edgescope-7/cgroup.procs").read_text() == "4711"
+    for name in ("cpu.max", "cgroup.procs"):  # a kernel's files go with their group
+        (base / "edgescope-7" / name).unlink()
+    act(("quota", "remove", "edgescope-7"), tmp_path)
+    assert not (base / "edgescope-7").exists()
+
+
+def test_a_user_is_given_a_systemd_scope_and_no_group_and_one_that_hangs_is_said(tmp_path, monkeypatch):
+    real, base = os.access, cgroup.base(Path("/"))
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != base and real(path, mode))
+    where = tmp_path / "bin"
+    where.mkdir()
+    (where / "systemd-run").write_text('#!/bin/sh\n[ -e "$0.hangs" ] && exec sleep 9\nexit 0\n')
+    (where / "systemd-run").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{where}:{os.environ['PATH']}")
+    with entering.entered(Quota(0.5)) as mode:
+        prefix = mode.launch()[1]
+        assert prefix[1:] == ("--user", "--scope", "--quiet", "-p", "CPUQuota=50%", "--")
+        assert not (tmp_path / "state").exists()
+    (where / "systemd-run.hangs").touch()
+    monkeypatch.setattr(quota, "_SYSTEMD_S", 0.1)
+    refused(Quota(0.5), UnsupportedError, r"E-QUOTA-1.*timed out")
+    (where / "systemd-run").write_bytes(b"no program")
+    refused(Quota(0.5), UnsupportedError, r"E-QUOTA-1.*Exec format error")
+
+
 NO_MODES = (
     *(
         "",
@@ -177,17 +240,49 @@ def test_mps_is_started_asked_and_stopped(programs, monkeypatch):
         for key, value in env.items():
             monkeypatch.setenv(key, value)
         assert mode.problem() == "" and f"{mps.PERCENT}=50" in mode.evidence()
-    assert not pipe.exists()
+    assert not pipe.parent.exists()
 
 
-def test_mps_that_does_not_start_is_unsupported_with_its_own_words(programs, monkeypatch):
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    where = tmp_path / "temporary"
+    where.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(where))
+    return where
+
+
+def test_mps_that_does_not_start_is_unsupported_with_its_own_words(programs, temporary, monkeypatch):
     monkeypatch.setenv("MPS_BROKEN", "1")
     refused(catalog.find("mps=50", {}), UnsupportedError, r"E-MPS-1.*not supported on this platform")
+    assert not list(temporary.iterdir())
 
 
-def test_without_mps_it_is_unsupported(monkeypatch, tmp_path):
+def test_without_mps_it_is_unsupported_and_nothing_is_told_as_restored(
+    temporary, monkeypatch, tmp_path, capsys
+):
     monkeypatch.setenv("PATH", str(tmp_path))
-    refused(catalog.find("mps=50", {}), UnsupportedError, "E-MPS-1")
+    refused(catalog.find("mps=50", {}), UnsupportedError, r"E-MPS-1.*no nvidia-cuda-mps-control")
+    assert not list(temporary.iterdir()) and "restored" not in capsys.readouterr().err
+
+
+def test_a_daemon_that_will_not_stop_is_not_told_as_restored_one_that_is_gone_is(
+    programs, temporary, monkeypatch
+):
+    with pytest.raises(SettingError, match=r"E-MODE-5.*not stopped.*not supported on this platform"):  # noqa: SIM117
+        with entering.entered(catalog.find("mps=50", {})):
+            monkeypatch.setenv("MPS_BROKEN", "1")
+    (folder,) = temporary.iterdir()
+    (programs / mps.CONTROL).write_text("#!/bin/sh\necho Cannot find MPS control daemon process\nexit 1\n")
+    entering.journal().recover()
+    assert not folder.exists()
+
+
+def test_mps_that_may_not_be_noted_leaves_no_folder(programs, temporary):
+    held = journal.DiskJournal()
+    held.note("another process", Undo("w", ("x", "1")))
+    refused(catalog.find("mps=50", {}), SettingError, "E-MODE-3")
+    held._drop()
+    assert not list(temporary.iterdir())
 
 
 def test_a_power_limit_needs_the_users_word_is_verified_and_restored(programs, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 from edgescope import bench
 from edgescope.devices.null import NullDevice
 from edgescope.isolate import Limits
-from edgescope.modes import entering, helper
+from edgescope.modes import cgroup, entering
 from edgescope.records import Status, Trial
 from edgescope.sweep import Isolated
 
@@ -33,8 +33,7 @@ def run(mode: str):
 
 def groups() -> list[str]:
     """Control groups that edgescope has made and not removed; another session's are not ours."""
-    base = Path(helper.cpu_base("/"))
-    return [p.name for p in base.glob("edgescope-*")]
+    return [p.name for p in cgroup.base(Path("/")).glob("edgescope-*")]
 
 
 def test_a_trial_on_one_cpu_ran_there_and_says_so():

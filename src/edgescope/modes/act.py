@@ -13,11 +13,15 @@ from pathlib import Path
 
 from edgescope.devices.kernel_files import fact
 from edgescope.errors import SettingError
-from edgescope.modes import gpu_power, helper, mps, nvpmodel
+from edgescope.modes import cgroup, gpu_power, helper, mps, nvpmodel
 
 HELPER = Path("/usr/local/sbin/edgescope-helper")
 #: Changes that the helper does not make: they need no root, or must not be had without a password.
-OWN: Mapping[str, Callable[[Sequence[str]], str]] = {"mps_quit": mps.quit_daemon, "gpu_power": gpu_power.put}
+OWN: Mapping[str, Callable[[Sequence[str], Path], str]] = {
+    "quota": cgroup.perform,
+    "mps_quit": mps.quit_daemon,
+    "gpu_power": gpu_power.put,
+}
 _SUDO_S = 60
 
 
@@ -29,7 +33,7 @@ def act(request: Sequence[str], root: Path = Path("/")) -> str:
     """
     try:
         if request and request[0] in OWN:
-            return OWN[request[0]](request[1:])
+            return OWN[request[0]](request[1:], root)
         helper.checked(request)
         if _is_so(request, root):
             return ""
@@ -39,7 +43,9 @@ def act(request: Sequence[str], root: Path = Path("/")) -> str:
             "E-MODE-4",
             f"the change was not made: {' '.join(request)}",
             evidence=str(error),
-            fix="edgescope modes --install-helper" if isinstance(error, PermissionError) else "",
+            fix="edgescope modes --install-helper"
+            if isinstance(error, PermissionError) and request[0] not in OWN
+            else "",
         ) from error
     if tuple(request[:2]) == ("nvpmodel", "-m"):
         _read_back(int(request[2]), text, root)
@@ -110,5 +116,6 @@ def _perform(request: Sequence[str], root: Path) -> str:
         check=False,
     )
     if done.returncode:
-        raise PermissionError(1, " ".join(done.stderr.split())[-300:] or f"sudo ended with {done.returncode}")
+        text = " ".join(done.stderr.split())[-300:] or f"sudo ended with {done.returncode}"
+        raise OSError(text) if text.startswith("edgescope-helper:") else PermissionError(1, text)
     return done.stdout

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from edgescope.devices.base import Journal, Undo
 from edgescope.errors import SettingError, UnsupportedError, UsageError
@@ -84,7 +85,7 @@ def _limits(index: int) -> tuple[float, float, float]:
     return now, lowest, highest
 
 
-def put(words: Sequence[str]) -> str:
+def put(words: Sequence[str], root: Path = Path("/")) -> str:
     """Set the limit of GPU words[0] to words[1] watts, unless it is that already."""
     index, watts = words
     if abs(_limits(int(index))[0] - float(watts)) < _SLACK_W:

@@ -8,6 +8,7 @@ Tegra boards differ by release. The daemon is started and asked; what it answers
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ PIPE, LOG = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 PERCENT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _LIMIT_S = 20
 _PREFIX = "edgescope-mps-"
+#: The control program's answer where no daemon listens: "Cannot find MPS control daemon process".
+_GONE = "cannot find mps control daemon"
 
 
 class Mps:
@@ -41,20 +44,25 @@ class Mps:
 
     def enter(self, journal: Journal) -> None:
         """Start the daemon and ask it for its servers; UnsupportedError with what it said where it will not run."""
+        if shutil.which(CONTROL) is None:
+            raise self._not_here(f"no {CONTROL}")
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        journal.note(
-            self.name, Undo(f"MPS daemon in {self._folder} stopped", ("mps_quit", str(self._folder)))
-        )
+        journal.note(self.name, Undo(f"no MPS daemon in {self._folder}", ("mps_quit", str(self._folder))))
         for words, said in ((["-d"], ""), ([], "get_server_list\n")):
             problem = _control(words, said, self._folder)
             if problem:
-                raise UnsupportedError(
-                    "E-MPS-1", "MPS does not run here", evidence=problem, fix="measure without --mode mps="
-                )
+                raise self._not_here(problem)
+
+    def _not_here(self, evidence: str) -> UnsupportedError:
+        return UnsupportedError(
+            "E-MPS-1", "MPS does not run here", evidence=evidence, fix="measure without --mode mps="
+        )
 
     def leave(self, journal: Journal) -> None:
-        """Stop the daemon."""
+        """Stop the daemon and remove its folder."""
         journal.restore(self.name)
+        if self._folder:  # still there where the journal could not be written
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def problem(self) -> str:
         """Return '' where this process has the share and the daemon's pipe is there."""
@@ -97,11 +105,17 @@ def _control(words: Sequence[str], said: str, folder: Path) -> str:
     )
 
 
-def quit_daemon(words: Sequence[str]) -> str:
-    """Stop the daemon whose folder is words[0]; a daemon that is gone already is stopped."""
+def quit_daemon(words: Sequence[str], root: Path = Path("/")) -> str:
+    """Stop the daemon whose folder is words[0] and remove the folder; SettingError where it will not stop.
+
+    A daemon that is gone already is stopped: after a power cut its pipe is still there, and nobody answers.
+    """
     folder = Path(words[0])
     if not folder.name.startswith(_PREFIX):
         raise SettingError("E-MODE-4", f"{folder} is no folder of an MPS daemon of edgescope's")
-    if (folder / "control").exists():
-        _control([], "quit\n", folder)
+    problem = _control([], "quit\n", folder) if (folder / "control").exists() else ""
+    if problem and _GONE not in problem.lower():
+        raise SettingError("E-MODE-4", f"the MPS daemon in {folder} was not stopped", evidence=problem)
+    if folder.exists():
+        shutil.rmtree(folder)
     return ""

@@ -1,13 +1,14 @@
 """Part of the CPU time: `--mode quota=1.5` lets the trial use one and a half CPUs' time in each 100 ms.
 
-A control group of edgescope's own (`edgescope-<process>`), in cgroup v2 or v1, made where this process may or by the
-helper; otherwise systemd's user manager is asked for a scope (`systemd-run --user --scope`). The kernel stops the
+A control group of edgescope's own (`edgescope-<process>`), in cgroup v2 or v1, made where this process may; otherwise
+systemd's user manager is asked for a scope (`systemd-run --user --scope`). The kernel stops the
 group for the rest of each 100 ms once its time is used up, so the tail of the latency grows first. That is how a
 container with a CPU limit behaves; it is not how a slower CPU behaves.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from edgescope.devices.base import Journal, Undo
 from edgescope.devices.cpu_limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import EdgescopeError, UnsupportedError
-from edgescope.modes import helper, launcher
+from edgescope.modes import cgroup, launcher
 from edgescope.modes.act import act
 
 _SYSTEMD_S = 20
@@ -44,9 +45,11 @@ class Quota:
     def enter(self, journal: Journal) -> None:
         """Make the group; UnsupportedError with both reasons where neither way is open."""
         group = f"edgescope-{os.getpid()}"
-        asked = round(self.cpus * helper.PERIOD_US)
+        asked = round(self.cpus * cgroup.PERIOD_US)
         try:
-            helper.cpu_base(str(self.root))
+            base = cgroup.base(self.root)
+            if not os.access(base, os.W_OK):
+                raise PermissionError(errno.EACCES, "this process may make no control group", str(base))
         except OSError as error:
             self._prefix = self._scope(str(error))
             return
@@ -66,17 +69,26 @@ class Quota:
         words = (program or "", "--user", "--scope", "--quiet", "-p", f"CPUQuota={100 * self.cpus:g}%", "--")
         reason = "no systemd-run"
         if program and self.root == Path("/"):
-            done = subprocess.run(
-                [*words, "true"], capture_output=True, text=True, timeout=_SYSTEMD_S, check=False
-            )
-            if done.returncode == 0:
-                return words
-            reason = f"systemd-run: {' '.join(done.stderr.split())[-200:]}"
+            try:
+                done = subprocess.run(
+                    [*words, "true"],
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=_SYSTEMD_S,
+                    check=False,
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                reason = str(error)
+            else:
+                if done.returncode == 0:
+                    return words
+                reason = f"systemd-run: {' '.join(done.stderr.split())[-200:]}"
         raise UnsupportedError(
             "E-QUOTA-1",
             "CPU time cannot be limited here",
             evidence=f"{why} {reason}",
-            fix="edgescope modes --install-helper, or run in a container with --cpus",
+            fix="run it as a user with a systemd session, or in a container with --cpus",
         )
 
     def leave(self, journal: Journal) -> None:
