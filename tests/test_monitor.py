@@ -115,6 +115,14 @@ def test_near_a_trip_and_throttling_stand_out():
     assert styles["NOW gpu_thermal"] == "bad"
 
 
+def test_a_zone_that_always_says_100_is_not_the_hottest():
+    """A TX2 without a readable trip point."""
+    pmic = spec("temperature_pmic_die_c", "degC")
+    channels = {s.name: s for s in [*SPECS, pmic]}
+    got = "\n".join(text(frame.rows(view(VALUES | {pmic.name: 100.0}, channels=channels, trips={}), 100, 40)))
+    assert "pmic" not in got and "95.1 C" in got
+
+
 def test_a_board_without_sensors_says_so():
     got = "\n".join(text(frame.rows(view({}, channels={}, facts={}, trips={}), 80, 24)))
     assert "no sensor: edgescope doctor says why" in got

@@ -182,6 +182,23 @@ def test_what_is_for_root_only_is_one_finding_with_one_command(tmp_path):
     assert second.fix == "sudo chmod a+r /sys/class/hwmon/hwmon3/oc1_event_cnt"
 
 
+@pytest.mark.parametrize(
+    ("files", "fix"),
+    [
+        ({"proc/sys/kernel/osrelease": "4.9.337-tegra\n"}, ""),
+        ({"etc/nv_tegra_release": "# R32 (release), REVISION: 7.3, GCID: 1, BOARD: t210ref\n"}, ""),
+        ({"proc/sys/kernel/osrelease": "4.20.0\n"}, "boot with psi=1 (Linux 4.20 or newer)"),
+        ({"proc/sys/kernel/osrelease": "5.15.148-tegra\n"}, "boot with psi=1 (Linux 4.20 or newer)"),
+        ({}, "boot with psi=1 (Linux 4.20 or newer)"),
+    ],
+)
+def test_a_kernel_too_old_for_pressure_is_not_to_be_booted_otherwise(tmp_path, files, fix):
+    write(tmp_path, files)
+    (found,) = unlock._pressure([metric("psi_cpu_some", reason="no /proc/pressure/cpu")], tmp_path)
+    assert (found.code, found.fix) == ("W-PSI-1", fix)
+    assert ("Linux 4.9" in found.text and "from 4.20 on" in found.text) == (fix == "")
+
+
 def test_a_powered_off_zone_is_not_a_missing_sensor(tmp_path):
     off = metric("temperature_gpu_c", unit="degC", reason="the sensor is powered off (reads -256 C)")
     assert unlock.missing([off], board(tmp_path)) == ()
@@ -283,6 +300,22 @@ def test_what_is_alike_is_one_line_until_all_is_asked_for(tmp_path):
     assert "throttle flags x 12" in short and "1 raised" in short
     full = "\n".join(shown(report, 80, everything=True))
     assert all(m.name in full for m in report.metrics)
+
+
+def test_a_zone_that_always_says_100_is_in_no_range(tmp_path):
+    zones = [seen(f"temperature_zone{i}_c", 40.0 + i, unit="degC") for i in range(3)]
+    pmic = seen("temperature_pmic_die_c", 100.0, unit="degC", source="/sys/zone3/temp")
+    for width in (80, 120):
+        text = "\n".join(shown(example(tmp_path, [*zones, pmic]), width))
+        assert "40.0-42.0 C" in text and "temperatures x 3" in text
+        assert next(row for row in text.splitlines() if "pmic" in row).split()[1:4] == [
+            "100",
+            "C",
+            "constant",
+        ]
+    assert "always says so" in text
+    warm = seen("temperature_pmic_die_c", 43.0, unit="degC")  # where it is a thermometer
+    assert "temperatures x 4" in "\n".join(shown(example(tmp_path, [*zones, warm]), 80))
 
 
 def test_what_is_not_measured_is_grouped_by_reason(tmp_path):

@@ -168,6 +168,29 @@ def test_engines_by_debugfs(tmp_path):
     assert "chmod" in got["nvenc0_clock_hz"].reason
 
 
+@pytest.mark.parametrize(
+    ("chip", "none"),
+    [("tegra210", "dla pva ofa"), ("tegra186", "dla pva ofa"), ("tegra194", "ofa"), ("tegra264", "dla")],
+)
+def test_an_engine_that_the_chip_has_not_is_no_closed_door(tmp_path, chip, none):
+    write(tmp_path, {"proc/device-tree/compatible": f"nvidia,some-board\0nvidia,{chip}\0"})
+    got = values(Engines(str(tmp_path)))
+    for kind in none.split():
+        assert got[f"{kind}0_clock_hz"] == Unsupported(f"a {chip} has no {kind.upper()}")
+    assert all("chmod" in got[f"{kind}_clock_hz"].reason for kind in ("nvenc0", "nvjpg0", "vic0"))
+
+
+def test_an_engine_that_the_kernel_shows_is_read_whatever_the_table_says(tmp_path):
+    write(
+        tmp_path,
+        {
+            "proc/device-tree/compatible": "nvidia,tegra264\0",
+            "sys/class/devfreq/15880000.nvdla0/cur_freq": "1600000000\n",
+        },
+    )
+    assert values(Engines(str(tmp_path)))["dla0_clock_hz"] == 1.6e9
+
+
 def test_a_suspended_engine_runs_at_no_clock_and_an_active_one_at_its_own(tmp_path):
     device = "sys/devices/platform/bus@0/13e00000.host1x/154c0000.nvenc/power/runtime_status"
     write(tmp_path, {"sys/class/devfreq/154c0000.nvenc/cur_freq": "166000000\n", device: "suspended\n"})

@@ -97,6 +97,11 @@ def test_jtop_and_a_desktop_on_a_board(tmp_path):
     assert "isolate multi-user.target" in desktop.fix
 
 
+def test_a_constant_is_never_near_a_trip(tmp_path):
+    trips = {"temperature_pmic_die_c": Trip("critical", 100.0)}
+    assert readiness_board.findings({"temperature_pmic_die_c": 100.0}, trips, {}, {}, tmp_path) == ()
+
+
 def test_heat_is_judged_against_the_trip_of_its_own_zone(tmp_path):
     values = {"temperature_gpu_c": 95.0, "temperature_cpu_c": 95.0, "temperature_tj_c": 99.5}
     trips = {

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from edgescope.devices.readiness_board import is_fixed
 from edgescope.monitor.about import title
 from edgescope.monitor.units import short
 
@@ -107,6 +108,8 @@ def _is_main(m: Metric) -> bool:
 
 def _family(m: Metric) -> str:
     """Name what a metric is folded with; '' for one that stands for itself."""
+    if m.value is not None and is_fixed(m.name, m.value):
+        return ""
     if m.unit in _ALIKE:
         return _ALIKE[m.unit]
     if m.name.endswith("_events"):
@@ -131,6 +134,7 @@ def _name(group: Sequence[Metric]) -> str:
 def _row(group: Sequence[Metric]) -> Sequence[str]:
     first = group[0]
     scope = first.scope if all(m.scope == first.scope for m in group) else "several"
+    scope = "constant" if first.value is not None and is_fixed(first.name, first.value) else scope
     return _now(group), scope, f"{first.sampled_hz:.3g} Hz", _new(group), _cost(group)
 
 
@@ -173,7 +177,10 @@ def _source(group: Sequence[Metric], report: Report) -> str:
         trip = report.trips[name]
         zone = name.removeprefix("temperature_").removesuffix("_c")
         return f"{zone}: {trip.kind} trip at {trip.celsius:.0f} C"
-    source = group[0].source
+    first = group[0]
+    if first.value is not None and is_fixed(first.name, first.value):
+        return "its driver always says so: no heat"
+    source = first.source
     return source.partition(" ")[0].rstrip(":;,") if source.startswith("/") else source
 
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgescope.devices.base import ChannelSpec, Value
+from edgescope.devices.base import ChannelSpec, Unsupported, Value
 from edgescope.devices.jetson_files import bounds, devfreqs, first_readable, number, rate_files, unlocked
+from edgescope.devices.jetson_identity import soc
 from edgescope.devices.kernel_files import Fact, KernelFile, absent, fact
 
 Row = tuple[str, int, Value]
@@ -29,6 +30,13 @@ _ENGINES: dict[str, tuple[str, ...]] = {
     "ape": ("ape",),
 }
 """Engine -> its clock's names in debugfs, `{0}` being the instance."""
+_WITHOUT = {
+    "tegra210": ("dla", "pva", "ofa"),
+    "tegra186": ("dla", "pva", "ofa"),
+    "tegra194": ("ofa",),
+    "tegra264": ("dla",),
+}
+"""Chip -> engines that no such chip has, by the data sheets of NVIDIA's modules; all others are asked for."""
 _HOST1X = (
     "sys/devices/*.host1x",
     "sys/devices/platform/host1x",
@@ -108,9 +116,12 @@ class _Engine:
     """One engine's clock file and runtime status."""
 
     def __init__(self, root: Path, kind: str, index: int) -> None:
+        self._kind = kind
         folder, status = _folder(root, kind, index), _status(root, kind, index)
         own = [] if folder is None else [f"{folder.relative_to(root)}/cur_freq"]
         names = [n.format(index) for n in _ENGINES[kind] if index == 0 or "{0}" in n]
+        chip = soc(root)
+        self._without = "" if own or status or kind not in _WITHOUT.get(str(chip), ()) else f"a {chip} has no"
         self._clock = first_readable(root, (*own, *rate_files(*names)))
         self._status = None if status is None else KernelFile(status, 32)
         self.source = f"{getattr(self._clock, 'path', 'devfreq or debugfs')}; 0 while suspended"
@@ -119,4 +130,6 @@ class _Engine:
         """Return the clock in hertz; a suspended engine has none running."""
         if self._status is not None and self._status.read() == b"suspended\n":
             return 0.0
+        if self._without and not isinstance(self._clock, KernelFile):
+            return Unsupported(f"{self._without} {self._kind.upper()}")
         return unlocked(number(self._clock))

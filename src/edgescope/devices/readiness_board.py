@@ -18,6 +18,8 @@ from edgescope.devices.readiness import Finding
 from edgescope.devices.trips import Trip
 
 NEAR_TRIP_C = 5.0
+FIXED_C = (50.0, 100.0)
+"""What a Tegra's PMIC-Die zone always says: 100 on most up to the TX2, 50 on a Xavier, whatever the heat."""
 WARM_C = 60.0
 """Above this a fan that stands still is no longer just quiet."""
 FIVE_VOLTS = (3.5, 4.75)
@@ -44,7 +46,7 @@ def findings(
 
 
 def _heat(values: Mapping[str, float], trips: Mapping[str, Trip]) -> list[Finding]:
-    near = {n: trips[n].celsius - values[n] for n in trips if n in values}
+    near = {n: trips[n].celsius - values[n] for n in trips if n in values and not is_fixed(n, values[n])}
     out = []
     for name, left in sorted(near.items(), key=lambda item: item[1]):
         if left < NEAR_TRIP_C:
@@ -54,6 +56,11 @@ def _heat(values: Mapping[str, float], trips: Mapping[str, Trip]) -> list[Findin
             evidence = f"{values[name]:.1f} C, trip {trip.celsius:.1f} C"
             out.append(Finding("W-THR-3", text, "let it cool, or cool it better", evidence))
     return out
+
+
+def is_fixed(name: str, celsius: float) -> bool:
+    """Return whether a temperature channel's value is its driver's constant, which is no temperature."""
+    return "pmic" in name and celsius in FIXED_C
 
 
 def _throttled(values: Mapping[str, float], root: Path) -> list[Finding]:
@@ -121,7 +128,7 @@ def _cores(root: Path) -> list[Finding]:
 
 def _fan(values: Mapping[str, float]) -> list[Finding]:
     zones = {n: v for n, v in values.items() if n.startswith("temperature_")}
-    hottest = max((v for n, v in zones.items() if "pmic" not in n), default=0.0)  # a Nano's says 100 C always
+    hottest = max((v for n, v in zones.items() if not is_fixed(n, v)), default=0.0)
     out = []
     for name, share in values.items():
         if not (name.startswith("fan") and name.endswith("_share")):

@@ -13,10 +13,13 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from edgescope.devices import containers
+from edgescope.devices import containers, jetson_identity
+from edgescope.devices.kernel_files import fact
 from edgescope.devices.readiness import Finding
 
 _FILE = re.compile(r"no permission to read (\S+?)(?=[;,)]|$|\s)")
+_PRESSURE = (4, 20)
+"""Linux that first had /proc/pressure."""
 _ALL_DENIED = 3
 """From so many metrics on, an NVML that answers nothing is said once."""
 
@@ -58,7 +61,7 @@ def missing(metrics: Sequence[Seen], root: Path = Path("/")) -> tuple[Finding, .
         *_forbidden(rest),
         *_clocks(rest),
         *_heat(metrics, rest, root),
-        *_pressure(rest),
+        *_pressure(rest, root),
     )
 
 
@@ -166,9 +169,21 @@ def _heat(metrics: Sequence[Seen], lost: Sequence[Seen], root: Path) -> list[Fin
     return out
 
 
-def _pressure(lost: Sequence[Seen]) -> list[Finding]:
+def _pressure(lost: Sequence[Seen], root: Path) -> list[Finding]:
     found = [m for m in lost if m.name == "psi_cpu_some"]
+    old = _before_pressure(root)
+    text = "no pressure information" + (f": {old}, and the kernel has it from 4.20 on" if old else "")
     return [
-        Finding("W-PSI-1", "no pressure information", "boot with psi=1 (Linux 4.20 or newer)", m.reason)
+        Finding("W-PSI-1", text, "" if old else "boot with psi=1 (Linux 4.20 or newer)", m.reason)
         for m in found
     ]
+
+
+def _before_pressure(root: Path) -> str:
+    """Return which kernel is too old to tell of pressure; '' where none is known to be. All of L4T 32 has Linux 4.9."""
+    release = fact(root / "proc/sys/kernel/osrelease")
+    match = re.match(r"(\d{1,4})\.(\d{1,4})", release) if isinstance(release, str) else None
+    if match:
+        return f"this is Linux {match[0]}" if (int(match[1]), int(match[2])) < _PRESSURE else ""
+    l4t = jetson_identity.l4t(root)
+    return "L4T 32 has Linux 4.9" if isinstance(l4t, str) and l4t.startswith("32.") else ""

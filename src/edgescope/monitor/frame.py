@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgescope.devices.base import ChannelSpec
+from edgescope.devices.readiness_board import is_fixed
 from edgescope.devices.trips import Trip
 from edgescope.monitor.trials import Running
 from edgescope.monitor.units import short
@@ -192,7 +193,11 @@ def _rank(scope: str) -> int:
 
 
 def _heat(view: View, width: int) -> Iterator[Row]:
-    found = {n: v for n, v in view.values.items() if n in view.channels and view.channels[n].unit == "degC"}
+    found = {
+        n: v
+        for n, v in view.values.items()
+        if n in view.channels and view.channels[n].unit == "degC" and not is_fixed(n, v)
+    }
     if not found:
         return
     hottest = min(found, key=lambda n: (_left(view, n), -found[n]))
