@@ -18,6 +18,7 @@ from edgescope.cli.main import main
 from edgescope.devices import capture, manifest, recording, replay
 from edgescope.devices.capture import Plan
 from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.jetson_memory import process_bytes
 from edgescope.devices.recording import Recording
 from edgescope.errors import StoreError
 from edgescope.records import Machine, Trial
@@ -54,6 +55,37 @@ def test_frames_hold_what_changed_and_when(tmp_path):
     got = captured(root, hook=heat)
     assert [(f.t_s, dict(f.files)) for f in got.frames] == [(1.5, {zone: "61000\n"})]
     assert got.made == "captured" and got.sources["here"]
+
+
+def test_a_sensor_that_is_unplugged_while_recording_is_no_constant(tmp_path):
+    root = board(tmp_path)
+    zone = "sys/class/thermal/thermal_zone0/temp"
+
+    def plug(now):
+        if 0.9 < now < 1.4:
+            (root / zone).unlink(missing_ok=True)
+        else:
+            write(root, {zone: "45500\n"})
+
+    got = captured(root, hook=plug)
+    assert [(f.t_s, dict(f.files)) for f in got.frames] == [(1.0, {zone: None}), (1.5, {zone: "45500\n"})]
+
+
+def test_of_gpu_memory_the_sizes_are_taken_and_the_processes_are_not(tmp_path):
+    """A client list as jetson_stats reads it; the processes are made up."""
+    clients = "sys/kernel/debug/nvmap/iovmm/clients"
+    text = (
+        "CLIENT                        PROCESS      PID        SIZE\n"
+        "user                    annas robot 7     4711      12345K\n"
+        "kernel                         kernel        0        678K\n"
+        "annas note\n"
+        "total                                              13023K\n"
+    )
+    write(board(tmp_path), {clients: text})
+    (entry,) = [e for e in captured(tmp_path).entries if e.path == clients]
+    assert "annas" not in entry.text and "4711" not in entry.text and "note" not in entry.text
+    assert [line.split()[-1] for line in entry.text.splitlines()] == ["SIZE", "12345K", "678K", "13023K"]
+    assert "not among NvMap's 1 clients" in process_bytes(entry.text, 4711).reason
 
 
 def test_what_names_a_machine_or_its_owner_is_not_read(tmp_path):

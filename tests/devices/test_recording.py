@@ -44,7 +44,10 @@ def test_what_is_written_is_read_again(tmp_path):
             Entry("proc/device-tree/model", "Board\0", "", "here"),
             Entry("sys/b/c", None, "no permission", "here"),
         ),
-        (Frame(0.5, {"proc/device-tree/model": "é"}, "here"),),
+        (
+            Frame(0.25, {"proc/device-tree/model": None}, "here"),
+            Frame(0.5, {"proc/device-tree/model": "é"}, "here"),
+        ),
     )
     path = tmp_path / "x.board.jsonl"
     path.write_text("".join(recording.lines(whole)))
@@ -86,7 +89,8 @@ def test_what_is_written_is_read_again(tmp_path):
         ((HEAD, FILE, FRAME | {"t_s": True}), "t_s must be"),
         ((HEAD, FILE, FRAME, FRAME | {"t_s": 0.5}), "t_s goes back"),
         ((HEAD, FILE, FRAME | {"files": {"sys/other": "1"}}), "no readable file of the start"),
-        ((HEAD, FILE, FRAME | {"files": {"sys/a": None}}), "must be a text"),
+        ((HEAD, FILE, FRAME | {"files": {"sys/a": 7}}), "must be a text"),
+        ((HEAD, FILE, FRAME | {"files": {"sys/other": None}}), "no readable file of the start"),
         ((HEAD, FILE, FRAME, FILE | {"path": "sys/b"}), "a file follows a frame"),
         ((HEAD, "[" * 100_000), "line 2"),
         ((HEAD, '{"path": "sys/a", "text": "' + "x" * recording.MAX_LINE + '"}'), "longer than"),
@@ -128,7 +132,9 @@ def test_an_archive_is_read_and_a_bad_one_is_refused(tmp_path, monkeypatch):
     assert "another way" in refused(archive(tmp_path, {"board.jsonl": good}, zipfile.ZIP_BZIP2))
     monkeypatch.setattr(recording, "MAX_BYTES", 1 << 16)
     assert "unpacks to more" in refused(archive(tmp_path, {"board.jsonl": " " * (1 << 20)}))
-    assert "is larger than" in refused(write(tmp_path, HEAD, FILE, *[FRAME | {"t_s": i} for i in range(2000)]))
+    assert "is larger than" in refused(
+        write(tmp_path, HEAD, FILE, *[FRAME | {"t_s": i} for i in range(2000)])
+    )
 
 
 LINES = [json.dumps(row).encode() for row in (HEAD, FILE, FRAME)]

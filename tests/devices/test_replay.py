@@ -79,6 +79,27 @@ def test_a_stage_moves_in_place_and_holds_at_the_end(file, monkeypatch):
     assert zone.read() == b"9000\n"  # shorter than what was there before
 
 
+def test_a_sensor_that_was_unplugged_fails_until_it_is_back(file, monkeypatch):
+    rows = [
+        *ROWS[:-2],
+        *({"t_s": t, "files": {TEMP: text}} for t, text in ((1, None), (2, None), (3, "7000\n"))),
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    clock = Time()
+    monkeypatch.setattr(stage, "time", clock)
+    played = Stage.make(file)
+    zone = KernelFile(played.root / TEMP, 32)
+    played.advance()
+    assert zone.number() == 41000
+    for clock.now in (6.1, 7.1):
+        played.advance()
+        assert isinstance(zone.number(), Failed)  # open since before
+        assert isinstance(KernelFile(played.root / TEMP, 32).number(), Unsupported)  # opened now
+    clock.now = 8.1
+    played.advance()
+    assert zone.number() == KernelFile(played.root / TEMP, 32).number() == 7000
+
+
 def test_frames_that_were_slept_through_are_all_applied(file, monkeypatch):
     clock = Time()
     monkeypatch.setattr(stage, "time", clock)

@@ -43,7 +43,7 @@ def examined(board: str) -> Report:
 
 def _first_look(what: recording.Recording) -> recording.Frame:
     """Return what had changed by the first frame that moves the CPU's time, as one frame."""
-    files: dict[str, str] = {}
+    files: dict[str, str | None] = {}
     for frame in what.frames:
         files |= frame.files
         if "proc/stat" in frame.files:

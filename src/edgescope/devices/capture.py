@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import glob
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,6 +146,10 @@ _SECRET_LINES = {"proc/cpuinfo": ("Serial",), "proc/stat": ("intr", "softirq")}
 """Beginnings of lines that are left out: a Raspberry Pi prints its serial number; interrupts are only long."""
 _KEPT_LINES = {"proc/interrupts": "soctherm_edp"}
 """Words without which a line is left out: of a thousand interrupts one counts over-currents."""
+_CLIENTS = "sys/kernel/debug/nvmap/iovmm/clients"
+_CLIENT = re.compile(r"\s*(\S+)\s+\S.*?\s+[0-9]{1,10}\s+([0-9]{1,15}[BKMG]?)\s*")
+_NO_CLIENT = re.compile(r"\s*(CLIENT\s+PROCESS\s+PID\s+SIZE|total\s+[0-9]+[BKMG]?)\s*")
+"""Lines of NvMap's client list: a client with its process, PID and size; the heading and the sum."""
 _MAX_TEXT = 1 << 19
 _MOVING = ("proc/stat", "proc/loadavg", "proc/uptime", "proc/meminfo", "proc/pressure/*", "sys/*")
 """What is looked at again for every frame."""
@@ -169,13 +174,13 @@ def capture(
     """Return the recording of this machine over `plan.seconds`; frames hold only what changed."""
     start = clock()
     first = tuple(_entries(root))
-    held = {e.path: e.text for e in first if e.text is not None}
+    held: dict[str, str | None] = {e.path: e.text for e in first if e.text is not None}
     moving = [p for p in held if _matches(p, _MOVING)]
     frames = []
     for tick in range(1, int(plan.seconds * plan.hz) + 1):
         sleep(max(0.0, start + tick / plan.hz - clock()))
         t_s = round(clock() - start, 3)
-        changed = {p: text for p in moving if (text := _text(root, p)) is not None and text != held[p]}
+        changed = {p: text for p in moving if (text := _text(root, p)) != held[p]}
         held |= changed
         if changed:
             frames.append(Frame(t_s, changed, "here"))
@@ -218,7 +223,7 @@ def _entry(root: Path, path: str) -> Entry:
 
 
 def _text(root: Path, path: str) -> str | None:
-    """Return a file's text now; None where it has become unreadable: then it keeps what it held."""
+    """Return a file's text now; None where it has become unreadable."""
     try:
         return _read(root, path)
     except OSError:
@@ -240,6 +245,15 @@ def _read(root: Path, path: str) -> str:
     kept = _KEPT_LINES.get(path)
     if kept:
         text = "".join(line for line in text.splitlines(keepends=True) if kept in line)
+    if path == _CLIENTS:
+        text = "".join(map(_nameless, text.splitlines()))
     if hidden:
         text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith(hidden))
     return text
+
+
+def _nameless(line: str) -> str:
+    """Return a line of NvMap's client list with the size and without whose it is; '' for an unknown form."""
+    if found := _CLIENT.fullmatch(line):
+        return f"{found[1]} - 0 {found[2]}\n"
+    return f"{line}\n" if _NO_CLIENT.fullmatch(line) else ""

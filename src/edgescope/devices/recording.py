@@ -5,7 +5,7 @@ JSON lines, named `*.board.jsonl`:
     {"schema": 1, "board": .., "made": "constructed" | "captured", "about": .., "sources": {key: text}}
     {"path": "sys/..", "text": .., "source": keys}       a file, as it was at the start
     {"path": "sys/..", "absent": reason, "source": keys} a file that could not be read, and why
-    {"t_s": .., "files": {path: text}, "source": keys}   what these files held from then on
+    {"t_s": .., "files": {path: text}, "source": keys}   what these files held from then on; null: unreadable
 
 Paths are relative to the root of the board; `source` names one key of the header's `sources` or several with
 blanks between, and says where the content comes from. A captured recording may be a .zip that holds
@@ -64,7 +64,8 @@ class Frame:
     """What some files held from `t_s` seconds on."""
 
     t_s: float
-    files: Mapping[str, str]
+    files: Mapping[str, str | None]
+    """None from when on a file could not be read any more, until a later frame gives it a text."""
     source: str = ""
 
 
@@ -246,7 +247,8 @@ def _frame(
     for path in files:
         if path not in entries or entries[path].text is None:
             raise ValueError(f"{path[:_MAX_PATH]!r} changes but is no readable file of the start")
-    return Frame(float(t_s), {p: _text(files, p) for p in files}, _source(data, head))
+    texts = {p: None if t is None else _text(files, p) for p, t in files.items()}
+    return Frame(float(t_s), texts, _source(data, head))
 
 
 def _keys(data: Mapping[str, Any], known: set[str]) -> None:

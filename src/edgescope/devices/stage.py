@@ -2,6 +2,7 @@
 
     FOLDER/root/...      the tree; sensors read it as they would read /
     FOLDER/board.jsonl   the recording, for the processes that join
+    FOLDER/gone/...      files of the tree that cannot be read at present
     FOLDER/clock         when the recording was started and how many frames are applied; locked while they are
     FOLDER/alive         locked by every process that uses the stage, for as long as it lives
 
@@ -107,14 +108,25 @@ class Stage:
     def _apply(self, now: int, start: int, done: int) -> int:
         """Write the frames from number `done` on that are due at `now`; return when the next is."""
         frames = self.recording.frames
-        files: dict[str, str] = {}
+        files: dict[str, str | None] = {}
         while done < len(frames) and start + frames[done].t_s * 1e9 <= now:
             files |= frames[done].files
             done += 1
         for path, text in files.items():
-            _rewrite(self.root / path, text.encode())
+            self._set(path, text)
         os.pwrite(self._clock, _CLOCK.pack(start, done), 0)
         return start + int(frames[done].t_s * 1e9) if done < len(frames) else 1 << 62
+
+    def _set(self, path: str, text: str | None) -> None:
+        """Give a file its text; None: opening it fails and open descriptors read nothing, until it has one again."""
+        here, gone = self.root / path, self.folder / "gone" / path
+        if text is not None and gone.exists():
+            gone.replace(here)
+        if text is not None or here.exists():
+            _rewrite(here, (text or "").encode())
+        if text is None and here.exists():
+            gone.parent.mkdir(parents=True, exist_ok=True)
+            here.replace(gone)
 
     def plain(self, text: str) -> str:
         """Return a message in the board's own words: its paths, and why a file was absent when recorded."""
