@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -28,36 +29,47 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the commands."""
-    from edgescope.modes.listing import listing
+    from edgescope.modes.listing import listing, without
 
     if args.install_helper:
         return _install()
     from edgescope.bench import present
+    from edgescope.devices import replay
 
-    rows = listing(present())
+    devices = present()
+    rows = listing(devices)
     if args.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return 0
+    _show(rows, without(devices, replay.root(devices)))
+    return 0
+
+
+def _show(rows: Sequence[Row], why_none: str) -> None:
+    """Print the board's power modes with what they cap, then the other settings with what they set."""
     from edgescope.cli import terminal
 
-    heads = ("mode", "id", "CPUs", "CPU up to", "GPU up to", "memory up to", "change", "")
-    terminal.table(heads, [_cells(row) for row in rows])
-    return 0
+    power = [row for row in rows if row.id is not None]
+    if power:
+        heads = ("mode", "id", "CPUs", "CPU max", "GPU max", "mem max", "change", "")
+        terminal.table(heads, [_cells(row) for row in power])
+        for row in power:
+            if row.change != "live":
+                terminal.note(f"{row.name} {row.change}: {row.why}")
+    else:
+        terminal.note(why_none)
+    print()
+    terminal.table(("setting", ""), [(row.name, row.why) for row in rows if row.id is None])
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     from edgescope.modes.affinity import ranges
 
-    power = row.id is not None
-    clocks = [("" if not power else "no cap" if hz is None else f"{hz / 1e6:.0f} MHz") for hz in _clocks(row)]
+    caps = (row.cpu_max_hz, row.gpu_max_hz, row.emc_max_hz)
+    clocks = ["no cap" if hz is None else f"{hz / 1e6:.0f} MHz" for hz in caps]
     marks = [word for word, on in (("now", row.now), ("default", row.default)) if on]
-    change = row.change + (f": {row.why}" if power and row.change != "live" else "")
-    last = ", ".join(marks) if power else row.why
-    return (row.name, str(row.id) if power else "", ranges(row.cores), *clocks, change, last)
-
-
-def _clocks(row: Row) -> tuple[int | None, ...]:
-    return row.cpu_max_hz, row.gpu_max_hz, row.emc_max_hz
+    change = row.change.removeprefix("needs a ")
+    return (row.name, str(row.id), ranges(row.cores), *clocks, change, ", ".join(marks))
 
 
 def _install() -> int:

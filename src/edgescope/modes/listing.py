@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgescope.devices.base import Device, Mode
 from edgescope.modes import catalog, nvpmodel
-from edgescope.modes.jetson import NvpMode
+from edgescope.modes.affinity import Affinity, ranges
+from edgescope.modes.jetson import CLOCKS, NvpMode
 from edgescope.modes.nvpmodel import PowerMode
 
 
@@ -42,9 +44,24 @@ def listing(devices: Mapping[str, Device]) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=lambda row: row.id is None)) + tuple(valued)
 
 
+def without(devices: Mapping[str, Device], root: Path = Path("/")) -> str:
+    """Say why no power mode is listed; the files of this machine, or of a recording, lie under `root`."""
+    jetson = devices.get("jetson")
+    if jetson is None or jetson.present():
+        return "no power modes: this is no Jetson"
+    conf = nvpmodel.load(root)
+    why = conf.get("absent") if isinstance(conf, Mapping) else f"none in /{nvpmodel.CONF}"
+    told = str(why).replace(f"{root}/", "/")
+    return f"no power modes: {told} (the file that lists them)"
+
+
 def _row(name: str, mode: Mode, now: PowerMode | None) -> Row:
+    if isinstance(mode, Affinity):
+        return Row(name, why=f"the trial runs on CPU {ranges(mode.cpus)} only")
     if not isinstance(mode, NvpMode):
-        return Row(name)
+        return Row(
+            name, why="every clock at the highest that the power mode allows" if name == CLOCKS else ""
+        )
     m = mode.mode
     caps = list(m.cpu_max_hz.values())
     highest = None if None in caps else max((hz for hz in caps if hz), default=None)

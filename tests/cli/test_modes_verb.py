@@ -1,0 +1,41 @@
+"""`edgescope modes` as it is typed, on recorded boards: two tables that fit 80 columns, and why there is no mode."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from edgescope.cli import terminal
+from edgescope.cli.main import main
+from edgescope.devices import recording
+
+
+def shown(board, monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "console", lambda: Console(width=80, highlight=False))
+    assert main(["--board", board, "modes"]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("board", recording.shipped())
+def test_every_row_is_one_line_of_80_columns(board, monkeypatch, capsys):
+    lines = shown(board, monkeypatch, capsys)
+    assert all(len(line) <= 80 for line in lines)
+    power, _, settings = "\n".join(lines).partition("\nsetting")
+    for row in power.splitlines()[1:]:
+        words = row.split()
+        assert "needs a reboot:" in row or row.startswith("no power modes") or words[1].isdecimal(), row
+    names = [row.split()[0] for row in settings.splitlines()[1:]]
+    assert names[-1] == "gpu_power=..." and all("=" in n or n == "jetson_clocks" for n in names)
+    assert all(len(row.split()) > 2 for row in settings.splitlines()[1:]), "each with what it sets"
+
+
+def test_a_board_without_modes_says_why(monkeypatch, capsys):
+    first = shown("thor", monkeypatch, capsys)[0]
+    assert first == "no power modes: no /etc/nvpmodel.conf (the file that lists them)"
+
+
+def test_a_mode_that_needs_a_reboot_is_marked_and_explained(monkeypatch, capsys):
+    lines = shown("agx_orin", monkeypatch, capsys)
+    row = next(line for line in lines if line.startswith("MODE_30W "))
+    assert row.split()[-2:] == ["reboot", "default"]
+    assert "MODE_30W needs a reboot: TPC_PG_MASK 0 -> 240" in lines
