@@ -1,9 +1,12 @@
 """Comparison of two cells: differences, blockers, judgements."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from edgescope.analysis.compare import compare, compare_all
+from edgescope.analysis.replicates import across
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, Status
 from edgescope.stats import Judgement
@@ -111,6 +114,43 @@ def test_one_pair_has_a_ratio_without_interval(make):
     found = compare(make.cell(10 * MS, replicates=1), make.cell(5 * MS, replicates=1, batch=2))
     assert found.judgement is Judgement.AMBIGUOUS
     assert isinstance(found.rows[0].ratio, Measured) and found.rows[0].ratio.lo is None
+    assert found.warnings == ("one pair gives no interval: nothing is judged by it",)
+
+
+def powered(group, watts, off, warnings=()):
+    """The group with a power of its own each and a meter that may be off by the share `off`."""
+    fields = [
+        Measured(w, "W", w * (1 - off), w * (1 + off), 4)
+        for w in watts * np.linspace(0.999, 1.001, len(group))
+    ]
+    return [
+        replace(r, metrics=r.metrics | {"power_w": f}, warnings=warnings)
+        for r, f in zip(group, fields, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("off", "judgement"), [(0.001, Judgement.FASTER), (0.2, Judgement.AMBIGUOUS)])
+def test_powers_are_not_judged_where_the_meters_bounds_overlap(make, off, judgement):
+    short = ("W-PWR-3: a window of 1.0 s holds 4 distinct updates",)
+    a = powered(make.cell(10 * MS), 10.0, off, short)
+    b = powered(make.cell(10 * MS, seed=2, batch=2), 8.0, off)
+    found = compare(a, b)
+    row = {r.metric: r for r in found.rows}["power_w"]
+    assert row.judgement is judgement and row.ratio.value == pytest.approx(0.8)
+    assert found.warnings == (f"{short[0]} (the baseline)",)
+    assert row.baseline.lo <= 10.0 * (1 - off) and row.baseline.hi >= 10.0 * (1 + off)
+
+
+def test_the_interval_over_replicates_reaches_to_the_meters_bounds(make):
+    group = powered(make.cell(10 * MS), 10.0, 0.1)
+    each = Measured(0.05, "J", 0.0499, 0.0501, 12)  # over blocks, narrower than the meter's bounds
+    whole = Measured(50.0, "J", 45.0, 55.0, 30)
+    group = [replace(r, metrics=r.metrics | {"energy_per_sample_j": each, "energy_j": whole}) for r in group]
+    assert (across(group, "power_w").lo, across(group, "power_w").hi) == pytest.approx((9.0, 11.0))
+    got = across(group, "energy_per_sample_j")
+    assert (got.lo, got.hi) == pytest.approx((0.045, 0.055))
+    plain = across(group, "latency_mean_s")
+    assert plain.hi - plain.lo < 0.05 * plain.value
 
 
 def test_a_group_is_one_cell(make):

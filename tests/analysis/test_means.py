@@ -20,6 +20,12 @@ def test_the_spread_of_processes_is_students_interval():
     assert (found.value, found.lo, found.hi, found.n) == pytest.approx((np.mean(x), lo, hi, 4))
 
 
+def test_the_spread_reaches_to_the_mean_of_the_meters_bounds():
+    found = spread([1.0, 1.01, 0.99], "J", [(0.8, 1.1), (0.6, 1.3), None])
+    assert (found.lo, found.hi) == pytest.approx((0.7, 1.2))
+    assert spread([1.0, 1.2, 1.1], "J", [(1.09, 1.11)]) == spread([1.0, 1.2, 1.1], "J")
+
+
 def test_two_processes_have_no_interval_and_none_no_value():
     assert spread([1.0, 2.0], "s") == Measured(1.5, "s", n=2)
     assert isinstance(spread([None], "s"), Absent)

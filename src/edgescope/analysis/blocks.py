@@ -4,8 +4,9 @@ Power is correlated from one inference to the next, and a sensor shows each watt
 are not thousands of opinions (an interval over them covers the truth a third of the time at a correlation of 0.9). The
 window is cut into blocks of several sensor periods; each has its energy and its samples, and the interval is that of a
 ratio of sums (Cochran, Sampling Techniques, 3rd ed. 1977, chapter 6). Blocks are joined while neighbours still
-resemble each other. The meter's error at a block's edge is its neighbour's with the other sign and adds nothing to the
-sum; it makes the interval wider than it must be, not narrower.
+resemble each other; where the last ten to twenty still do, the window is too short to say. The meter's error at a
+block's edge is its neighbour's with the other sign and adds nothing to the sum; it makes the interval wider than it
+must be, not narrower.
 """
 
 from __future__ import annotations
@@ -41,16 +42,22 @@ def interval(total: Total, queries: Queries, window: Window) -> Measured | None:
 
 
 def ratio(joules: Floats, samples: Floats) -> Measured | None:
-    """Return sum(joules) / sum(samples) with Student's interval over the blocks; None without ten of them."""
+    """Return sum(joules) / sum(samples) with Student's interval over the blocks.
+
+    None without ten of them, or where neighbours still resemble each other when no more can be joined. It is widened
+    for the correlation that may be there unseen, its upper end at 90 %.
+    """
     if samples.sum() <= 0 or len(joules) < MIN_BLOCKS:
         return None
     value = float(joules.sum() / samples.sum())
     rest = joules - value * samples
-    while len(rest) >= 2 * MIN_BLOCKS and _lag1(rest) > normal_quantile(0.9) / math.sqrt(len(rest)):
+    while len(rest) >= 2 * MIN_BLOCKS and _lag1(rest) > _doubt(len(rest)):
         rest = rest[len(rest) % 2 :].reshape(-1, 2).sum(axis=1)
     n, seen = len(rest), _lag1(rest)
+    if seen > _doubt(n):
+        return None
     # a short series shows less correlation than there is, by (1 + 3 rho) / n (Kendall, Biometrika 41, 1954)
-    alike = min(max(0.0, seen + (1 + 3 * seen) / n), _ALIKE)
+    alike = min(max(0.0, seen + (1 + 3 * seen) / n + _doubt(n)), _ALIKE)
     error = math.sqrt(n * float(rest.var(ddof=1)) * (1 + alike) / (1 - alike)) / float(samples.sum())
     half = t_quantile(0.975, n - 1) * error
     return Measured(value, "J", max(0.0, value - half), value + half, n)
@@ -69,6 +76,11 @@ def _done(queries: Queries, window: Window, edges_s: Floats) -> Floats:
     order = np.argsort(t, kind="stable")
     total = np.concatenate(([0.0], np.cumsum(c["samples"][ok][order], dtype=np.float64)))
     return np.interp(edges_s, np.concatenate(([0.0], t[order])), total)
+
+
+def _doubt(n: int) -> float:
+    """Return the correlation that n blocks without any show once in ten times."""
+    return normal_quantile(0.9) / math.sqrt(n)
 
 
 def _lag1(x: Floats) -> float:

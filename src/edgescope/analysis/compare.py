@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgescope.analysis.replicates import across, by_replicate, paired_values, pooled_quantile
-from edgescope.analysis.scopes import scope, scopes
+from edgescope.analysis.replicates import across, by_replicate, judged, pooled_quantile
+from edgescope.analysis.scopes import METRICS, scope, scopes
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Json, Measured, Result
-from edgescope.stats import Judgement, judge_pairs
+from edgescope.stats import Judgement
 
 #: Metric -> whether a higher value is better; the first is the one a comparison is judged by.
 JUDGED: Mapping[str, bool] = {
@@ -40,7 +40,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """One metric of both sides, the ratio candidate / baseline with its 95 % interval, and the judgement."""
+    """One metric of both sides, the ratio candidate / baseline with its 95 % interval, and the judgement.
+
+    The ratio of powers and energies reaches as far as the meter's bounds do.
+    """
 
     metric: str
     baseline: Field
@@ -63,6 +66,8 @@ class Comparison:
     rows: tuple[Row, ...]
     """Empty where there are blockers and the comparison was not forced."""
     pairs: int
+    warnings: tuple[str, ...] = ()
+    """What a reader must know of the numbers: too few updates of a meter, a single pair."""
 
     @property
     def judgement(self) -> Judgement:
@@ -85,14 +90,28 @@ def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: b
     if force or not blockers:
         rows = [_row(old, new, name, higher, bool(blockers)) for name, higher in JUDGED.items()]
         rows.append(_p99(old, new))
+    pairs = len(old.keys() & new.keys())
     return Comparison(
         baseline[0].trial.label,
         candidate[0].trial.label,
         differences(baseline, candidate),
         blockers,
         tuple(r for r in rows if not (isinstance(r.baseline, Absent) and isinstance(r.candidate, Absent))),
-        len(old.keys() & new.keys()),
+        pairs,
+        _warnings(old, new, rows, pairs),
     )
+
+
+def _warnings(
+    old: Mapping[int, Result], new: Mapping[int, Result], rows: Sequence[Row], pairs: int
+) -> tuple[str, ...]:
+    """Return what weakens the rows; a meter's warnings where power or energy is among them."""
+    found = ["one pair gives no interval: nothing is judged by it"] if pairs == 1 else []
+    if any(r.metric in METRICS and isinstance(r.ratio, Measured) for r in rows):
+        for side, group in (("baseline", old), ("candidate", new)):
+            said = dict.fromkeys(w for r in group.values() for w in r.warnings if w.startswith("W-PWR-3"))
+            found += [f"{w} (the {side})" for w in said]
+    return tuple(found)
 
 
 def compare_all(
@@ -122,12 +141,12 @@ def _one_cell(group: Sequence[Result], side: str) -> None:
 def _row(old: Mapping[int, Result], new: Mapping[int, Result], name: str, higher: bool, blocked: bool) -> Row:
     """One judged metric; pairs with a positive value on both sides count."""
     first, second = _side(list(old.values()), name), _side(list(new.values()), name)
-    before, after = paired_values(old, new, name)
-    if not before:
+    found = judged(new, old, name, higher)
+    if found is None:
         return Row(
             name, first, second, Absent("no replicate number has a value on both sides"), Judgement.AMBIGUOUS
         )
-    ratio, judgement = judge_pairs(after, before, higher)
+    ratio, judgement = found
     return Row(name, first, second, ratio.measured("1"), Judgement.NOT_COMPARABLE if blocked else judgement)
 
 

@@ -12,13 +12,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgescope.analysis.replicates import MIN_REPLICATES
+from edgescope.analysis.replicates import MIN_REPLICATES, Ends, reaching
 from edgescope.records import Absent, Field, Measured
 from edgescope.stats.special import t_quantile
 
 
-def spread(values: Sequence[float | None], unit: str) -> Field:
-    """Return the mean of one value a process, with Student's t interval between them from three on."""
+def spread(values: Sequence[float | None], unit: str, bounds: Sequence[Ends | None] = ()) -> Field:
+    """Return the mean of one value a process, with Student's t interval between them from three on.
+
+    `bounds` are a meter's, one pair a process: the interval reaches to their mean.
+    """
     x = np.array([v for v in values if v is not None], dtype=np.float64)
     if not len(x):
         return Absent("not measured: no raw rows, or too few before the window")
@@ -26,7 +29,7 @@ def spread(values: Sequence[float | None], unit: str) -> Field:
     if n < MIN_REPLICATES:
         return Measured(mean, unit, n=n)
     half = t_quantile(0.975, n - 1) * float(x.std(ddof=1)) / math.sqrt(n)
-    return Measured(mean, unit, max(0.0, mean - half), mean + half, n)
+    return Measured(mean, unit, *reaching(max(0.0, mean - half), mean + half, bounds), n)
 
 
 def log_mean(ratios: Sequence[Field]) -> Field:

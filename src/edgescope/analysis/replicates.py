@@ -3,20 +3,25 @@
 Two processes of the same program differ (memory layout, placement, the machine's mood) by more than the noise
 within either, so the spread between replicates is what an interval must show. Percentiles of several
 replicates are taken from their pooled raw samples, never from their percentiles.
+
+What a meter cannot have seen it misses in every replicate alike (a sensor that lags behind a short warm-up): the spread
+between them does not show it, so intervals of power and energy reach at least as far as the mean of the meter's bounds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope.analysis.scopes import METRICS
 from edgescope.analysis.summary import metrics, quantile_metric
 from edgescope.records import Absent, Field, Measured, Result, Status
-from edgescope.stats import percentile
+from edgescope.stats import Interval, Judgement, judge, paired_log_ratio, percentile
 from edgescope.stats.special import t_quantile
 
 MIN_REPLICATES = 3
@@ -79,10 +84,60 @@ def _apart_s(a: Result, b: Result) -> float:
         return math.inf
 
 
+Ends = tuple[float, float]
+
+
+def bounds(result: Result, name: str) -> Ends | None:
+    """Return the meter's bounds on a power or an energy of one result; None of other metrics, or without bounds."""
+    field = field_of(result, name)
+    # those of energy per sample may be an interval over blocks
+    whole = field_of(result, "energy_j") if name == "energy_per_sample_j" else field
+    if name not in METRICS or not isinstance(field, Measured) or not isinstance(whole, Measured):
+        return None
+    if whole.lo is None or whole.hi is None:
+        return None
+    share = 1.0 if whole is field or whole.value == 0 else field.value / whole.value
+    return whole.lo * share, whole.hi * share
+
+
+def reaching(lo: float, hi: float, outer: Iterable[Ends | None]) -> Ends:
+    """Return [lo, hi] widened to the mean of the bounds that are known."""
+    known = [ends for ends in outer if ends is not None]
+    if not known:
+        return lo, hi
+    low, high = np.mean(known, axis=0)
+    return min(lo, float(low)), max(hi, float(high))
+
+
+def judged(
+    over: Mapping[int, Result], under: Mapping[int, Result], name: str, higher_is_better: bool = False
+) -> tuple[Interval, Judgement] | None:
+    """Return the paired ratio over / under of one metric and the judgement on it; None without a pair.
+
+    Of power and energy it reaches as far as the meter's bounds on both sides do: where they overlap, neither is better.
+    """
+    values = paired_values(over, under, name)
+    if not values[0]:
+        return None
+    pairs = sorted(over.keys() & under.keys())
+    a, b = ([e for i in pairs if (e := bounds(side[i], name))] for side in (over, under))
+    sure, likely = (_widened(paired_log_ratio(*values, level), a, b) for level in (0.95, 0.90))
+    return sure, judge(sure, likely, higher_is_better)
+
+
+def _widened(ratio: Interval, over: Sequence[Ends], under: Sequence[Ends]) -> Interval:
+    if not over or not under:
+        return ratio
+    (low, high), (least, most) = np.mean(over, axis=0), np.mean(under, axis=0)
+    lo = float(low / most) if most > 0 else 0.0
+    hi = float(high / least) if least > 0 else math.inf
+    return replace(ratio, lo=min(ratio.lo, lo), hi=max(ratio.hi, hi))
+
+
 def across(results: Sequence[Result], name: str) -> Field:
     """Mean of one metric over replicates with Student's t interval between them (from three on).
 
-    One replicate keeps the interval it has from within.
+    One replicate keeps the interval it has from within. Of power and energy the interval reaches to the meter's bounds.
     """
     fields = [field_of(r, name) for r in results]
     found = [f for f in fields if isinstance(f, Measured)]
@@ -95,7 +150,8 @@ def across(results: Sequence[Result], name: str) -> Field:
     if len(found) < MIN_REPLICATES:
         return Measured(mean, found[0].unit, n=len(found))
     half = t_quantile(0.975, len(found) - 1) * float(values.std(ddof=1)) / math.sqrt(len(found))
-    return Measured(mean, found[0].unit, mean - half, mean + half, len(found))
+    ends = reaching(mean - half, mean + half, (bounds(r, name) for r in results))
+    return Measured(mean, found[0].unit, *ends, len(found))
 
 
 def pooled_quantile(results: Sequence[Result], q: float) -> Field:

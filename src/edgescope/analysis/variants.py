@@ -21,13 +21,14 @@ from edgescope.analysis.replicates import (
     across,
     by_replicate,
     field_of,
+    judged,
     neighbours,
     paired_values,
     pooled_quantile,
 )
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
-from edgescope.stats import Interval, Judgement, judge_pairs, paired_log_ratio
+from edgescope.stats import Interval, Judgement, paired_log_ratio
 
 NOT_RUN = (Status.CANCELLED, Status.SKIPPED)
 #: Says that the machine was not steady, not that the variant is wrong; such replicates are left out.
@@ -303,8 +304,8 @@ def _infeasible(found: VariantTable) -> Pick | None:
 
 
 def _against(best: VariantRow, other: VariantRow, goal: Objective) -> tuple[Interval | None, Judgement]:
-    values = paired_values(*neighbours(best.replicates, other.replicates), goal.metric)
-    return judge_pairs(*values, goal.higher_is_better) if values[0] else (None, Judgement.AMBIGUOUS)
+    near = neighbours(best.replicates, other.replicates)
+    return judged(*near, goal.metric, goal.higher_is_better) or (None, Judgement.AMBIGUOUS)
 
 
 def _figures(best: VariantRow, found: VariantTable, goal: Objective) -> str:

@@ -68,7 +68,11 @@ def run(args: argparse.Namespace) -> int:
     ]
     if rows:
         header = ("metric", found.baseline, found.candidate, "candidate / baseline", "candidate is")
-        terminal.table(header, rows, title=f"Over {found.pairs} pairs of fresh processes")
+        terminal.table(
+            header, rows, title=f"Over {found.pairs} pair{'s' * (found.pairs != 1)} of fresh processes"
+        )
+        for warning in found.warnings:
+            terminal.note(warning)
     if noise := noise_view.stored(store, baseline[0].machine.id):
         terminal.note(f"Noise floor of the machine: {noise}")
     print(f"{found.candidate} is {found.judgement.value} against {found.baseline}")
