@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from edgescope.devices import replay
 from edgescope.devices.base import Undo
 from edgescope.devices.cpu_limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
@@ -210,7 +211,9 @@ read word
 exit 0
 """
 SMI = """#!/bin/sh
+echo "$*" >> "$SMI/asked"
 case "$*" in
+  -L) [ -e "$SMI/gpus" ] && cat "$SMI/gpus" || echo "GPU 0: A (UUID: GPU-8f3c)" ;;
   *--query-gpu=*) [ -e "$SMI/none" ] && echo '[N/A], [N/A], [N/A]' || echo "$(cat $SMI/limit), 200.00, 700.00" ;;
   *-pl*) [ -e "$SMI/denied" ] && { echo "Insufficient Permissions"; exit 4; }
          [ -e "$SMI/deaf" ] || echo "$4" > "$SMI/limit" ;;
@@ -292,7 +295,7 @@ def test_a_power_limit_needs_the_users_word_is_verified_and_restored(programs, m
     with entering.entered(mode):
         assert (
             programs / "limit"
-        ).read_text() == "250\n" and mode.evidence() == "nvidia-smi: power.limit 250 W"
+        ).read_text() == "250\n" and mode.evidence() == "nvidia-smi -i 0: power.limit 250 W"
     assert (programs / "limit").read_text() == "700\n"
 
 
@@ -310,6 +313,33 @@ def test_a_power_limit_that_cannot_be_had_is_said(programs, monkeypatch, marker,
     if marker:
         (programs / marker).touch()
     refused(gpu_power.GpuPower(watts), error, says)
+
+
+def test_the_gpu_is_the_one_that_cuda_calls_0_or_none(programs, monkeypatch):
+    monkeypatch.setenv(gpu_power.ALLOWED, "1")
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    assert gpu_power.board() == 0
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8f3c")
+    refused(gpu_power.GpuPower(250), UsageError, r"E-MODE-13.*CUDA_VISIBLE_DEVICES=GPU-8f3c")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    (programs / "gpus").write_text("GPU 0: A\n  MIG 1g\nGPU 1: B\n")
+    refused(gpu_power.GpuPower(250), UsageError, r"E-MODE-13.*2 GPUs, CUDA_DEVICE_ORDER=not set")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    with entering.entered(gpu_power.GpuPower(250)) as mode:
+        assert mode.evidence() == "nvidia-smi -i 3: power.limit 250 W"
+    asked = (programs / "asked").read_text().splitlines()
+    assert "-i 3 -pl 250" in asked and "-i 3 -pl 700" in asked and not any("-i 0" in a for a in asked)
+
+
+def test_no_setting_of_this_machine_is_entered_for_a_recorded_board():
+    recorded = replay.devices("orin_nano")
+    for name in ("15W", "quota=0.5", "cpus=0", "governor=performance", "gpu_power=200", "mps=50"):
+        with pytest.raises(SettingError, match="E-REC-7"):
+            catalog.find(name, recorded)
+    with pytest.raises(UsageError, match="E-MODE-1:"):
+        catalog.find("quota=no", recorded)
+    assert catalog.find("as_is", recorded).name == "as_is"
 
 
 def test_a_setting_of_a_process_is_not_for_a_running_one():

@@ -14,7 +14,7 @@ from edgescope import bench
 from edgescope.devices.null import NullDevice
 from edgescope.isolate import Limits
 from edgescope.modes import cgroup, entering
-from edgescope.records import Status, Trial
+from edgescope.records import Status, Trial, Trust
 from edgescope.sweep import Isolated
 
 CPU = min(os.sched_getaffinity(0))
@@ -72,6 +72,48 @@ def test_a_mode_that_nobody_entered_is_not_measured():
     result = bench.run(trial, hz=0, devices={"null": NullDevice()})
     assert result.status is Status.FAILED and result.queries is None
     assert result.reason.startswith("E-MODE-2: mode cpus=4001 is not in effect in the process that measures")
+
+
+class Wavering:
+    """A machine whose one mode is in effect until it has been asked `times` times."""
+
+    name = "steady"
+
+    def __init__(self, times):
+        self.times = times
+
+    def present(self):
+        return ""
+
+    def machine(self):
+        return {}, {}
+
+    def sources(self, pid):
+        return ()
+
+    def modes(self):
+        return {"steady": self}
+
+    def problem(self):
+        self.times -= 1
+        return "" if self.times >= 0 else "the limit is back at 1344000"
+
+    def evidence(self):
+        return "as read before"
+
+
+@pytest.mark.parametrize(("times", "kept"), [(2, True), (1, False)])
+def test_a_mode_that_is_gone_when_the_run_ends_spoils_the_result(times, kept):
+    trial = Trial(model="null", backend="null", mode="steady", warmup=0.02, min_s=0.1, max_s=0.1)
+    result = bench.run(trial, hz=0, devices={"wavering": Wavering(times)})
+    assert result.queries is not None and result.verdict is not None
+    assert result.machine.state["mode"]["evidence"] == "as read before"
+    if kept:
+        assert "E-MODE-2" not in result.reason and result.status is not Status.FAILED
+    else:
+        assert result.status is Status.FAILED and result.reason.startswith("E-MODE-2: mode steady was not in")
+        assert "the limit is back at 1344000" in result.reason
+        assert result.verdict.trust is not Trust.CLEAN
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,10 @@ def test_a_mode_is_set_seen_in_effect_and_restored_by_its_name(root, capsys):
     with entering.entered(find(root, "15W")) as mode:
         assert read(root, "live") == "0" and read(root, f"{POLICY}/scaling_max_freq") == "1497600"
         assert mode.problem() == ""
-        assert mode.evidence() == "nvpmodel 15W (0); CPUs online 0-5; DVFS on"
+        assert mode.evidence() == (
+            "nvpmodel 15W (0); CPUs online 0-5; DVFS on; "
+            "policy0 1498 MHz busy of 1498 (the hardware's, cpuinfo_cur_freq)"
+        )
         assert journal.folder().joinpath(journal.FILE).exists()
     assert read(root, "live") == "1" and read(root, f"{POLICY}/scaling_max_freq") == "1344000"
     assert calls(root) == ["nvpmodel -m 0", "nvpmodel -m 1"]
@@ -127,6 +130,13 @@ def test_a_clock_latched_low_by_the_hardware_is_not_the_mode(root):
     (root / "latched").touch()
     refused(find(root, "15W"), SettingError, "runs at 649 MHz when busy, its limit is 1498 MHz")
     assert read(root, "live") == "1"
+
+
+def test_the_evidence_says_when_the_clock_is_only_the_request_in_whatever_process_it_is_asked(root):
+    (root / f"{POLICY}/cpuinfo_cur_freq").rename(root / f"{POLICY}/scaling_cur_freq")
+    for name in ("25W", "jetson_clocks"):
+        said = find(root, name).evidence()  # never entered here, as in the process that measures
+        assert "policy0 1344 MHz busy of 1344 (the kernel's request, scaling_cur_freq; " in said
 
 
 def test_jetson_clocks_holds_the_clocks_of_the_mode_and_gives_them_back(root):

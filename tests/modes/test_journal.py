@@ -14,11 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusing import refused
 
+from edgescope import isolate
+from edgescope.bench import noise
 from edgescope.devices.base import Undo
-from edgescope.errors import SettingError
+from edgescope.errors import SettingError, UnsupportedError
 from edgescope.modes import entering, journal
 from edgescope.modes.governor import Governor
 from edgescope.modes.journal import DiskJournal
+from edgescope.records import Trial
 
 GOVERNOR = f"{CPU}/cpufreq/policy0/scaling_governor"
 WORDS = ("write", f"/{GOVERNOR}", "schedutil")
@@ -319,6 +322,23 @@ def test_kill_9_leaves_a_journal_and_the_next_start_restores_before_anything_els
         assert read(root, GOVERNOR) == "schedutil"
     assert "left behind by a process that was killed: policy0 governor schedutil" in capsys.readouterr().err
     assert journal.left_behind() == []
+
+
+def test_noise_is_not_measured_on_a_machine_that_a_killed_run_left_changed(state, root, monkeypatch):
+    child = holder(root)
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+    seen: list[str] = []
+
+    def run(trial):
+        seen.append(read(root, GOVERNOR))
+        raise UnsupportedError("E-NOISE-3", "one run is enough here")
+
+    monkeypatch.setattr(isolate, "prepare", lambda trial: None)
+    monkeypatch.setattr(isolate, "run", run)
+    with pytest.raises(UnsupportedError, match="one run"):
+        noise.measure(1.0, workloads=[Trial(model="null", backend="null")])
+    assert seen == ["schedutil"]
 
 
 def test_doctor_restores_what_kill_9_left_and_says_when_there_is_nothing(state, root):

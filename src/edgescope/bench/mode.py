@@ -1,13 +1,13 @@
-"""Is the mode that the Trial names in effect? Asked by the process that measures, and said in its Result."""
+"""Is the mode that the Trial names in effect? Asked before and after by the process that measures; its Result says."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from edgescope.bench.watch import Devices
-from edgescope.errors import SettingError
+from edgescope.errors import EdgescopeError, SettingError, message
 from edgescope.modes import catalog
-from edgescope.records import Machine, Result, Trial
+from edgescope.records import Machine, Result, Status, Trial, Trust, Verdict
 
 
 def require(trial: Trial, devices: Devices) -> str:
@@ -28,6 +28,31 @@ def require(trial: Trial, devices: Devices) -> str:
             fix=f"edgescope bench --mode {trial.mode}, which sets and restores it",
         )
     return mode.evidence()
+
+
+def kept(result: Result, devices: Devices) -> Result:
+    """Return the result of a trial whose mode is still in effect as it is; otherwise one that has failed, E-MODE-2."""
+    trial = result.trial
+    if trial.mode == catalog.AS_IS:
+        return result
+    try:
+        problem = catalog.find(trial.mode, devices).problem()
+    except EdgescopeError as error:
+        problem = str(error)
+    if not problem:
+        return result
+    text = message(
+        "E-MODE-2",
+        f"mode {trial.mode} was not in effect any more when the run ended",
+        evidence=problem,
+        effect="Its numbers belong to no one mode",
+        fix="the same command again, with nothing else that changes settings",
+    )
+    if result.verdict is not None and result.verdict.trust is Trust.CLEAN:
+        result = replace(result, verdict=Verdict(Trust.UNKNOWN, (text, *result.verdict.evidence)))
+    if result.status in (Status.OK, Status.UNSTABLE):
+        return replace(result, status=Status.FAILED, reason=text)
+    return replace(result, warnings=(*result.warnings, text))
 
 
 def noted(result: Result, evidence: str) -> Result:

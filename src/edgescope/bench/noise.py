@@ -16,6 +16,8 @@ from datetime import datetime, timezone
 from edgescope import isolate, registry
 from edgescope.analysis.noise import CHANGES, PAIRS, Noise, detectable, floor, needed, spread
 from edgescope.errors import EdgescopeError, UnsupportedError, UsageError
+from edgescope.modes.entering import entered
+from edgescope.modes.together import Together
 from edgescope.records import Measured, Result, Trial
 
 MIN_PAIRS = 5
@@ -45,7 +47,8 @@ def measure(
 ) -> Noise:
     """Return the noise of this machine now, from as many pairs as fit into `seconds`, at least `min_pairs`.
 
-    UnsupportedError where no workload can be prepared or a run of it fails.
+    UnsupportedError where no workload can be prepared or a run of it fails, SettingError where another edgescope holds
+    this machine's settings or a way back fails.
     """
     if not (seconds > 0 and math.isfinite(seconds)):
         raise UsageError(
@@ -53,12 +56,13 @@ def measure(
         )
     trial = _prepared(workloads)
     end, results = time.monotonic() + seconds, []
-    for pair in _pairs(trial, random.Random(0)):
-        results.append(pair)
-        each = (time.monotonic() - (end - seconds)) / len(results)
-        tell(f"pair {len(results)}: {_p50(pair[0]) / _p50(pair[1]) - 1:+.2%}")
-        if len(results) >= min_pairs and time.monotonic() + each > end:
-            break
+    with entered(Together()):  # what a killed run left changed would be measured otherwise
+        for pair in _pairs(trial, random.Random(0)):
+            results.append(pair)
+            each = (time.monotonic() - (end - seconds)) / len(results)
+            tell(f"pair {len(results)}: {_p50(pair[0]) / _p50(pair[1]) - 1:+.2%}")
+            if len(results) >= min_pairs and time.monotonic() + each > end:
+                break
     return _summary(trial, results)
 
 

@@ -93,7 +93,7 @@ def answer(
 
     def measured(bare: Result) -> Result:
         in_effect = mode.require(bare.trial, devices)
-        return mode.noted(_measure(bare, clock, hz, devices), in_effect)
+        return mode.noted(mode.kept(_measure(bare, clock, hz, devices), devices), in_effect)
 
     return replayed.marked(guarded(begun, measured))
 

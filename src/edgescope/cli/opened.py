@@ -32,6 +32,7 @@ USAGE = (
     "E-MODE-1:",
     "E-MODE-7",
     "E-MODE-8",
+    "E-MODE-13",
 )
 REASONS = {**dict.fromkeys(USAGE, 2), "E-MODE-9": 3, "E-MODE-": 4, "E-REC-7": 4, "E-RAN-": 6}
 

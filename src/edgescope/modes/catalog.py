@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from edgescope.devices.base import Device, Mode
 from edgescope.devices.kernel_files import cpu_list
-from edgescope.errors import UsageError
+from edgescope.errors import SettingError, UsageError
 from edgescope.modes.affinity import Affinity
 from edgescope.modes.governor import Governor
 from edgescope.modes.gpu_power import GpuPower
@@ -17,6 +17,8 @@ from edgescope.modes.quota import Quota
 from edgescope.modes.together import Together
 
 AS_IS = "as_is"
+_RECORDING = "replayed"
+"""Stands among the devices of a recorded board (devices.replay.MARK)."""
 _MOST_CPUS = 4096
 
 
@@ -62,9 +64,24 @@ def known(devices: Mapping[str, Device]) -> dict[str, Mode]:
 
 
 def find(name: str, devices: Mapping[str, Device]) -> Mode:
-    """Return the setting called `name`; UsageError E-MODE-1, with what there is, where there is none."""
+    """Return the setting called `name`; UsageError E-MODE-1, with what there is, where there is none.
+
+    SettingError E-REC-7 where the devices are a recording: cpus=, quota= and the like would be this machine's.
+    """
     if name == AS_IS:
         return Together()
+    mode = _named(name, devices)
+    if _RECORDING in devices:
+        raise SettingError(
+            "E-REC-7",
+            f"mode {name} cannot be entered: the board is a recording",
+            effect="Nothing was changed and nothing was measured",
+            fix="--mode as_is, or measure on the board itself",
+        )
+    return mode
+
+
+def _named(name: str, devices: Mapping[str, Device]) -> Mode:
     have = known(devices)
     if name in have:
         return have[name]

@@ -19,6 +19,10 @@ from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_abse
 PROBE_S = 0.2
 #: The busy clock of a mode in effect lies within these shares of the policy's limit; turbo bins and rounding are less.
 LEAST, MOST = 0.7, 1.05
+_WHOSE = {
+    "cpuinfo_cur_freq": "the hardware's, cpuinfo_cur_freq",
+    "scaling_cur_freq": "the kernel's request, scaling_cur_freq; the hardware's cannot be read",
+}
 _READ_S = 0.01
 _LOOPS = 4000
 
@@ -33,7 +37,9 @@ def probe(root: Path = Path("/"), seconds: float = PROBE_S) -> tuple[str, str]:
         if is_absent(limit) or is_absent(busy):
             seen.append(f"{policy.name} not probed ({(busy if is_absent(busy) else limit)['absent']})")
             continue
-        seen.append(f"{policy.name} {busy / 1e6:.0f} MHz busy of {limit / 1e6:.0f}")
+        source = clock_file(policy)
+        whose = _WHOSE[source.name] if source else ""
+        seen.append(f"{policy.name} {busy / 1e6:.0f} MHz busy of {limit / 1e6:.0f} ({whose})")
         if not LEAST * limit <= busy <= MOST * limit:
             problems.append(
                 f"{policy.name} runs at {busy / 1e6:.0f} MHz when busy, its limit is {limit / 1e6:.0f} MHz"
@@ -41,15 +47,17 @@ def probe(root: Path = Path("/"), seconds: float = PROBE_S) -> tuple[str, str]:
     return "; ".join(problems), ", ".join(seen) or "clocks not probed (no cpufreq)"
 
 
+def clock_file(policy: Path) -> Path | None:
+    """Return the file of the policy's clock: the hardware's own where it can be read, otherwise the kernel's."""
+    return next((f for n in _WHOSE if not is_absent(fact(f := policy / n, int))), None)
+
+
 def busy_hz(policy: Path, seconds: float) -> Fact:
     """Return the highest clock in Hz seen while one of the policy's cores is kept busy, or absent."""
     cpus = fact(policy / "affected_cpus", lambda t: cpu_list(",".join(t.split())))
     if is_absent(cpus) or not cpus:
         return absent(f"no {policy / 'affected_cpus'}")
-    source = next(
-        (f for n in ("cpuinfo_cur_freq", "scaling_cur_freq") if not is_absent(fact(f := policy / n, int))),
-        None,
-    )
+    source = clock_file(policy)
     if source is None:
         return absent(f"no clock can be read in {policy}")
     stop = threading.Event()

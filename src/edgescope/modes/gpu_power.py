@@ -1,12 +1,14 @@
 """The power limit of an NVIDIA board, through nvidia-smi; only where the user has said --allow-power-limit.
 
-`--mode gpu_power=200` asks the driver for 200 W on the GPU that CUDA calls 0. It needs root. A Jetson has no such
-limit: its power modes cap clocks.
+`--mode gpu_power=200` asks the driver for 200 W on the GPU that CUDA calls 0, the first in CUDA_VISIBLE_DEVICES. With
+several GPUs CUDA numbers them as the driver does only under CUDA_DEVICE_ORDER=PCI_BUS_ID, so no other order is
+taken. It needs root. A Jetson has no such limit: its power modes cap clocks.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,8 +26,8 @@ _SLACK_W = 0.51
 class GpuPower:
     """A lower power limit on one GPU, in watts."""
 
-    def __init__(self, watts: float, index: int = 0) -> None:
-        self.watts, self.index = watts, index
+    def __init__(self, watts: float) -> None:
+        self.watts = watts
 
     @property
     def name(self) -> str:
@@ -42,16 +44,17 @@ class GpuPower:
             raise UsageError(
                 "E-MODE-7", "the power limit is left alone unless you say so", fix="--allow-power-limit"
             )
-        now, lowest, highest = _limits(self.index)
+        index = board()
+        now, lowest, highest = _limits(index)
         if not lowest <= self.watts <= highest:
             raise UsageError(
                 "E-MODE-8",
                 f"{self.watts:g} W is not a limit this GPU takes",
                 evidence=f"{lowest:g} to {highest:g} W",
             )
-        words = ("gpu_power", str(self.index), f"{now:g}")
-        journal.note(self.name, Undo(f"GPU {self.index} power limit {now:g} W", words))
-        put((str(self.index), f"{self.watts:g}"))
+        words = ("gpu_power", str(index), f"{now:g}")
+        journal.note(self.name, Undo(f"GPU {index} power limit {now:g} W", words))
+        put((str(index), f"{self.watts:g}"))
         problem = self.problem()
         if problem:
             raise SettingError(
@@ -64,12 +67,33 @@ class GpuPower:
 
     def problem(self) -> str:
         """Return '' where the driver reports the limit."""
-        now = _limits(self.index)[0]
+        now = _limits(board())[0]
         return "" if abs(now - self.watts) < _SLACK_W else f"nvidia-smi says power.limit {now:g} W"
 
     def evidence(self) -> str:
         """Return the limit the driver reports."""
-        return f"nvidia-smi: power.limit {_limits(self.index)[0]:g} W"
+        index = board()
+        return f"nvidia-smi -i {index}: power.limit {_limits(index)[0]:g} W"
+
+
+def board(environ: Mapping[str, str] = os.environ) -> int:
+    """Return the driver's number for the GPU that CUDA calls 0; UsageError E-MODE-13 where it cannot be told."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "")
+    first = visible.split(",")[0].strip() or "0"
+    known = re.fullmatch("[0-9]{1,3}", first, re.ASCII) is not None
+    why = "" if known else f"CUDA_VISIBLE_DEVICES={visible}"
+    order = environ.get("CUDA_DEVICE_ORDER", "")
+    if known and order != "PCI_BUS_ID":
+        gpus = sum(line.startswith("GPU ") for line in _smi("-L").splitlines())
+        why = f"{gpus} GPUs, CUDA_DEVICE_ORDER={order or 'not set'}" if gpus > 1 else ""
+    if why:
+        raise UsageError(
+            "E-MODE-13",
+            "it is not known which GPU's power limit is meant",
+            evidence=why,
+            fix="CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0 edgescope ...",
+        )
+    return int(first)
 
 
 def _limits(index: int) -> tuple[float, float, float]:

@@ -46,6 +46,7 @@ class NvpMode:
     def __init__(self, mode: PowerMode, conf: Conf, root: Path = Path("/"), name: str = "") -> None:
         self.mode, self.conf, self.root = mode, conf, root
         self._name = name or mode.name
+        self._probed = ""
 
     @property
     def name(self) -> str:
@@ -80,7 +81,9 @@ class NvpMode:
         if now.id != self.mode.id:
             journal.note(self.name, Undo(f"nvpmodel {_label(now)}", self._words(now), str(self.root)))
             act(self._words(self.mode), self.root)
-        problem = self.problem() or clocks.probe(self.root)[0]
+        problem = self.problem()
+        if not problem:
+            problem, self._probed = clocks.probe(self.root)
         if problem:
             raise self._not_in_effect(problem)
 
@@ -98,10 +101,11 @@ class NvpMode:
         return "; ".join(differences(self.conf, self.mode, self.root))
 
     def evidence(self) -> str:
-        """Return mode, cores and clocks as read."""
+        """Return mode, cores and clocks as read, and the clocks under load; probed here where `enter` was not."""
         online = fact(self.root / "sys/devices/system/cpu/online", cpu_list)
         cores = "unknown" if is_absent(online) else ranges(online)
-        return f"nvpmodel {_label(self.mode)}; CPUs online {cores}; {_floats(self.root)}"
+        self._probed = self._probed or clocks.probe(self.root)[1]
+        return f"nvpmodel {_label(self.mode)}; CPUs online {cores}; {_floats(self.root)}; {self._probed}"
 
     def _words(self, mode: PowerMode) -> tuple[str, ...]:
         return ("nvpmodel", "-m", str(mode.id))
@@ -119,6 +123,7 @@ class JetsonClocks:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
+        self._probed = ""
 
     def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
         """Return nothing: clocks are the whole board's."""
@@ -131,7 +136,9 @@ class JetsonClocks:
             act((CLOCKS, "--store"), self.root)
             journal.note(self.name, undo)
         act((CLOCKS,), self.root)
-        problem = self.problem() or clocks.probe(self.root)[0]
+        problem = self.problem()
+        if not problem:
+            problem, self._probed = clocks.probe(self.root)
         if problem:
             raise SettingError(
                 "E-MODE-2", "jetson_clocks not in effect", evidence=problem, effect="Stopped before measuring"
@@ -149,8 +156,9 @@ class JetsonClocks:
         return "CPU clocks still float: the lowest is below the highest" if floats else ""
 
     def evidence(self) -> str:
-        """Return whether the clocks float."""
-        return _floats(self.root)
+        """Return whether the clocks float, and what they are under load; probed here where `enter` was not."""
+        self._probed = self._probed or clocks.probe(self.root)[1]
+        return f"{_floats(self.root)}; {self._probed}"
 
 
 def _floats(root: Path) -> str:
