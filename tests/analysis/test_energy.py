@@ -66,6 +66,17 @@ def test_polling_faster_than_the_sensor_warns():
     got = joules(make(("gpu0_power_w", "gpu_board", fast, 5 + np.floor(fast))), 0, 10)
     assert got.energy_j.n == 11
     assert got.warnings[0].startswith("W-PWR-3: a window of 10.0 s holds 11 distinct updates")
+    low, high = got.energy_j.lo, got.energy_j.hi
+    assert f"Its energy lies between {low:.3g} and {high:.3g} J (-" in got.warnings[0]
+    assert got.warnings[0].endswith("Try: --duration 20s"), "longer than the window that was too short"
+
+
+def test_a_mean_since_the_start_is_no_meter():
+    got = joules(make(("vdd_in_power_since_start_w", "module", T, np.full(len(T), 5.2))), 0, 10)
+    assert isinstance(got.energy_j, Absent)
+    seldom = ("vdd_in_power_w", "module", T[::10], 14.5 + 0.01 * (np.arange(11) % 2))
+    often = ("vdd_in_power_since_start_w", "module", T, 5 + 0.001 * T)
+    assert joules(make(seldom, often), 0, 10).power_w.value == pytest.approx(14.5, rel=0.02)
 
 
 def test_a_counter_wins_and_its_steps_are_bounded():

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgescope.analysis import energy
+from edgescope.analysis.consumption import consumption
 from edgescope.cli import card
+from edgescope.cli.energy import SCOPES
 from edgescope.cli.main import main
 from edgescope.records import (
     QUERY_DTYPES,
@@ -21,6 +25,8 @@ from edgescope.records import (
     Readings,
     Status,
     Trial,
+    Trust,
+    Verdict,
     Window,
 )
 from edgescope.store import Store
@@ -69,7 +75,59 @@ def test_the_wall_is_told_with_the_offset(stored, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "plug.csv wall trapezoid" in out
     assert "the window begins 12" in out and "+-" in out
-    assert "(wall)" in out
+    assert "wall: idle 6" in out and "beyond it" in out
+    assert "vdd_in: idle 3" in out and "module" in out
+
+
+def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(stored, tmp_path, capsys):
+    made, where, _ = stored
+    verdict = Verdict(Trust.THROTTLED, ("the power cap held the clocks down",))
+    hot = replace(
+        made, id="a" * 16, status=Status.UNSTABLE, verdict=verdict, warnings=("W-REC-1: a recording",)
+    )
+    Store(tmp_path / "store").save(hot)
+    assert main(["energy", hot.id, *where]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "unstable THROTTLED: the power cap held the clocks down" in out.replace("UNSTABLE", "unstable")
+    assert "W-REC-1: a recording" in out and "W-PWR-2" in out
+    assert "] bounds" in out and "] 95 % over" in out
+    assert main(["energy", hot.id, "--json", *where]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["verdict"]["trust"] == "THROTTLED" and "W-REC-1: a recording" in data["warnings"]
+    meter = data["meters"][0]
+    queries, window = hot.queries, hot.window
+    card_s = consumption(hot.readings, queries, window, batch=1).metrics["energy_per_sample_j"]
+    assert meter["energy_per_sample_j"]["lo"] == card_s.lo, "one name, one interval"
+    assert meter["ends"]["energy_j"] == "bounds" and meter["ends"]["energy_per_sample_j"].startswith("95 %")
+
+
+def test_failed_queries_are_no_samples(stored, tmp_path, capsys):
+    made, where, _ = stored
+    made.queries.columns["status"][:50] = 1
+    half = replace(made, id="b" * 16)
+    Store(tmp_path / "store").save(half)
+    assert main(["energy", half.id, "--json", *where]) == 0
+    meter = json.loads(capsys.readouterr().out)["meters"][0]
+    assert meter["energy_per_sample_j"]["value"] == pytest.approx(80 / 50, rel=0.02)
+
+
+def test_a_log_of_a_rail_is_not_called_the_wall(stored, tmp_path, capsys):
+    made, where, plug = stored
+    rails = tmp_path / "tegra.csv"
+    rows = [line.split(",") for line in Path(plug).read_text().splitlines()[1:]]
+    rails.write_text("\n".join(["time_s,vdd_in_power_w,vdd_soc_power_w", *(f"{t},{w},1.5" for t, w in rows)]))
+    call = ["energy", made.id, "--meter", str(rails), *where]
+    assert main(call) == 2
+    assert "several columns of power" in capsys.readouterr().err
+    call += ["--power-column", "vdd_in_power_w"]
+    assert main(call) == 2
+    assert "a rail, not" in " ".join(capsys.readouterr().err.split())
+    assert main([*call, "--scope", "module", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert any(
+        w.startswith("W-PWR-2: the scope of power is MODULE (meter)") for w in data["wall"]["warnings"]
+    )
+    assert SCOPES == energy.SCOPES
 
 
 def test_as_json(stored, capsys):

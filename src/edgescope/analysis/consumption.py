@@ -32,7 +32,7 @@ def consumption(
     board: str = "gpu0",
 ) -> Consumption:
     """Return what the window used by the named meter, else by the one of the widest scope that sees the device."""
-    samples = int((queries.rows(window).columns["status"] == QUERY_OK).sum()) * batch
+    samples = done(queries, window, batch)
     span = window.start_ns, window.stop_ns
     spent = energy(readings, *span, samples, meter=meter, device=device, board=board)
     rest = baseline(spent, readings, idle, window, samples)
@@ -48,6 +48,11 @@ def consumption(
     note = scope_note(spent.meter, spent.scope)
     warnings = (*([note] if note else []), *spent.warnings, *rest.warnings)
     return Consumption(metrics, Meter(spent.meter, spent.scope, spent.method), warnings)
+
+
+def done(queries: Queries, window: Window, batch: int) -> int:
+    """Return the samples of the window's successful queries."""
+    return int((queries.rows(window).columns["status"] == QUERY_OK).sum()) * batch
 
 
 def _per_sample(spent: Energy, queries: Queries, window: Window) -> Field:

@@ -9,6 +9,7 @@ Energy has a scope: what the meter sits in front of. Figures of two scopes must 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,9 @@ _SUFFIXES = ("_energy_j", "_power_w", "_power_average_w")
 MIN_UPDATES = {"counter": 5, "gauge": 20, "average": 20}
 """Fewer distinct updates inside the window than this: a warning; a counter's error is at its edges only."""
 AVERAGED_S = {"_power_average_w": 1.0}
-"""Suffix -> seconds that a reading is the mean of: NVML's average power is one of 1 s (nvml.h, field 185)."""
+"""Suffix -> seconds that a reading is the mean of: NVML's average power is one of 1 s (nvml.h, field 185).
+
+tegrastats' mean since its start is no such average: its channel, `_power_since_start_w`, is left out."""
 _LEFT_OUT = {
     "carrier": "a camera, a display and the supply's losses",
     "module": "the carrier board, cameras and the supply's losses",
@@ -170,14 +173,25 @@ def _warnings(channel: Channel, total: Total, seconds: float) -> tuple[str, ...]
     enough = MIN_UPDATES.get(channel.kind, MIN_UPDATES["gauge"])
     if total.updates >= enough or (total.updates <= 1 and total.polls >= enough):
         return ()  # a steady sensor may rightly show one value throughout
+    needed = math.ceil(max(2.0, enough / max(total.updates, 1)) * seconds)
     return (
         message(
             "W-PWR-3",
             f"a window of {seconds:.1f} s holds {total.updates} distinct updates of {channel.name}",
-            effect=f"Its energy may be off by about {100 / max(total.updates, 1):.0f} %",
-            fix="--duration 10s",
+            effect=_between(total),
+            fix=f"--duration {needed}s",
         ),
     )
+
+
+def _between(total: Total) -> str:
+    if total.lo is None or total.hi is None:
+        return "Nothing bounds its energy"
+    text = f"Its energy lies between {total.lo:.3g} and {total.hi:.3g} J"
+    if total.joules <= 0:
+        return text
+    below, above = (end / total.joules - 1 for end in (total.lo, total.hi))
+    return f"{text} ({below:+.0%} to {above:+.0%})"
 
 
 def scope_note(meter: str, scope: str) -> str:

@@ -25,6 +25,7 @@ class Wall:
 
     alignment: Alignment
     consumption: Consumption
+    scope: str = "wall"
 
 
 def wall(result: Result, log: MeterLog, scope: str = "") -> Wall:
@@ -46,7 +47,7 @@ def wall(result: Result, log: MeterLog, scope: str = "") -> Wall:
         readings, result.queries, window, batch=result.trial.batch, idle=result.idle, meter=METER
     )
     error = _unsure(readings, window, placed)
-    return Wall(placed, replace(spent, metrics=_widened(spent.metrics, error, window)))
+    return Wall(placed, replace(spent, metrics=_widened(spent.metrics, error, window)), scope or "wall")
 
 
 def _readings(log: MeterLog, placed: Alignment, window: Window, scope: str) -> Readings:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from edgescope.analysis.ends import ends
 from edgescope.cli import terminal
 from edgescope.records import Absent, Field, Result, Status, Trust
 
@@ -28,10 +29,10 @@ def show(result: Result) -> None:
 
 def _lines(result: Result) -> list[tuple[str, Text]]:
     if result.status not in (Status.OK, Status.WRONG_OUTPUT, Status.UNSTABLE):
-        return [("status", _status(result)), ("reason", Text(result.reason))]
+        return [("status", status(result)), ("reason", Text(result.reason))]
     m = result.metrics.get
     lines = [
-        ("status", _status(result)),
+        ("status", status(result)),
         ("latency", Text(_latency(result))),
         ("throughput", Text(terminal.why(m("throughput_sps")))),
         *_long_run(result),
@@ -79,7 +80,8 @@ def _metered(result: Result, name: str) -> str:
     text, meter = terminal.why(result.metrics.get(name)), result.meter
     if meter is None or isinstance(result.metrics.get(name), Absent):
         return text
-    return f"{text}  ({meter.scope}: {meter.name}, {meter.method})"
+    said = ends(result.metrics.get(name), result.metrics.get("energy_j"))
+    return f"{text}{said and f' {said}'}  ({meter.scope}: {meter.name}, {meter.method})"
 
 
 def _idle(result: Result) -> str:
@@ -130,7 +132,8 @@ def _sampler(result: Result) -> str:
     return f"{measured.value:.2%} of one core at {terminal.show(rate)}"
 
 
-def _status(result: Result) -> Text:
+def status(result: Result) -> Text:
+    """Return the status with the verdict and its evidence."""
     style = "green" if result.status is Status.OK else "bold red"
     trust = result.verdict.trust
     text = Text(result.status.value, style=style) + Text("  ") + Text(trust.value, style=TRUST_STYLE[trust])

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgescope.cli import opened
 
 if TYPE_CHECKING:
+    from edgescope.analysis.consumption import Consumption
     from edgescope.analysis.wall import Wall
-    from edgescope.records import Result
+    from edgescope.records import Field, Meter, Result
 
 HELP = "a result's energy by every meter, and by an external meter's CSV"
 SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_dynamic_per_sample_j")
+
+SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -27,41 +31,79 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--meter", type=Path, default=None, metavar="FILE.csv", help="log of an external meter")
     sub.add_argument("--time-column", default="", metavar="NAME", help="its column of times (recognised)")
     sub.add_argument("--power-column", default="", metavar="NAME", help="its column of power (recognised)")
+    sub.add_argument("--scope", choices=SCOPES, default="", help="what it sits in front of (default: wall)")
     sub.add_argument("--store", default=None, metavar="DIR")
     sub.add_argument("--json", action="store_true")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the result's energies, with --meter also those at the wall; exit 3 where no meter watched it."""
-    from edgescope.analysis.energy import energies
-
     result = _result(args)
-    assert result.readings is not None and result.window is not None and result.queries is not None
-    window = result.window
-    done = result.metrics.get("queries")
-    samples = int(getattr(done, "value", 0)) * result.trial.batch
-    found = energies(result.readings, window.start_ns, window.stop_ns, samples)
-    wall = _wall(args, result)
+    found, wall = _metered(result), _wall(args, result)
+    warnings = _warnings(result, found, wall)
     if args.json:
-        print(json.dumps(_json(result, found, wall), indent=1))
+        print(json.dumps(_json(result, found, wall, warnings), indent=1))
         return 0
-    from edgescope.cli import terminal
+    from edgescope.cli import card, terminal
 
-    rows = [(e.meter, e.scope, e.method, *map(terminal.why, _figures(e))) for e in found]
+    terminal.console().print(card.status(result))
+    rows = [(m.name, m.scope, m.method, *_figures(c.metrics)) for m, c in found]
     if wall is not None:
-        figures = [wall.consumption.metrics[name] for name in SHOWN[:3]]
-        rows.append((args.meter.name, "wall", "trapezoid", *map(terminal.why, figures)))
-    if not rows:
-        print(f"no meter watched this result: {terminal.why(result.metrics.get('power_w'))}")
-        return 3
-    terminal.table(("meter", "scope", "method", "power", "energy", "a sample"), rows)
+        rows.append((args.meter.name, args.scope or "wall", "trapezoid", *_figures(wall.consumption.metrics)))
+    if rows:
+        terminal.table(("meter", "scope", "method", "power", "energy", "a sample"), rows)
+    else:
+        terminal.note(f"no meter watched this result: {terminal.why(result.metrics.get('power_w'))}")
+    for meter, spent in found:
+        terminal.note(f"{meter.name}: {_idle(spent.metrics)}")
     if wall is not None:
         _tell(wall)
-    return 0
+    for warning in warnings:
+        terminal.note(warning)
+    return 0 if rows else 3
 
 
-def _figures(found: Any) -> tuple[Any, ...]:
-    return found.power_w, found.energy_j, found.energy_per_sample_j
+def _metered(result: Result) -> list[tuple[Meter, Consumption]]:
+    """Return what each meter of the result says, by the one way that the result's own metrics went."""
+    from edgescope.analysis.consumption import consumption, done
+    from edgescope.analysis.energy import energies
+    from edgescope.records import Meter
+
+    assert result.readings is not None and result.window is not None and result.queries is not None
+    readings, queries, window, batch = result.readings, result.queries, result.window, result.trial.batch
+    every = energies(readings, window.start_ns, window.stop_ns, done(queries, window, batch))
+    return [
+        (
+            Meter(e.meter, e.scope, e.method),
+            consumption(readings, queries, window, batch=batch, idle=result.idle, meter=e.meter),
+        )
+        for e in every
+    ]
+
+
+def _figures(metrics: Mapping[str, Field]) -> list[str]:
+    """Return power, energy and energy per sample, each with what its ends are."""
+    from edgescope.analysis.ends import ends
+    from edgescope.cli import terminal
+
+    fields = [metrics[name] for name in SHOWN[:3]]
+    return [f"{terminal.why(f)} {ends(f, metrics['energy_j'])}".strip() for f in fields]
+
+
+def _idle(metrics: Mapping[str, Field]) -> str:
+    from edgescope.cli import terminal
+    from edgescope.records import Absent
+
+    rest, beyond = metrics["idle_power_w"], metrics["energy_dynamic_per_sample_j"]
+    if isinstance(rest, Absent):
+        return f"idle n/a ({rest.reason})"
+    return f"idle {terminal.show(rest)}; beyond it {terminal.why(beyond)} a sample (bounds)"
+
+
+def _warnings(result: Result, found: Sequence[tuple[Meter, Consumption]], wall: Wall | None) -> list[str]:
+    """Return every warning once: those of the run, of its meters and of the log."""
+    parts = [result.warnings, *(c.warnings for _, c in found), *([wall.consumption.warnings] if wall else [])]
+    return list(dict.fromkeys(warning for part in parts for warning in part))
 
 
 def _result(args: argparse.Namespace) -> Result:
@@ -87,7 +129,8 @@ def _wall(args: argparse.Namespace, result: Result) -> Wall | None:
     from edgescope.analysis import meter
     from edgescope.analysis.wall import wall
 
-    return wall(result, meter.read(args.meter, time_column=args.time_column, power_column=args.power_column))
+    log = meter.read(args.meter, time_column=args.time_column, power_column=args.power_column)
+    return wall(result, log, args.scope)
 
 
 def _tell(wall: Wall) -> None:
@@ -100,23 +143,25 @@ def _tell(wall: Wall) -> None:
         f"the meter's clock runs {a.drift:+.2%} off, +-{a.drift_uncertainty:.2%}; "
         f"the load's step of {a.step_w:.2f} W explains {a.explained:.0%} of the log"
     )
-    terminal.note(
-        f"idle {terminal.why(m['idle_power_w'])} (wall); "
-        f"beyond it {terminal.why(m['energy_dynamic_per_sample_j'])} a sample"
-    )
-    for warning in wall.consumption.warnings:
-        terminal.note(warning)
+    terminal.note(f"{wall.scope}: {_idle(m)}")
 
 
-def _json(result: Result, found: Any, wall: Wall | None) -> dict[str, Any]:
+def _json(
+    result: Result, found: Sequence[tuple[Meter, Consumption]], wall: Wall | None, warnings: Sequence[str]
+) -> dict[str, Any]:
+    from edgescope.analysis.ends import ends
     from edgescope.codec import to_plain
 
     meters = [
-        {"meter": e.meter, "scope": e.scope, "method": e.method}
-        | dict(zip(SHOWN[:3], map(to_plain, _figures(e)), strict=True))
-        for e in found
+        {"meter": m.name, "scope": m.scope, "method": m.method}
+        | {name: to_plain(c.metrics[name]) for name in SHOWN}
+        | {"ends": {name: ends(c.metrics[name], c.metrics["energy_j"]) for name in SHOWN}}
+        for m, c in found
     ]
-    out: dict[str, Any] = {"result": result.id, "meters": meters, "wall": None}
+    out: dict[str, Any] = {
+        **{"result": result.id, "status": result.status.value, "verdict": to_plain(result.verdict)},
+        **{"meters": meters, "wall": None, "warnings": list(warnings)},
+    }
     if wall is not None:
         out["wall"] = {
             "alignment": to_plain(wall.alignment),
