@@ -96,6 +96,18 @@ def test_a_quota_limits_the_child_for_real_and_its_group_is_removed(capfd):
     assert journal.left_behind() == []
 
 
+def test_a_quota_within_a_quota_has_a_group_of_its_own():
+    base = cgroup.base(Path("/"))
+    if not os.access(base, os.W_OK):
+        pytest.skip("this process may make no control group")
+    outer, inner = f"edgescope-{os.getpid()}", f"edgescope-{os.getpid()}-1"
+    with entering.entered(Quota(0.5)):
+        with entering.entered(Quota(0.3)) as mode:
+            assert inner in mode.launch()[1] and (base / inner).is_dir()
+        assert (base / outer).is_dir() and not (base / inner).exists()
+    assert not (base / outer).exists()
+
+
 def test_a_quota_that_is_not_there_is_a_problem():
     problem = Quota(0.37).problem()
     assert ("no limit is set" in problem) if is_absent(cpu_limit(Path("/"))) else ("the limit is" in problem)

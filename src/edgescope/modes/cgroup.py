@@ -7,6 +7,7 @@ The privileged helper makes none: a group that root makes for a user would have 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from edgescope.errors import SettingError
 
 PERIOD_US = 100_000
-_GROUP = r"edgescope-[0-9]{1,10}"
+_GROUP = r"edgescope-[0-9]{1,10}(-[0-9]{1,4})?"
 REQUESTS = (("set", _GROUP, r"[1-9][0-9]{3,8}"), ("join", _GROUP, r"[1-9][0-9]{0,9}"), ("remove", _GROUP))
 """What `perform` does, one pattern a word: microseconds in each period; a process; nothing more."""
 _DYING_TRIES = 60
@@ -30,6 +31,13 @@ def base(root: Path) -> Path:
         if (top / name / "cgroup.procs").exists():
             return top / name
     raise FileNotFoundError(errno.ENOENT, "no control group can limit CPU time", str(top))
+
+
+def free(base: Path) -> str:
+    """Return the name of a group of this process's that is not there yet; quotas nest."""
+    first = f"edgescope-{os.getpid()}"
+    names = (first, *(f"{first}-{n}" for n in range(1, 10_000)))
+    return next(name for name in names if not (base / name).exists())
 
 
 def perform(words: Sequence[str], root: Path = Path("/")) -> str:

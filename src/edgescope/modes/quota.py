@@ -44,7 +44,6 @@ class Quota:
 
     def enter(self, journal: Journal) -> None:
         """Make the group; UnsupportedError with both reasons where neither way is open."""
-        group = f"edgescope-{os.getpid()}"
         asked = round(self.cpus * cgroup.PERIOD_US)
         try:
             base = cgroup.base(self.root)
@@ -53,6 +52,7 @@ class Quota:
         except OSError as error:
             self._prefix = self._scope(str(error))
             return
+        group = cgroup.free(base)
         journal.note(
             self.name, Undo(f"control group {group} removed", ("quota", "remove", group), str(self.root))
         )
