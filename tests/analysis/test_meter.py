@@ -225,6 +225,19 @@ def test_the_offset_is_told_with_its_uncertainty(tmp_path):
     assert a.explained > 0.95 and not a.drifts
 
 
+@pytest.mark.parametrize("hz", [1.0, 2.0, 10.0, 50.0])
+@pytest.mark.parametrize("ramp_s", [0.0, 1.0, 2.0, 3.0])
+def test_a_load_that_ramps_is_within_the_uncertainty_and_a_step_has_a_small_one(tmp_path, hz, ramp_s):
+    def shape(t):
+        up, down = (np.clip((t - edge) / max(ramp_s, 1e-9), 0, 1) for edge in (0.0, RUN))
+        return IDLE_W + (BUSY_W - IDLE_W) * (up - down)
+
+    for seed in range(3):
+        a = energy_of(tmp_path, hz=hz, noise=0.3, seed=seed, shape=shape).alignment
+        assert abs(a.offset_s - (BEFORE + 15.0)) <= a.uncertainty_s
+        assert a.uncertainty_s <= ramp_s / 2 + 1.3 / hz + 0.2 * ramp_s
+
+
 def test_a_clock_that_drifts_is_told_and_put_right(tmp_path):
     got = energy_of(tmp_path, hz=50, drift=0.01, noise=0.02)
     a = got.alignment

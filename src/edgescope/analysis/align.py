@@ -9,7 +9,7 @@ edge is placed on its own by least squares; what the two differ by is the drift 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from edgescope.analysis.meter import MeterLog
 from edgescope.analysis.updates import Floats
 from edgescope.errors import UsageError
 from edgescope.records import Idle, Queries
+from edgescope.stats.special import t_quantile
 
 EXPLAINED = 0.5
 """Share of the log's variance that the load must explain at the best offset."""
@@ -168,27 +169,33 @@ def _explained(watts: Floats, level: Floats) -> Floats:
 def _edge(log: MeterLog, run: Load, guess: float, edge_s: float, reach: float) -> tuple[float, float, float]:
     """Return (offset, its uncertainty, step in W) by least squares over the rows around one edge.
 
-    The uncertainty is where the sum of squares exceeds its least by F(1, n - 3) at 95 %, about 4 / (n - 3), and half a
-    row: a meter does not say whether a row is the mean since the last one or the moment's.
+    The uncertainty is where the sum of squares exceeds its least by F(1, n - 3) at 95 %, half a row (a meter does not
+    say whether a row is the mean since the last one or the moment's), and half of how wide the edge itself is: whether
+    a ramp is the machine's, which follows the load, or the meter's, which may be centred on it, no log can say.
     """
     near = np.abs(log.t_s - guess - edge_s) <= reach
     t, watts = log.t_s[near], log.watts[near]
     if len(t) < 2 * ROWS - 1:
         raise _no(f"only {len(t)} rows of the log lie around an edge of the load")
-    centre, width = guess, reach / 2
+    centre, width, period = guess, reach / 2, log.period_s
+    critical = t_quantile(0.975, len(t) - 3) ** 2 / (len(t) - 3)
     for _ in range(2):
         offsets = centre + np.linspace(-width, width, _POINTS)
-        squares, steps = _squares(t, watts, run, offsets, log.period_s)
+        squares, steps = _squares(watts, [run.level(t - o, period) for o in offsets])
         best = int(np.argmin(squares))
-        limit = squares[best] * (1 + 4.0 / max(len(t) - 3, 1)) + 1e-12 * float(np.sum(watts**2))
+        limit = squares[best] * (1 + critical) + 1e-12 * float(np.sum(watts**2))
         pitch, half = float(offsets[1] - offsets[0]), float(np.ptp(offsets[squares <= limit])) / 2
         centre, width = float(offsets[best]), max(4 * half, 2 * pitch)
-    return centre, half + pitch + log.period_s / 2, float(steps[best])
+    widths = np.linspace(period, max(reach, period), _POINTS)
+    squares, _ = _squares(watts, [run.level(t - centre, w) for w in widths])
+    limit = float(squares.min()) * (1 + critical) + 1e-12 * float(np.sum(watts**2))
+    ramp = float(widths[squares <= limit].max()) - period
+    return centre, half + pitch + (period + ramp) / 2, float(steps[best])
 
 
-def _squares(t: Floats, watts: Floats, run: Load, offsets: Floats, period_s: float) -> tuple[Floats, Floats]:
-    """Return (residual sum of squares, step in W) of watts = a + step x level at each offset."""
-    levels = np.array([run.level(t - o, period_s) for o in offsets])
+def _squares(watts: Floats, of: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Return (residual sum of squares, step in W) of watts = a + step x level for each level."""
+    levels = np.array(of)
     shape, centred = levels - levels.mean(axis=1, keepdims=True), watts - watts.mean()
     power = np.maximum(np.einsum("ij,ij->i", shape, shape), 1e-12)
     step = shape @ centred / power
