@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import json
 import math
 import os
 import re
@@ -11,16 +12,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from fake_rails import board, iio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.analysis import meter
-from edgescope.devices import tegrastats
+from edgescope.devices import replay, tegrastats
 from edgescope.devices._tegrastats_line import parse
 from edgescope.devices.base import Failed, SourceSpec, Unsupported
+from edgescope.devices.jetson import JetsonDevice
 from edgescope.devices.tegrastats import RATE, UNREAD, TegrastatsSource
 from edgescope.devices.tegrastats_log import read
 from edgescope.errors import DeviceError, UsageError
@@ -387,3 +391,62 @@ def test_in_the_sampler(tmp_path):
     assert len(watts) >= 3
     assert set(watts) == {1.388}
     assert len(set(t_ns)) == len(t_ns)
+
+
+# -- on a board whose sysfs shows no rail ---------------------------------------------------------------------
+
+
+def second_source(root):
+    return [s for s in JetsonDevice(root).sources(1) if s.target.endswith(":TegrastatsSource")]
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A Nano whose power monitor cannot be read, and a tegrastats in PATH."""
+    steady(tmp_path, NANO)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    return board(tmp_path / "root", "nano")
+
+
+def test_where_sysfs_shows_no_rail_the_program_is_asked_too(installed, tmp_path):
+    (spec,) = second_source(installed)
+    spec = json.loads(json.dumps(asdict(spec)))  # as it travels to the sampler
+    source = TegrastatsSource(**spec["kwargs"] | {"interval_ms": 50})
+    rows = until(source, lambda rows: any(n == RATE for n, _, _ in rows))
+    source.close()
+    assert dict((n, v) for n, _, v in rows)["tegrastats_pom_5v_in_power_w"] == 1.388
+    scopes = {c.name: c.scope for c in source.channels()}
+    assert scopes["tegrastats_pom_5v_in_power_w"] == "module"
+    assert scopes["tegrastats_pom_5v_gpu_power_w"] == "rail"
+    assert {n for n, _, _ in rows} == set(scopes)
+    assert all(name.startswith("tegrastats_") for name in scopes)  # nothing that sysfs gives as well
+
+
+def test_where_sysfs_shows_rails_or_there_is_no_program_it_is_not_asked(installed, monkeypatch):
+    monitor = iio(installed, "6-0040", 0, {"POM_5V_IN": 4200})
+    assert second_source(installed) == []
+    (monitor / "in_power0_input").write_text("")
+    assert len(second_source(installed)) == 1  # there, and not readable
+    monkeypatch.setattr(tegrastats, "find", lambda program="": "")
+    assert second_source(installed) == []
+
+
+def test_a_recorded_board_is_never_asked_by_this_machines_program(installed, tmp_path):
+    head = {"schema": 1, "board": "b", "made": "constructed", "about": "", "sources": {}}
+    tree = {"path": "proc/device-tree/compatible", "text": "nvidia,p4071-0000+p3834-0008\0nvidia,tegra264\0"}
+    path = tmp_path / "x.board.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (head, tree)))
+    jetson = replay.devices(str(path))["jetson"]
+    assert jetson.present() == ""
+    assert jetson.sources(1) and not any("tegrastats" in s.kwargs["target"] for s in jetson.sources(1))
+
+
+def test_the_example_in_the_page_runs(tmp_path, monkeypatch):
+    page = (Path(__file__).parent.parent.parent / "docs/boards.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    log(tmp_path, NANO, NANO, NANO).rename(tmp_path / "run.log")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(code, names)
+    assert names["watts"] == [1.388, 1.388, 1.388]
+    assert names["scope"] == "module"

@@ -8,7 +8,6 @@ numpy nor an engine: the sampler must start fast and cost little.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -149,10 +148,3 @@ class ThrottleWatch(Protocol):
 
     def evidence(self) -> Throttle:
         """Return what happened between entering and leaving; valid once the context is left."""
-
-
-class Probe(Protocol):
-    """Optional: a device that can say whether its clocks held, from counters read before and after a run."""
-
-    def throttle_watch(self) -> AbstractContextManager[ThrottleWatch]:
-        """Return a context that, once left, holds the throttling evidence."""

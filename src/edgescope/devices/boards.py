@@ -63,6 +63,10 @@ class Board:
     compatible: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
 
+    def scope_of(self, label: str) -> str:
+        """Return the scope of the rail with this label; `rail` where the board is not known to have it."""
+        return self.rails[label].scope if label in self.rails else "rail"
+
     def terms(self) -> tuple[str, ...]:
         """Return the labels that a sum is made of: mere rails that no other rail feeds."""
         return tuple(name for name, rail in self.rails.items() if rail.scope == "rail" and not rail.below)

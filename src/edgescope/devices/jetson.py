@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import registry
-from edgescope.devices import jetson_identity, jetson_rails
+from edgescope.devices import jetson_identity, jetson_rails, tegrastats
 from edgescope.devices.base import Mode, SourceSpec
 from edgescope.devices.jetson_heat import Fans
 from edgescope.devices.jetson_soc import CpuClusters, Emc, Engines, Gpu
@@ -33,6 +33,8 @@ _SOURCES = (
 """Source, and on every how many ticks it is read. Power and load move fastest; a rail read between two results of its
 chip is a repeat, which shows when the next one came. Counters lose nothing by being read seldom."""
 _MEMORY = ("jetson_memory:JetsonMemory", 10)
+_TEGRASTATS_MS = 500
+"""The INA3221s behind it refresh about every 430 ms."""
 
 
 class JetsonDevice:
@@ -63,13 +65,31 @@ class JetsonDevice:
         return jetson_identity.stable(root), state
 
     def sources(self, pid: int) -> Sequence[SourceSpec]:
-        """Return rails, GPU, memory, engines, fans and throttling; none on a machine that is no Jetson."""
+        """Return rails, GPU, memory, engines, fans and throttling; none on a machine that is no Jetson.
+
+        Where sysfs shows no rail, NVIDIA's tegrastats is asked beside it, if there is one.
+        """
         if self.present():
             return ()
         root = {"root": str(self._root)}
         rest = [SourceSpec(f"edgescope.devices.{target}", root, every) for target, every in _SOURCES]
         target, every = _MEMORY
-        return (*rest, SourceSpec(f"edgescope.devices.{target}", root | {"pid": pid}, every))
+        memory = SourceSpec(f"edgescope.devices.{target}", root | {"pid": pid}, every)
+        return (*rest, memory, *self._second_source())
+
+    def _second_source(self) -> Sequence[SourceSpec]:
+        program = tegrastats.find()
+        if not program or jetson_rails.readable(self._root):
+            return ()
+        board = jetson_identity.recognise(self._root).board
+        scopes = {label: rail.scope for label, rail in board.rails.items()} if board else {}
+        kwargs = {
+            "interval_ms": _TEGRASTATS_MS,
+            "program": program,
+            "scopes": scopes,
+            "prefix": "tegrastats_",
+        }
+        return (SourceSpec("edgescope.devices.tegrastats:TegrastatsSource", kwargs),)
 
     def modes(self) -> Mapping[str, Mode]:
         """Return the power modes of nvpmodel.conf and jetson_clocks, by name."""

@@ -73,6 +73,13 @@ def _total(board: Board, labels: Collection[str]) -> tuple[str | tuple[str, ...]
     return "", f"{board.name}: no total here: {'; '.join(needs)}, which no monitor (or more than one) shows"
 
 
+def readable(root: Path) -> bool:
+    """Return whether any rail's power can be read at this moment."""
+    return any(
+        isinstance(value, float) for name, _, value in Rails(str(root)).read() if name.endswith("_power_w")
+    )
+
+
 class Rails:
     """Every rail of every power monitor, and their sum where that is how this board's total is formed."""
 

@@ -115,11 +115,12 @@ class Replayed:
         return {**self._stage.plainly(facts), **own}
 
     def sources(self, pid: int) -> Sequence[SourceSpec]:
-        """Return the device's own sources, each wrapped."""
+        """Return the device's own sources, each wrapped; a program of this machine is none of the board's."""
         folder, target = str(self._stage.folder), f"{__name__}:{ReplaySource.__name__}"
         return tuple(
             SourceSpec(target, {"target": s.target, "kwargs": dict(s.kwargs), "stage": folder}, s.every)
             for s in self._inner.sources(pid)
+            if "root" in s.kwargs
         )
 
     def modes(self) -> Mapping[str, Mode]:

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from edgescope.devices._tegrastats_line import Field, parse
@@ -56,14 +57,21 @@ class TegrastatsSource:
     A reading is a new line: where none has come since the last look there are no rows, so nothing is counted
     twice. A tegrastats that is absent, dies or falls silent makes every channel Unsupported or Failed, never a
     raise. It ends with this process: its pipe breaks at the next line.
+
+    `scopes` maps a rail's label to its scope; `prefix` begins every channel's name, so that none is also sysfs's.
     """
 
     def __init__(
-        self, interval_ms: int = 1000, program: str = "", scopes: Mapping[str, str] | None = None
+        self,
+        interval_ms: int = 1000,
+        program: str = "",
+        scopes: Mapping[str, str] | None = None,
+        prefix: str = "",
     ) -> None:
-        self._interval_s, self._scopes = interval_ms / 1e3, dict(scopes or {})
+        self._interval_s, self._scopes, self._prefix = interval_ms / 1e3, dict(scopes or {}), prefix
         self._lines: deque[tuple[int, str]] = deque(maxlen=_KEPT)
         self._specs: dict[str, ChannelSpec] = {}
+        """By the name that a field has in a line."""
         self._problem: Unsupported | Failed | None = None
         self._noise, self._unread, self._example = "", 0, ""
         self._last_ns = time.monotonic_ns()
@@ -100,7 +108,7 @@ class TegrastatsSource:
         while not self._specs and time.monotonic() < deadline and not self._ended():
             while self._lines:
                 text = self._lines[0][1]
-                self._specs = {f.channel: spec_of(f, self._scopes) for f in parse(text).fields}
+                self._specs = {f.channel: self._spec(f) for f in parse(text).fields}
                 if self._specs:
                     return  # the line stays for the first reading
                 self._noise = text.strip() or self._noise
@@ -109,6 +117,10 @@ class TegrastatsSource:
         if not self._specs:
             self._problem = self._ended() or Failed(f"tegrastats printed no line of its own{self._heard()}")
             self.close()
+
+    def _spec(self, field: Field) -> ChannelSpec:
+        spec = spec_of(field, self._scopes)
+        return replace(spec, name=self._prefix + spec.name)
 
     def channels(self) -> Sequence[ChannelSpec]:
         """Return the channels of the first line, the achieved rate, and what could not be read."""
@@ -146,7 +158,7 @@ class TegrastatsSource:
         strange = [*line.unknown, *(n for n in values if n not in self._specs)]
         self._unread, self._example = self._unread + len(strange), (strange or [self._example])[0]
         missing = Failed("this line of tegrastats does not have it")
-        return [(name, t_ns, values.get(name, missing)) for name in self._specs]
+        return [(spec.name, t_ns, values.get(name, missing)) for name, spec in self._specs.items()]
 
     def _what_was_unread(self) -> Value:
         if not self._unread:
