@@ -5,7 +5,7 @@ is not counted: on this machine's own sensors in two sizes of terminal, and on a
 whose playing costs too. The limit is 1 % of one core. Beside it, what one frame costs to compose and write, and
 what the same rows cost as a rich table.
 
-    python benchmarks/monitor_cost.py     # 4 minutes; writes published/monitor_cost.json
+    python benchmarks/monitor_cost.py --board orin_nano    # 4 minutes; writes published/monitor_cost.json
 """
 
 from __future__ import annotations

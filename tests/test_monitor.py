@@ -157,6 +157,9 @@ def test_bins_are_means_and_the_newest_is_last(points, columns):
         (0.0, "W", "0.00 W"),
         (45.5, "degC", "45.5 C"),
         (3.3e9, "byte", "3.30 GB"),
+        (0.0, "Hz", "0 Hz"),
+        (0.0, "byte", "0 B"),
+        (0.0, "rpm", "0.00 rpm"),
     ],
 )
 def test_values_are_short(value, unit, shown):
@@ -301,7 +304,7 @@ def test_a_fake_board_in_plain_lines(tmp_path):
     Monitor({"cpu": CpuDevice(root)}, Pace(20, 0.3), root=root, proc=tmp_path / "none").paper(lines.append)
     assert 1 <= len(lines) <= 7
     clock, *words = lines[-1].split()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d", clock)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d", clock)  # more than one line a second
     pairs = dict(word.split("=", 1) for word in words)
     assert pairs["temperature_cpu_thermal"] == "45.5C"
     assert pairs["cpu_freq"] == "1.00GHz"
@@ -316,7 +319,31 @@ def test_no_colour_means_no_escape_sequence_in_a_row():
 
 
 def test_plain_names_what_throttles():
-    assert "throttle=gpu_thermal" in plain.line(view(VALUES | {"throttled_gpu_thermal": 1.0}))
+    assert "throttle=gpu_thermal" in plain.line(view(VALUES | {"throttled_gpu_thermal": 1.0}), 0.0)
+
+
+def test_plain_has_the_main_figures_and_all_with_all():
+    got = plain.line(view(), 12.34, tenths=True)
+    clock, *words = got.split()
+    assert clock.endswith(":12.3") and len(got) < 170
+    assert [w.partition("=")[0] for w in words] == [
+        *("cpu_busy", "gpu_busy", "gpu_clock", "cpu_freq", "vdd_in_power", "temperature_tj_thermal"),
+        *("mem_available", "throttle", "trial"),
+    ]
+    clock, *every = plain.line(view(), 12.34, everything=True).split()
+    assert clock.endswith(":12") and set(words) < set(every)
+    assert "vdd_soc_power=1.39W" in every and "temperature_cpu_thermal=57.0C" in every
+
+
+def test_plain_shows_every_rail_where_no_total_is_known():
+    channels = {s.name: s for s in SPECS if s.name != "vdd_in_power_w"}
+    assert "vdd_soc_power=1.39W" in plain.line(view(channels=channels), 0.0)
+
+
+def test_a_long_title_is_wrapped_and_not_cut():
+    title = "Jetson Orin Nano 8GB (developer kit) | L4T 36.4.4 | mode 25W | RECORDING, constructed"
+    first, second, *_ = text(frame.rows(view(title=title), 80, 40))
+    assert (first, second) == (title.rpartition(" | ")[0], "RECORDING, constructed")
 
 
 class Terminal:

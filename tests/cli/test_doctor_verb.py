@@ -40,3 +40,9 @@ def test_a_recording_has_no_noise_of_its_own(capsys, tmp_path):
 def test_a_rate_that_no_view_needs_is_refused(capsys):
     assert main(["monitor", "--hz", "1000"]) == 2
     assert "E-MON-1" in capsys.readouterr().err
+
+
+def test_a_board_that_nobody_recorded_is_refused_with_what_to_try(capsys):
+    assert main(["--board", "nope", "doctor"]) == 2
+    err = capsys.readouterr().err
+    assert "E-REC-1" in err and "Try: one of these names" in err

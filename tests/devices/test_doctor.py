@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -326,6 +327,21 @@ def test_what_is_not_measured_is_grouped_by_reason(tmp_path):
     assert "gpu0_a, gpu0_b, gpu0_c" in text
     assert text.count("NotSupported") == 1
     assert "3 not measured here: edgescope doctor --all" in "\n".join(shown(example(tmp_path, lost), 100))
+
+
+def test_a_column_without_room_is_announced(tmp_path):
+    report = example(tmp_path, [seen("cpu_busy", 0.1, unit="share", source="/proc/stat")])
+    wide, narrow = ("\n".join(shown(report, width)) for width in (120, 80))
+    assert "/proc/stat" in wide and "sources" not in wide
+    assert "/proc/stat" not in narrow and "sources: edgescope doctor --all" in narrow
+
+
+def test_what_nothing_unlocks_is_still_missing(tmp_path):
+    report = example(tmp_path, [metric("a", reason="no a"), metric("b", reason="no b")])
+    report = dataclasses.replace(report, missing=())
+    text = "\n".join(shown(report, 80))
+    assert "missing here: 2 metrics that no command unlocks: edgescope doctor --all" in text
+    assert "missing here: nothing" in "\n".join(shown(dataclasses.replace(report, metrics=()), 80))
 
 
 def test_unsupported_is_never_a_number():

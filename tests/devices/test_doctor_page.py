@@ -47,6 +47,9 @@ def test_every_shipped_board_is_examined_and_fits_80_columns(board):
     assert watts and all(m.scope for m in watts)
     assert not [f for f in (*report.disturbances, *report.missing) if f.code in ("E-MODE-2", "E-PWR-1")]
     shown = [text for text, _ in lines(report, 80)]
+    head = " ".join(text for text, style in lines(report, 80) if style == "bold")
+    assert "RECORDING, constructed" in head
+    assert not re.search(r"~\d|\d us$|0\.00 GHz", "\n".join(shown)), "the recorder's pace, the player's cost"
     assert all(len(text) <= 80 for text in shown if "Try:" not in text)
     assert len(shown) <= 52, "one screen"
 

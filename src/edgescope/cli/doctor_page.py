@@ -2,14 +2,12 @@
 
     python -m edgescope.cli.doctor_page docs/doctor.md      # rewrites what lies between the two marks
 
-What depends on the machine that plays a recording is left out: what a read costs, how often a value was seen to
-change, which of its cores this process may use, the machine's id. What changed by the first frame that moves the CPU's
-time is applied at once, so that shares of a time have a time.
+What depends on the machine that plays a recording is left out: which of its cores this process may use, the machine's
+id. What changed by the first frame that moves the CPU's time is applied at once, so that shares of a time have a time.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import tempfile
@@ -36,9 +34,7 @@ def examined(board: str) -> Report:
         path = Path(name, f"{board}{recording.SUFFIX}")
         path.write_text("".join(recording.lines(still)), encoding="utf-8")
         devices = replay.devices(str(path))
-        report = examine(devices, watch_s=_WATCH_S, root=replay.root(devices))
-    metrics = tuple(replace(m, read_us=math.nan, seen_hz=None) for m in report.metrics)
-    return replace(report, metrics=metrics)
+        return examine(devices, watch_s=_WATCH_S, root=replay.root(devices))
 
 
 def _first_look(what: recording.Recording) -> recording.Frame:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgescope.devices.readiness_board import is_fixed
-from edgescope.monitor.about import title
+from edgescope.monitor.about import folded, title
 from edgescope.monitor.units import short
 
 if TYPE_CHECKING:
@@ -38,20 +39,28 @@ _ALIKE = {
 
 
 def lines(report: Report, width: int, *, everything: bool = False, noise: str = "") -> Iterator[Line]:
-    """Yield the report for a terminal of `width` columns; `noise` is the stored noise floor in words."""
+    """Yield the report for a terminal of `width` columns; `noise` is the stored noise floor in words.
+
+    Of a recording neither the pace of new values nor the cost of a read is shown: both are the player's.
+    """
+    if "replayed" in report.machine.state:
+        played = tuple(replace(m, read_us=math.nan, seen_hz=None) for m in report.metrics)
+        report = replace(report, metrics=played)
     yield from _head(report, width)
     yield from _table(report, width, everything=everything)
     if noise:
         yield "", ""
         yield from ((text, "") for text in _wrapped(f"noise floor: {noise}", width, ""))
     yield from _findings("would disturb a measurement now", report.disturbances, width)
-    yield from _findings("missing here", report.missing, width)
+    lost = sum(m.status != "measured" for m in report.metrics)
+    nothing = f"{lost} metrics that no command unlocks: edgescope doctor --all" if lost else "nothing"
+    yield from _findings("missing here", report.missing, width, nothing)
 
 
 def _head(report: Report, width: int) -> Iterator[Line]:
     stable, state = report.machine.stable, report.machine.state
     devices = {name: (_facts(stable.get(name)), _facts(state.get(name))) for name in {**stable, **state}}
-    yield title(devices)[:width], "bold"
+    yield from ((text, "bold") for text in folded(title(devices), width))
     cpu, now = devices.get("cpu", ({}, {}))
     online, total = now.get("online_cpus"), cpu.get("logical_cores")
     parts = [f"{len(online)} of {total} cores online" if isinstance(online, list) and total else ""]
@@ -92,9 +101,9 @@ def _table(report: Report, width: int, *, everything: bool) -> Iterator[Line]:
     if everything:
         yield from _unmeasured(rest, width)
         return
-    folded = len(measured) - len(shown)
-    parts = [f"{folded} more metrics" if folded else "", f"{len(rest)} not measured here" if rest else ""]
-    text = " and ".join(filter(None, parts))
+    more = len(measured) - len(shown)
+    parts = ["" if wide or not shown else "sources", f"{more} more metrics" if more else ""]
+    text = ", ".join(filter(None, [*parts, f"{len(rest)} not measured here" if rest else ""]))
     if text:
         yield f"{text}: edgescope doctor --all", "dim"
 
@@ -224,10 +233,10 @@ def _general(reason: str, m: Metric) -> str:
     return f"in debugfs, which {rest}" if rest and missing.startswith("no /sys/kernel/") else reason
 
 
-def _findings(head: str, findings: Sequence[Finding], width: int) -> Iterator[Line]:
+def _findings(head: str, findings: Sequence[Finding], width: int, nothing: str = "nothing") -> Iterator[Line]:
     yield "", ""
     if not findings:
-        yield f"{head}: nothing", "dim"
+        yield f"{head}: {nothing}", "dim"
         return
     yield f"{head}: {len(findings)}", "bold"
     for f in findings:

@@ -20,6 +20,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("--hz", type=float, default=2.0, help="looks a second (2)")
     sub.add_argument("--plain", action="store_true", help="one line a tick; also where there is no terminal")
+    sub.add_argument(
+        "--all", action="store_true", help="with --plain: every channel, not the main figures only"
+    )
     sub.add_argument("--seconds", type=float, default=0.0, help="end after this long (0: run until q)")
 
 
@@ -39,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGHUP, _leave)
     try:
         if args.plain or is_plain(sys.stdout, os.environ):
-            monitor.paper(lambda text: print(text, flush=True))
+            monitor.paper(lambda text: print(text, flush=True), everything=args.all)
         else:
             monitor.screen(encoding=sys.stdout.encoding)
     except KeyboardInterrupt:

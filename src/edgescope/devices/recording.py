@@ -99,7 +99,10 @@ def find(name: str) -> Path:
         return SHIPPED / f"{word}{SUFFIX}"
     if not name or "\0" in name or not os.path.lexists(name):
         raise UsageError(
-            "E-REC-1", f"no recording is called {name!r}", evidence=f"shipped: {', '.join(known)}"
+            "E-REC-1",
+            f"no recording is called {name!r}",
+            evidence=f"shipped: {', '.join(known)}",
+            fix="one of these names, or the path of a .board.jsonl or .zip that edgescope record made",
         )
     return Path(name)
 

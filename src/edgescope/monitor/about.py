@@ -30,6 +30,17 @@ def title(machines: Mapping[str, Facts]) -> str:
     return " | ".join(parts)
 
 
+def folded(line: str, width: int) -> list[str]:
+    """Return a title as lines of at most `width` columns where its parts allow it."""
+    lines: list[str] = []
+    for part in line.split(" | "):
+        if lines and len(lines[-1]) + 3 + len(part) <= width:
+            lines[-1] += f" | {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
 def facts(machines: Mapping[str, Facts]) -> dict[str, float]:
     """Return memory_total_bytes, swap_total_bytes, cores and online, those that are known."""
     stable, state = machines.get("cpu", ({}, {}))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from edgescope.devices.base import ChannelSpec
 from edgescope.devices.readiness_board import is_fixed
 from edgescope.devices.trips import Trip
+from edgescope.monitor.about import folded
 from edgescope.monitor.trials import Running
 from edgescope.monitor.units import short
 
@@ -50,7 +51,8 @@ class View:
 
 def rows(view: View, width: int, height: int) -> list[Row]:
     """Return at most `height` rows of at most `width` columns; what does not fit is counted in the last."""
-    head: list[Row] = [((view.title, "bold"),), *_trial(view, width), ()]
+    titles: list[Row] = [((text, "bold"),) for text in folded(view.title, width)]
+    head: list[Row] = [*titles, *_trial(view, width), ()]
     body = [row for part in _PARTS for row in part(view, width)]
     tail: list[Row] = [(), ((f"{view.cost}   q quits", "dim"),)]
     room = height - len(head) - len(tail)
@@ -193,14 +195,10 @@ def _rank(scope: str) -> int:
 
 
 def _heat(view: View, width: int) -> Iterator[Row]:
-    found = {
-        n: v
-        for n, v in view.values.items()
-        if n in view.channels and view.channels[n].unit == "degC" and not is_fixed(n, v)
-    }
+    found = temperatures(view)
     if not found:
         return
-    hottest = min(found, key=lambda n: (_left(view, n), -found[n]))
+    hottest = nearest(view, found)
     left, trip = _left(view, hottest), view.trips.get(hottest)
     note = f"{trip.kind} trip at {trip.celsius:.0f} C" if trip else "no trip point readable"
     style = "bad" if left <= 0 else "warn" if left <= NEAR_TRIP_C else ""
@@ -209,6 +207,17 @@ def _heat(view: View, width: int) -> Iterator[Row]:
     indent = " " * _GROUP
     for text in _wrapped(rest, width - _GROUP):
         yield ((indent, ""), (text, ""))
+
+
+def temperatures(view: View) -> dict[str, float]:
+    """Return channel -> degrees Celsius, without what always says the same."""
+    zones = {n: v for n, v in view.values.items() if n in view.channels and view.channels[n].unit == "degC"}
+    return {n: v for n, v in zones.items() if not is_fixed(n, v)}
+
+
+def nearest(view: View, zones: Mapping[str, float]) -> str:
+    """Return the zone that is nearest to its trip, or the hottest of those without one."""
+    return min(zones, key=lambda n: (_left(view, n), -zones[n]))
 
 
 def _left(view: View, name: str) -> float:

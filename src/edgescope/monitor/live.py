@@ -73,14 +73,18 @@ class Monitor:
 
             self._run(show, lambda seconds: screen.key(seconds) in QUIT)
 
-    def paper(self, out: Print) -> None:
-        """Print one line a tick."""
+    def paper(self, out: Print, *, everything: bool = False) -> None:
+        """Print one line a tick: the main figures, or every channel."""
+        tenths = self._pace.hz > 1
+
+        def show() -> None:
+            out(plain.line(self._view(ASCII), time.time(), everything=everything, tenths=tenths))
 
         def wait(seconds: float) -> bool:
             time.sleep(max(0.0, seconds))
             return False
 
-        self._run(lambda: out(plain.line(self._view(ASCII))), wait)
+        self._run(show, wait)
 
     def _run(self, show: Callable[[], None], wait: Callable[[float], bool]) -> None:
         gc.collect()

@@ -17,7 +17,14 @@ def short(value: float, unit: str) -> str:
     if unit in ("1", "1/min"):
         return f"{value:.4g} {'rpm' if unit == '1/min' else ''}".rstrip()
     steps = _STEPS.get(unit, ((1.0, _WORDS.get(unit, unit)),))
-    factor, word = next((s for s in steps if abs(value) >= s[0]), steps[-1] if value else steps[0])
+    whole = unit in ("byte", "Hz")
+    factor, word = next((s for s in steps if abs(value) >= s[0]), steps[-1] if value or whole else steps[0])
     scaled = value / factor
-    digits = 0 if abs(scaled) >= 100 else 1 if abs(scaled) >= 10 or unit == "degC" else 2
+    digits = (
+        0
+        if abs(scaled) >= 100 or (whole and factor == 1)
+        else 1
+        if abs(scaled) >= 10 or unit == "degC"
+        else 2
+    )
     return f"{scaled:.{digits}f} {word}".rstrip()
