@@ -17,7 +17,7 @@ from made_results import KINDS, NO_RAPL, Kind, failed, study
 
 from edgescope.analysis.variants import pick, table
 from edgescope.errors import UsageError
-from edgescope.records import Absent, Machine, Measured, Result, Status, Trust, Verdict
+from edgescope.records import Absent, Json, Machine, Measured, Result, Status, Trust, Verdict
 from edgescope.report import write
 from edgescope.report.chapter import chapters
 from edgescope.report.columns import shown
@@ -315,6 +315,19 @@ def test_models_and_machines_get_a_chapter_each(tmp_path: Path) -> None:
     assert max(Counter(a["id"] for _, a in found.tags if "id" in a).values()) == 1
 
 
+def test_a_recordings_run_is_not_called_a_run_of_its_board(results: list[Result], tmp_path: Path) -> None:
+    mark: Json = {"board": "Jetson Orin Nano", "made": "constructed"}
+    stable: dict[str, Json] = {"cpu": {"cpu": "Cortex-A78AE"}}
+    played = [
+        replace(r, machine=replace(r.machine, stable=stable, state={"replayed": mark})) for r in results
+    ]
+    (found,) = chapters(played)
+    assert found.title == f"{results[0].trial.model} on a recording of Jetson Orin Nano"
+    write(played, tmp_path / "r.md")
+    text = (tmp_path / "r.md").read_text()
+    assert "on a recording of Jetson Orin Nano" in text and "on Cortex-A78AE" not in text
+
+
 def test_a_table_in_csv_holds_the_exact_numbers(results: list[Result], tmp_path: Path) -> None:
     path = write(results, tmp_path / "table.csv")
     with path.open(newline="") as handle:
@@ -342,6 +355,7 @@ def test_markdown_holds_the_same_table(results: list[Result], tmp_path: Path) ->
     assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
     assert "| **onnxruntime int8 b1** (pick) |" in text and "~~openvino int8 b1~~" in text
     assert f"Power, Energy per sample: {NO_RAPL.replace('_', chr(92) + '_')}" in text
+    assert "may be the meter's bounds" in text
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:

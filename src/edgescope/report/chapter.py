@@ -14,6 +14,8 @@ from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.analysis.variants import Pick, VariantRow, VariantTable, pick, table
 from edgescope.records import Json, Machine, ModelInfo, Result
 
+RECORDED = "replayed"
+"""Fact of a machine whose sensors were a recording (devices.replay marks it)."""
 NAMED_BY = ("model", "gpu", "name", "cpu", "board")
 """Stable facts that name a machine in words, the most telling first."""
 
@@ -68,7 +70,13 @@ def _chapter(model: str, results: list[Result], wanted: Wanted) -> Chapter:
 
 
 def machine_name(machine: Machine) -> str:
-    """Return a short name: GPU, processor or board, whichever is stated first."""
+    """Return a short name: GPU, processor or board, whichever is stated first; of a recording that it is one.
+
+    A recording's sensors are the board's; what ran and took its time ran on the machine that played it.
+    """
+    played = machine.state.get(RECORDED)
+    if isinstance(played, Mapping):
+        return f"a recording of {played.get('board', 'a board')}"
     facts = flat(machine.stable)
     for wanted in NAMED_BY:
         for key, value in facts.items():
