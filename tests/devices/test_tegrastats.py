@@ -315,6 +315,18 @@ def test_each_line_is_read_once_with_its_time_of_arrival(tmp_path):
     assert all(v == 0.0 for n, _, v in rows if n == UNREAD)
 
 
+def test_two_lines_that_wait_for_the_first_look_have_a_rate(tmp_path):
+    source = TegrastatsSource(
+        20, program(tmp_path, f"echo '{NANO}'; sleep 0.1; echo '{NANO}'; exec sleep 60")
+    )
+    end = time.monotonic() + 10
+    while len(source._lines) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    got = [v for n, _, v in source.read() if n == RATE]
+    source.close()
+    assert len(got) == 1 and got[0] > 0
+
+
 def test_without_the_program_the_reason_is_told(tmp_path):
     source = TegrastatsSource(program=str(tmp_path / "none"))
     rows = source.read()

@@ -33,8 +33,8 @@ _SOURCES = (
 """Source, and on every how many ticks it is read. Power and load move fastest; a rail read between two results of its
 chip is a repeat, which shows when the next one came. Counters lose nothing by being read seldom."""
 _MEMORY = ("jetson_memory:JetsonMemory", 10)
-_TEGRASTATS_MS = 500
-"""The INA3221s behind it refresh about every 430 ms."""
+_TEGRASTATS_MS = 200
+"""The INA3221s behind it refresh about every 430 ms: asked twice as often, no result is missed."""
 
 
 class JetsonDevice:

@@ -133,17 +133,18 @@ class TegrastatsSource:
     def read(self) -> Sequence[Row]:
         """Return the rows of every line that has come since the last look, each with its time of arrival."""
         rows: list[Row] = []
-        lines, first_ns = 0, self._last_ns
+        arrivals = [self._last_ns] if self._timed else []
         while self._lines:
             t_ns, text = self._lines.popleft()
             new = self._rows(t_ns, text)
             if new:
-                rows, lines, self._last_ns = rows + new, lines + 1, t_ns
+                rows += new
+                arrivals.append(t_ns)
         now = time.monotonic_ns()
-        if lines:
-            if self._timed and self._last_ns > first_ns:
-                rows.append((RATE, self._last_ns, lines * 1e9 / (self._last_ns - first_ns)))
-            self._timed = True
+        if rows:
+            self._timed, self._last_ns = True, arrivals[-1]
+            if self._last_ns > arrivals[0]:
+                rows.append((RATE, self._last_ns, (len(arrivals) - 1) * 1e9 / (self._last_ns - arrivals[0])))
             rows.append((UNREAD, now, self._what_was_unread()))
         elif problem := self._problem or self._ended() or self._silent(now):
             rows = [(c.name, now, problem) for c in self.channels()]
