@@ -110,6 +110,17 @@ def test_energy_needs_energy(make):
     assert best.row.label == "openvino fp32 b1" and "mJ" in best.reason
 
 
+def test_a_pick_by_energy_is_not_decided_where_the_meters_bounds_overlap(make):
+    cells = []
+    for joules, backend in ((0.22, "torch_eager"), (0.2, "openvino")):
+        for r in make.cell(MS, backend=backend):
+            each, whole = (Measured(x, "J", 0.8 * x, 1.2 * x, 9) for x in (joules, 300 * joules))
+            fields = {**r.metrics, "energy_per_sample_j": each, "energy_j": whole}
+            cells.append(make.result([MS] * 300, trial=r.trial, metrics=fields))
+    best = pick(table(cells), "energy")
+    assert best.row.label == "openvino fp32 b1" and best.ties == ("torch_eager fp32 b1",)
+
+
 def test_offline_is_judged_by_throughput(make):
     cells = [
         r

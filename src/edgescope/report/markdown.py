@@ -15,6 +15,8 @@ from edgescope.report.columns import shown
 from edgescope.report.html import made_by
 from edgescope.report.numbers import Format, absence
 
+INTERVALS = "intervals are 95 %, those of power and energy may be the meter's bounds"
+
 
 def write(
     results: Iterable[Result], path: Path, *, title: str = "", command: str = "", wanted: Wanted = FASTEST
@@ -24,7 +26,7 @@ def write(
     parts = [f"# {escaped(title or 'edgescope report')}", *(_chapter(c) for c in found)]
     if not found:
         parts.append("There are no results, so nothing can be recommended.")
-    parts.append(f"Made by `{(command or made_by(path)).replace('`', '')}`; intervals are 95 %.")
+    parts.append(f"Made by `{(command or made_by(path)).replace('`', '')}`; {INTERVALS}.")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
