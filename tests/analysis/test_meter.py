@@ -84,6 +84,7 @@ def energy_of(tmp_path, **kw):
         ("time,Power (mW) CH1", "{t:.3f},{mw:.1f}"),
         ("time,Power mW (avg)", "{t:.3f},{mw:.1f}"),
         ("time,powerMilliwatts", "{t:.3f},{mw:.1f}"),
+        ("Time (milliseconds),power", "{ms:.0f},{w:.3f}"),
         ("time,mw", "{t:.3f},{mw:.1f}"),
         ("time,pom_5v_in_power_mw", "{t:.3f},{mw:.1f}"),
         ("time,CH1 power (in)", "{t:.3f},{w:.3f}"),

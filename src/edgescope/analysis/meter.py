@@ -185,8 +185,8 @@ def _time_column(head: Sequence[str], name: str, path: Path) -> _Column:
     # a date beside a time of day moves once a day
     name = name or min(named, key=lambda cell: bool(re.fullmatch(r"(?i)\W*(date|datum)\W*", cell)))
     place = _place(head, name, path)
-    unit = re.search(r"(?i)(?:^|[\W_])(ns|us|ms|s|sec|seconds)\W*$", name)
-    factor = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}.get(unit[1].lower() if unit else "", 1.0)
+    unit = re.search(r"(?i)(?:^|[\W_])(n|u|m|nano|micro|milli)(?:s|secs?|seconds?)\W*$", name)
+    factor = _SCALE[unit[1].lower()] if unit else 1.0
     return _Column(
         f"time from {name!r}", lambda row: _moment(row[place], factor) if place < len(row) else None
     )

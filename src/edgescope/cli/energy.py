@@ -101,8 +101,13 @@ def _idle(metrics: Mapping[str, Field]) -> str:
 
 
 def _warnings(result: Result, found: Sequence[tuple[Meter, Consumption]], wall: Wall | None) -> list[str]:
-    """Return every warning once: those of the run, of its meters and of the log."""
-    parts = [result.warnings, *(c.warnings for _, c in found), *([wall.consumption.warnings] if wall else [])]
+    """Return every warning once: those of the run, of its meters and of the log.
+
+    Of further meters only what names its channel; their scopes and idle powers are shown.
+    """
+    parts = [result.warnings, *(c.warnings for _, c in found[:1])]
+    parts += [tuple(w for w in c.warnings if w.startswith("W-PWR-3")) for _, c in found[1:]]
+    parts += [wall.consumption.warnings] if wall else []
     return list(dict.fromkeys(warning for part in parts for warning in part))
 
 
