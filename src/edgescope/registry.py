@@ -92,7 +92,9 @@ DEVICES: Mapping[str, Entry] = {
         "edgescope.devices.jetson:JetsonDevice", summary="NVIDIA Jetson boards, from sysfs and procfs alone"
     ),
     "null": Entry("edgescope.devices.null:NullDevice", summary="no sensors at all"),
-    "replay": Entry("edgescope.devices.replay:ReplayDevice", summary="a recorded board (--board), played back"),
+    "replay": Entry(
+        "edgescope.devices.replay:ReplayDevice", summary="a recorded board (--board), played back"
+    ),
 }
 
 WORKLOADS: Mapping[str, Entry] = {

@@ -64,7 +64,9 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"edgescope {__version__}")
     top.add_argument(
-        "--board", metavar="FILE", help="measure a recorded board instead: a file, or a shipped name such as nano"
+        "--board",
+        metavar="FILE",
+        help="measure a recorded board instead: a file, or a shipped name such as nano",
     )
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, module in VERBS.items():
