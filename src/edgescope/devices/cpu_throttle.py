@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from edgescope.devices.base import Throttle
 from edgescope.devices.cpu_sensors import policies
 from edgescope.devices.kernel_files import fact, finite, is_absent
+from edgescope.devices.looks import Looks
 
 _SLOWING = ("processor", "cpufreq", "cpu-", "devfreq", "intel_powerclamp", "tcc offset")
 """Beginnings of the types of cooling device that cost speed; fans and backlights do not."""
@@ -29,28 +29,11 @@ class _Look:
     """Policy -> (hardware clock, policy minimum), hertz."""
 
 
-class CpuThrottleWatch:
+class CpuThrottleWatch(Looks[_Look]):
     """Looks at the counters on entering and on leaving; `evidence()` compares."""
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self._root = root
-        self._before: _Look | None = None
-        self._after: _Look | None = None
-
-    def __enter__(self) -> CpuThrottleWatch:
-        self._before = _look(self._root)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._after = _look(self._root)
-
-    def evidence(self) -> Throttle:
-        """Return the events between entering and leaving, and what could not be looked at."""
-        if self._before is None or self._after is None:
-            return Throttle(absent=("CPU throttling was not watched to the end",))
-        return compare(self._before, self._after)
+        super().__init__(lambda: _look(root), compare, "CPU throttling was not watched to the end")
 
 
 def compare(before: _Look, after: _Look) -> Throttle:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from edgescope.devices.base import Throttle
 from edgescope.devices.cpu_sensors import policies
@@ -20,6 +19,7 @@ from edgescope.devices.jetson_heat import cooling_devices, passive_zones, slows
 from edgescope.devices.jetson_held import HELD, pair
 from edgescope.devices.jetson_overcurrent import Counters
 from edgescope.devices.kernel_files import KernelFile, fact, is_absent
+from edgescope.devices.looks import Looks
 from edgescope.errors import message
 
 _POWERED_OFF_C = -200.0
@@ -29,6 +29,8 @@ _POWERED_OFF_C = -200.0
 class _Look:
     events: Mapping[str, float]
     """Over-current counter -> events since boot."""
+    causes: Mapping[str, str]
+    """Over-current counter -> what moves it."""
     alarms: frozenset[str]
     """Rails whose power monitor says that the critical current was passed."""
     cooling: Mapping[str, tuple[str, int]]
@@ -39,34 +41,16 @@ class _Look:
     """CPU policy -> (asked for, effective), hertz."""
 
 
-class JetsonThrottleWatch:
+class JetsonThrottleWatch(Looks[_Look]):
     """Looks at the guards on entering and on leaving; `evidence()` compares."""
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self._root = root
-        self._before: _Look | None = None
-        self._after: _Look | None = None
-        self._causes: Mapping[str, str] = {}
-
-    def __enter__(self) -> JetsonThrottleWatch:
-        self._before, self._causes = _look(self._root), Counters(self._root).causes
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._after = _look(self._root)
-
-    def evidence(self) -> Throttle:
-        """Return the events between entering and leaving, and what could not be looked at."""
-        if self._before is None or self._after is None:
-            return Throttle(absent=("the Jetson's guards were not watched to the end",))
-        return _compare(self._before, self._after, self._causes)
+        super().__init__(lambda: _look(root), _compare, "the Jetson's guards were not watched to the end")
 
 
-def _compare(before: _Look, after: _Look, causes: Mapping[str, str]) -> Throttle:
+def _compare(before: _Look, after: _Look) -> Throttle:
     """Return what two looks say together."""
-    rose, notes = _counted(before.events, after.events, causes)
+    rose, notes = _counted(before.events, after.events, before.causes)
     events = [*rose, *_alarmed(before, after), *_cooled(before, after), *_hot(before, after)]
     events += _not_followed(before, after)
     looked, absent = [], []
@@ -158,8 +142,11 @@ def _not_followed(before: _Look, after: _Look) -> list[str]:
 
 
 def _look(root: Path) -> _Look:
-    events = {k: v for k, v in Counters(root).read().items() if isinstance(v, float)}
-    return _Look(events, _alarms(root), _cooling(root), _zones(root), _asked_and_effective(root))
+    counters = Counters(root)
+    events = {k: v for k, v in counters.read().items() if isinstance(v, float)}
+    return _Look(
+        events, counters.causes, _alarms(root), _cooling(root), _zones(root), _asked_and_effective(root)
+    )
 
 
 def _alarms(root: Path) -> frozenset[str]:
