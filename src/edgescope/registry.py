@@ -26,6 +26,8 @@ class Entry:
 
 
 EITHER = ("cpu", "cuda")
+REPLAYED = "replayed"
+"""Name under which a recorded board stands among the devices and in a machine's facts."""
 
 BACKENDS: Mapping[str, Entry] = {
     "null": Entry("edgescope.backends.null:NullBackend", summary="does nothing, in known time"),

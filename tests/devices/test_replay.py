@@ -20,6 +20,7 @@ from edgescope.devices.kernel_files import KernelFile
 from edgescope.devices.stage import Stage
 from edgescope.errors import SettingError
 from edgescope.modes.listing import listing
+from edgescope.registry import REPLAYED
 from edgescope.telemetry.sampler import Sampler
 
 STAT = "cpu  {} 0 0 {} 0 0 0 0 0 0\nctxt 5\nbtime 1\n"
@@ -168,7 +169,7 @@ def test_the_real_sampler_reads_a_moving_board(file, tmp_path):
     by = {c.name: c for c in got.channels}
     assert by["load1"].status == "unsupported" and by["load1"].reason == "no permission to read /proc/loadavg"
     assert by["cpu_others"].status == "unsupported"  # the measured process is not on the recorded board
-    assert not any(str(here[replay.MARK].stage.root) in c.source + c.reason for c in got.channels)
+    assert not any(str(here[REPLAYED].stage.root) in c.source + c.reason for c in got.channels)
     assert sampler.cost()["alive"]
 
 
@@ -232,7 +233,7 @@ def test_the_board_flag_holds_for_one_command_and_its_children(file, monkeypatch
     report = json.loads(capsys.readouterr().out)
     assert report["machine"]["state"]["replayed"]["board"] == "tiny"
     assert "EDGESCOPE_BOARD" not in os.environ
-    assert replay.MARK not in present()
+    assert REPLAYED not in present()
     monkeypatch.setenv("EDGESCOPE_BOARD", "nothing_of_that_name")
     assert main(["doctor"]) == 2
     assert "E-REC-1" in capsys.readouterr().err

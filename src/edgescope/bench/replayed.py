@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgescope.devices.replay import MARK
 from edgescope.errors import message
 from edgescope.records import Result, Trust, Verdict
+from edgescope.registry import REPLAYED
 
 EVIDENCE = "the sensors are a recording"
 
 
 def marked(result: Result) -> Result:
     """Return the result with the mark where its machine is a recording; any other as it is."""
-    mark = result.machine.state.get(MARK)
+    mark = result.machine.state.get(REPLAYED)
     if not mark:
         return result
     verdict = result.verdict

@@ -17,7 +17,9 @@ from pathlib import Path
 
 from edgescope.cli.doctor_view import lines
 from edgescope.devices import recording, replay
+from edgescope.devices.boards_table import between
 from edgescope.devices.doctor import Report, examine
+from edgescope.registry import REPLAYED
 
 BOARDS = ("nano", "orin_nano", "agx_orin")
 BEGIN = "<!-- written by: python -m edgescope.cli.doctor_page docs/doctor.md -->"
@@ -54,7 +56,7 @@ def render() -> str:
 
 def _section(board: str) -> str:
     report = examined(board)
-    facts: Mapping[str, str] = report.machine.state[replay.MARK]
+    facts: Mapping[str, str] = report.machine.state[REPLAYED]
     text = "\n".join(text.rstrip() for text, _ in lines(report, WIDTH))
     text = re.sub(r",? id [0-9a-f]{6,}", "", text)
     head = f"## {facts['board']}\n\nRecording `{board}` ({facts['made']}): {facts['about']}."
@@ -63,11 +65,7 @@ def _section(board: str) -> str:
 
 def updated(page: str) -> str:
     """Return the page with the reports of today between the marks; ValueError where a mark is missing."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"the page has not both marks, {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{render()}\n\n{END}{after}"
+    return between(page, BEGIN, END, render())
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from edgescope.devices.readiness_board import is_fixed
 from edgescope.monitor.about import folded, title
 from edgescope.monitor.units import short
+from edgescope.registry import REPLAYED
 
 if TYPE_CHECKING:
     from edgescope.devices.doctor import Report
@@ -43,7 +44,7 @@ def lines(report: Report, width: int, *, everything: bool = False, noise: str = 
 
     Of a recording neither the pace of new values nor the cost of a read is shown: both are the player's.
     """
-    if "replayed" in report.machine.state:
+    if REPLAYED in report.machine.state:
         played = tuple(replace(m, read_us=math.nan, seen_hz=None) for m in report.metrics)
         report = replace(report, metrics=played)
     yield from _head(report, width)
@@ -70,7 +71,7 @@ def _head(report: Report, width: int) -> Iterator[Line]:
     parts += [f"in a {report.container} container" if report.container else "", f"id {report.machine.id}"]
     yield from ((text, "dim") for text in _wrapped(", ".join(filter(None, parts)), width, ""))
     for name, why in report.devices.items():
-        if why and name != "replayed":
+        if why and name != REPLAYED:
             yield from ((text, "dim") for text in _wrapped(f"no {name}: {why}", width, ""))
 
 

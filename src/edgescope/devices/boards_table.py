@@ -41,11 +41,16 @@ def render() -> str:
 
 def updated(page: str) -> str:
     """Return the page with the tables of today between the marks; ValueError where a mark is missing."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
+    return between(page, BEGIN, END, render())
+
+
+def between(page: str, begin: str, end: str, text: str) -> str:
+    """Return the page with `text` in the place of what stood between two marks; ValueError where one is missing."""
+    before, _, rest = page.partition(begin)
+    _, mark, after = rest.partition(end)
     if not mark:
-        raise ValueError(f"the page has not both marks, {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{render()}\n\n{END}{after}"
+        raise ValueError(f"the page has not both marks, {begin} and {end}")
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
 def _modules(known: Iterable[Board]) -> Iterator[Sequence[str]]:

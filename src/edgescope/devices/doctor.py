@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from edgescope.devices import containers, readiness, readiness_board, unlock
 from edgescope.devices.base import Device, Mode
@@ -55,7 +54,7 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
         {name: device.present() for name, device in devices.items()},
         metrics,
         (
-            *readiness.disturbances(values, _cpu(facts), root),
+            *readiness.disturbances(values, facts.state.get("cpu", {}), root),
             *readiness_board.findings(values, trips, modes, facts.state, root),
             *broken,
         ),
@@ -64,12 +63,6 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
         containers.kind(root),
         containers.flags(root),
     )
-
-
-def _cpu(facts: Machine) -> Mapping[str, Any]:
-    """Return the CPU's state; in a recording without this process's own affinity, which is another machine's."""
-    state = facts.state.get("cpu", {})
-    return {k: v for k, v in state.items() if not ("replayed" in facts.state and k == "affinity")}
 
 
 def _modes(devices: Mapping[str, Device]) -> tuple[dict[str, Mode], list[Finding]]:

@@ -40,11 +40,10 @@ from edgescope.devices.base import (
 from edgescope.devices.kernel_files import absent
 from edgescope.devices.stage import Stage
 from edgescope.errors import SettingError
+from edgescope.registry import REPLAYED
 
 BOARD = "EDGESCOPE_BOARD"
 """Environment variable: the recording that stands in for this machine, a file or a shipped one's name."""
-MARK = "replayed"
-"""Name under which the recording appears among the devices and in a machine's facts."""
 _DEVICES = ("cpu", "jetson")
 """Registered devices that read all they know below a root, which is what a recording holds."""
 _NOT_FILES = ("architecture", "libc", "affinity")
@@ -54,7 +53,7 @@ _NOT_FILES = ("architecture", "libc", "affinity")
 def devices(name: str) -> dict[str, Device]:
     """Return the devices of the recording `name`, played from its beginning; Usage- or StoreError for a bad one."""
     stage = Stage.make(recording.find(name))
-    made: dict[str, Device] = {MARK: ReplayDevice(stage)}
+    made: dict[str, Device] = {REPLAYED: ReplayDevice(stage)}
     for device in (n for n in _DEVICES if n in registry.DEVICES):
         made[device] = Replayed(registry.load(registry.DEVICES, device, "device")(stage.root), stage)
     return made
@@ -62,7 +61,7 @@ def devices(name: str) -> dict[str, Device]:
 
 def root(here: Mapping[str, Any]) -> Path:
     """Return the folder that stands for / among these devices: a stage's tree, or / itself."""
-    mark = here.get(MARK)
+    mark = here.get(REPLAYED)
     return mark.stage.root if isinstance(mark, ReplayDevice) and mark.stage else Path("/")
 
 

@@ -15,10 +15,9 @@ from edgescope.modes.jetson import CLOCKS, NvpMode
 from edgescope.modes.mps import Mps
 from edgescope.modes.quota import Quota
 from edgescope.modes.together import Together
+from edgescope.registry import REPLAYED
 
 AS_IS = "as_is"
-_RECORDING = "replayed"
-"""Stands among the devices of a recorded board (devices.replay.MARK)."""
 _MOST_CPUS = 4096
 
 
@@ -71,7 +70,7 @@ def find(name: str, devices: Mapping[str, Device]) -> Mode:
     if name == AS_IS:
         return Together()
     mode = _named(name, devices)
-    if _RECORDING in devices:
+    if REPLAYED in devices:
         raise SettingError(
             "E-REC-7",
             f"mode {name} cannot be entered: the board is a recording",

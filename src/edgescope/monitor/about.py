@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgescope.devices.readiness_board import power_mode
+from edgescope.registry import REPLAYED
 
 Facts = tuple[Mapping[str, Any], Mapping[str, Any]]
 """(stable, state) of one device, as Device.machine() returns them."""
@@ -15,7 +16,7 @@ def title(machines: Mapping[str, Facts]) -> str:
     """Return one line: board or processor, release, power mode, GPUs; a recording says that it is one."""
     cpu = machines.get("cpu", ({}, {}))[0]
     jetson, now = machines.get("jetson", ({}, {}))
-    played = machines.get("replayed", ({}, {}))[1]
+    played = machines.get(REPLAYED, ({}, {}))[1]
     board = _text(jetson, "product") or _text(cpu, "board") or _text(cpu, "cpu") or "this machine"
     parts = [board]
     if _text(cpu, "cpu") and not jetson and _text(cpu, "cpu") not in parts:

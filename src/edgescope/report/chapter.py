@@ -13,9 +13,8 @@ from edgescope.analysis.compare import by_cell
 from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.analysis.variants import Pick, VariantRow, VariantTable, pick, table
 from edgescope.records import Json, Machine, ModelInfo, Result
+from edgescope.registry import REPLAYED
 
-RECORDED = "replayed"
-"""Fact of a machine whose sensors were a recording (devices.replay marks it)."""
 NAMED_BY = ("model", "gpu", "name", "cpu", "board")
 """Stable facts that name a machine in words, the most telling first."""
 
@@ -74,7 +73,7 @@ def machine_name(machine: Machine) -> str:
 
     A recording's sensors are the board's; what ran and took its time ran on the machine that played it.
     """
-    played = machine.state.get(RECORDED)
+    played = machine.state.get(REPLAYED)
     if isinstance(played, Mapping):
         return f"a recording of {played.get('board', 'a board')}"
     facts = flat(machine.stable)

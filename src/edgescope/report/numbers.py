@@ -92,17 +92,6 @@ def shares(fields: Iterable[Field]) -> Format:
     return Format(Scale(100.0, "%"), 1)
 
 
-def by_unit(field: Field) -> str:
-    """Return a single value in print, by its own unit."""
-    if isinstance(field, Absent):
-        return absence(field)
-    kinds = {"s": times, "bytes": memory, "byte": memory, "samples/s": rates, "W": watts, "J": joules}
-    if field.unit in kinds:
-        return kinds[field.unit]([field]).text(field)
-    plain = f"{field.value:.4g}" + ("" if field.unit == "1" else f" {field.unit}")
-    return plain if field.lo is None or field.hi is None else f"{plain} [{field.lo:.4g} – {field.hi:.4g}]"
-
-
 def fact(value: Json) -> str:
     """Return a fact of the manifest in print; an unreadable one says why."""
     if isinstance(value, dict):
