@@ -30,6 +30,7 @@ from edgescope.records import (
     Verdict,
     Verification,
     Window,
+    Worker,
 )
 
 
@@ -45,6 +46,18 @@ def field_from_json(data: Mapping[str, Json]) -> Field:
 
 def _fields(values: Mapping[str, Field]) -> dict[str, Json]:
     return {name: field_to_json(value) for name, value in values.items()}
+
+
+def _worker_to_json(worker: Worker) -> dict[str, Json]:
+    plain = {f.name: getattr(worker, f.name) for f in dataclasses.fields(worker)}
+    return {k: field_to_json(v) if isinstance(v, Measured | Absent) else v for k, v in plain.items()} | {
+        "cpus": list(worker.cpus)
+    }
+
+
+def _worker_from_json(data: Mapping[str, Json]) -> Worker:
+    plain = {k: field_from_json(v) if isinstance(v, Mapping) else v for k, v in data.items()}
+    return Worker(**plain | {"cpus": tuple(data["cpus"])})
 
 
 def to_json(result: Result) -> dict[str, Json]:
@@ -66,6 +79,7 @@ def to_json(result: Result) -> dict[str, Json]:
         "effective": dataclasses.asdict(result.effective) if result.effective else None,
         "verification": dataclasses.asdict(check) | {"fields": _fields(check.fields)} if check else None,
         "window": dataclasses.asdict(result.window) if result.window else None,
+        "workers": [_worker_to_json(w) for w in result.workers],
         "idle": [dataclasses.asdict(i) for i in result.idle],
         "meter": dataclasses.asdict(result.meter) if result.meter else None,
         "metrics": _fields(result.metrics),
@@ -115,7 +129,10 @@ def _read(data: Mapping[str, Json]) -> Result:
         effective=Effective(**effective) if effective else None,
         verification=check or None,
         window=Window(**window) if window else None,
-        idle=tuple(Idle(**i) for i in data.get("idle", ())),  # older results of schema 1 have neither
+        workers=tuple(
+            map(_worker_from_json, data.get("workers", ()))
+        ),  # older results of schema 1 lack these
+        idle=tuple(Idle(**i) for i in data.get("idle", ())),
         meter=Meter(**data["meter"]) if data.get("meter") else None,
         metrics={name: field_from_json(value) for name, value in data["metrics"].items()},
         warnings=tuple(data["warnings"]),

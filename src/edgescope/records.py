@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -33,6 +34,7 @@ Json = Any  # what json.loads returns
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 IO_KINDS = ("host", "pinned", "device")
 DEVICE_KINDS = ("cpu", "cuda")
+SHARING = re.compile(r"shared|pinned|mps(=(100|[1-9]\d?)(\.\d+)?)?")
 
 
 class Status(str, Enum):
@@ -112,9 +114,17 @@ class Trial:
     scenario: str = "single_stream"
     rate: float | None = None
     """Queries per second offered by an open-loop scenario."""
+    arrivals: str = ""
+    """What a scenario needs beside a rate: of burst the queries in one burst, of trace the file of arrival times."""
     in_flight: int = 1
     """Queries that may be outstanding at once."""
     processes: int = 1
+    """Worker processes that run this model at once, each with its own load; start and stop are agreed."""
+    sharing: str = "shared"
+    """How the workers share the device: shared (a GPU slices time, a CPU's scheduler decides), mps, mps=50 (at most
+    that per cent of the GPU's threads each), pinned (each worker has CPUs of its own)."""
+    beside: str = ""
+    """Other models that run meanwhile, one more worker each, joined by `+`; their figures stand apart."""
     mode: str = "as_is"
     """Reversible settings entered for this trial and restored after it, e.g. 15W, cpus=0-1, MAXN+jetson_clocks."""
     options: Mapping[str, Scalar] = field(default_factory=dict)
@@ -171,8 +181,17 @@ class Trial:
         """Short human name of the variant, e.g. `onnxruntime int8 b1`."""
         extra = "".join(f" {k}={v}" for k, v in sorted(self.options.items()))
         where = "" if self.device == "cpu" else f" {self.device}"
+        crowd = "" if self.processes == 1 else f" P{self.processes}"
+        crowd += "" if self.in_flight == 1 else f" T{self.in_flight}"
+        crowd += "" if self.sharing == "shared" else f" {self.sharing}"
+        crowd += f" beside {self.beside}" if self.beside else ""
         mode = "" if self.mode == "as_is" else f" {self.mode}"
-        return f"{self.backend}{where} {self.precision} b{self.batch}{extra}{mode}"
+        return f"{self.backend}{where} {self.precision} b{self.batch}{crowd}{extra}{mode}"
+
+    @property
+    def crowded(self) -> bool:
+        """Whether workers must agree on a start and a stop: several of them, or one under a sharing of its own."""
+        return self.processes > 1 or self.sharing != "shared" or bool(self.beside)
 
     def to_json(self) -> dict[str, Json]:
         """Return a plain dict that `from_json` reads back."""
@@ -193,7 +212,18 @@ class Trial:
         return cls(**data)
 
 
-_WORDS = ("model", "backend", "device", "precision", "workload", "scenario", "mode", "io")
+_WORDS = (
+    "model",
+    "backend",
+    "device",
+    "precision",
+    "workload",
+    "scenario",
+    "sharing",
+    "beside",
+    "mode",
+    "io",
+)
 _COUNTS = ("batch", "in_flight", "processes", "seed", "replicate", "max_queries")
 _NUMBERS = ("rate", "warmup", "idle_s", "min_s", "max_s", "rel_width", "gate")
 
@@ -227,6 +257,10 @@ def _problem(t: Trial) -> str:
         (t.io in IO_KINDS, f"io must be one of {', '.join(IO_KINDS)}, not {t.io!r}"),
         (t.in_flight >= 1, f"in_flight must be at least 1, not {t.in_flight}"),
         (t.processes >= 1, f"processes must be at least 1, not {t.processes}"),
+        (
+            SHARING.fullmatch(t.sharing) is not None,
+            f"sharing must be shared, pinned, mps or mps=PER CENT, not {t.sharing!r}",
+        ),
         (t.rate is None or t.rate > 0, f"rate must be positive, not {t.rate}"),
         (0 <= t.min_s <= t.max_s, f"need 0 <= min_s <= max_s, not {t.min_s} and {t.max_s}"),
         (0 < t.rel_width < 1, f"rel_width must lie between 0 and 1, not {t.rel_width}"),
@@ -405,6 +439,30 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Worker:
+    """One process of a crowded trial, as the process that led them saw it; its rows carry its number."""
+
+    number: int
+    """From 0; those of the trial's own model come first, then one for each model beside it."""
+    model: str
+    pid: int
+    cpus: tuple[int, ...] = ()
+    """The CPUs it may run on."""
+    start_ns: int = -1
+    """When its first measured query was issued; -1 where it issued none."""
+    stop_ns: int = -1
+    """When its last measured query was done."""
+    counted: int | None = None
+    """Queries done within the window by the counter that all workers share; None where it was not read."""
+    load_s: Field = field(default_factory=lambda: Absent("not measured"))
+    peak_rss_bytes: Field = field(default_factory=lambda: Absent("not measured"))
+    pss_bytes: Field = field(default_factory=lambda: Absent("not measured"))
+    """Its share of resident memory within the window, pages that workers share divided among them."""
+    gpu_memory_bytes: Field = field(default_factory=lambda: Absent("not measured"))
+    """What the GPU's driver says this process holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """What happened when a Trial was run: facts, raw rows, a status and a verdict."""
 
@@ -424,6 +482,8 @@ class Result:
     effective: Effective | None = None
     verification: Verification | None = None
     window: Window | None = None
+    workers: tuple[Worker, ...] = ()
+    """The processes of a crowded trial; empty where the trial's own process did the work."""
     idle: tuple[Idle, ...] = ()
     """The idle stretches that were watched; empty where the trial's idle_s is 0."""
     meter: Meter | None = None
