@@ -1,0 +1,184 @@
+"""Results of concurrent runs to cells: one a model, precision, batch, number of processes, way of sharing the device.
+
+What a cell shows comes from its finished runs. Three fresh processes or more give an interval between them; one run
+has the interval from within it, and `interval` says which. A trial of one process needs no crew: its figures stand
+for P = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgescope.analysis.activity import ACTIVITY, activity
+from edgescope.analysis.replicates import MIN_REPLICATES, across, field_of, pooled_quantile
+from edgescope.analysis.scopes import METRICS, usual, within
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
+
+#: What a crowd calls a figure -> what a plain trial, one process of its own, calls the same.
+PLAIN: Mapping[str, str] = {"processes_rss_bytes": "peak_rss_bytes"}
+FIGURES = (
+    "throughput_sps",
+    "power_w",
+    "energy_per_sample_j",
+    "fairness",
+    "start_skew_s",
+    "counter_gap_queries",
+    "processes_rss_bytes",
+    "processes_pss_bytes",
+    "gpu_processes_memory_bytes",
+    "gpu_board_memory_bytes",
+    "memory_rule_bytes",
+)
+TRUST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
+WARM = "kept warm"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: what was asked, what came out, or why nothing did."""
+
+    trial: Trial
+    """Of one of its runs, replicate 0."""
+    runs: tuple[Result, ...]
+    """The finished runs that the figures come from; empty where none finished."""
+    warm: tuple[Result, ...]
+    """Finished runs of workers that had been kept from the cell before; in `runs` only where there are no others."""
+    status: Status
+    reason: str
+    verdict: Trust
+    interval: str
+    """Where the intervals come from: `5 fresh processes`, `within one run` ..."""
+    figures: Mapping[str, Field]
+    """FIGURES, ACTIVITY, latency_p50_s, latency_p99_s and throughput_per_process_sps."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run finished."""
+        return bool(self.runs)
+
+    @property
+    def total(self) -> Field:
+        """Samples a second of all processes together."""
+        return self.figures["throughput_sps"]
+
+    def figure(self, name: str) -> Field:
+        """Return one figure; Absent with the reason."""
+        return self.figures.get(name, Absent("not measured"))
+
+    def value(self, name: str) -> float | None:
+        """Return one figure's value, or None."""
+        found = self.figure(name)
+        return found.value if isinstance(found, Measured) else None
+
+    @property
+    def place(self) -> str:
+        """The cell in words: `resnet50 fp16 batch 1, P = 8, MPS`."""
+        t = self.trial
+        shared = sharing_words(t) if t.processes > 1 or t.sharing != "shared" else ""
+        return ", ".join(
+            filter(None, [f"{t.model} {t.precision} batch {t.batch}", f"P = {t.processes}", shared])
+        )
+
+
+def sharing_words(trial: Trial) -> str:
+    """Return how the processes share the device: `time slicing`, `MPS`, `MPS at 50 %`, `pinned cores`."""
+    name, _, share = trial.sharing.partition("=")
+    if name == "mps":
+        return f"MPS at {share} %" if share else "MPS"
+    if name == "pinned":
+        return "pinned cores"
+    return "time slicing" if trial.device == "cuda" else "shared cores"
+
+
+def wanted(trial: Trial) -> bool:
+    """Return whether a trial belongs here: inference in a closed loop, one query at a time in each process."""
+    how = (trial.workload, trial.scenario, trial.rate, trial.in_flight, trial.beside)
+    return how == ("inference", "single_stream", None, 1, "")
+
+
+def setup(trial: Trial) -> str:
+    """Return what all cells of one table share, in words: engine, device, options, mode, io."""
+    same = replace(trial, precision="fp32", batch=1, processes=1, sharing="shared", in_flight=1)
+    io = "" if trial.io == "host" else f" io={trial.io}"
+    return same.label.replace(" fp32 b1", "", 1) + io
+
+
+def key(trial: Trial) -> tuple[object, ...]:
+    """Return what names a cell; how long it was measured, its seed and its replicate do not."""
+    where = (trial.precision, trial.batch, trial.processes, trial.sharing)
+    return (trial.model, setup(trial), tuple(sorted(trial.shapes.items())), *where)
+
+
+def cells(results: Iterable[Result]) -> list[Cell]:
+    """Return the cells of these results, in the order in which they first appear; what is not `wanted` is left out."""
+    groups: dict[tuple[object, ...], list[Result]] = {}
+    for result in results:
+        if wanted(result.trial):
+            groups.setdefault(key(result.trial), []).append(result)
+    return [_cell(group) for group in groups.values()]
+
+
+def kept_warm(result: Result) -> bool:
+    """Return whether the workers of a result had been kept from the trial before, not started for it."""
+    load = result.metrics.get("load_s")
+    return result.artifact.get("workers") == WARM or (isinstance(load, Absent) and WARM in load.reason)
+
+
+def _cell(group: Sequence[Result]) -> Cell:
+    newest = sorted(group, key=lambda r: r.started_at)
+    latest = {(r.trial.id, kept_warm(r)): r for r in newest}.values()
+    done = [r for r in latest if r.status is Status.OK]
+    warm = [r for r in done if kept_warm(r)]
+    fresh = [r for r in done if not kept_warm(r)]
+    runs = sorted(fresh or warm, key=lambda r: r.trial.replicate)
+    end = runs[0] if runs else newest[-1]
+    trusts = {r.verdict.trust for r in runs}
+    return Cell(
+        trial=replace(end.trial, replicate=0),
+        runs=tuple(runs),
+        warm=tuple(warm),
+        status=Status.OK if runs else end.status,
+        reason="" if runs else end.reason,
+        verdict=next((t for t in TRUST if t in trusts), Trust.UNKNOWN),
+        interval=_interval(len(runs), bool(fresh)),
+        figures=_figures(runs) if runs else {},
+    )
+
+
+def _interval(n: int, fresh: bool) -> str:
+    if n == 0:
+        return "none"
+    if n == 1:
+        return "within one run" if fresh else "within one run of warm workers"
+    what = "fresh processes" if fresh else "runs of warm workers"
+    return f"{n} {what}" if n >= MIN_REPLICATES else f"{n} {what}: no interval"
+
+
+def _figures(runs: Sequence[Result]) -> dict[str, Field]:
+    out = {name: _figure(runs, name) for name in FIGURES}
+    scope = usual(runs)
+    out |= {name: within(field, runs, scope) for name, field in out.items() if name in METRICS}
+    p = runs[0].trial.processes
+    out["throughput_per_process_sps"] = scaled(out["throughput_sps"], 1 / p)
+    for q, name in ((0.5, "latency_p50_s"), (0.99, "latency_p99_s")):
+        out[name] = pooled_quantile(runs, q) if len(runs) > 1 else field_of(runs[0], name)
+    return out | {name: activity(runs, name) for name in ACTIVITY}
+
+
+def _figure(runs: Sequence[Result], name: str) -> Field:
+    found = across(runs, name)
+    if isinstance(found, Absent) and name in PLAIN and not runs[0].trial.crowded:
+        return across(runs, PLAIN[name])
+    if name == "fairness" and isinstance(found, Absent) and runs[0].trial.processes == 1:
+        return Absent("one process shares with nobody")
+    return found
+
+
+def scaled(field: Field, factor: float) -> Field:
+    """Return a field times a positive constant, its interval too."""
+    if isinstance(field, Absent):
+        return field
+    lo = None if field.lo is None else field.lo * factor
+    hi = None if field.hi is None else field.hi * factor
+    return replace(field, value=field.value * factor, lo=lo, hi=hi)

@@ -1,0 +1,65 @@
+"""One metric of one cell over the same metric of another, with the interval that its runs deserve.
+
+Three replicate numbers that both cells have are pairs of neighbours in time: their ratios give Student's t interval.
+With fewer, each side keeps the interval it has (from within its run, or between its own replicates) and the two are
+joined by the delta method on logs, as those of independent figures are. A figure without an interval gives a ratio without one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from edgescope.analysis.replicates import MIN_REPLICATES, across, by_replicate, paired_values
+from edgescope.records import Absent, Field, Measured, Result
+from edgescope.stats import paired_log_ratio
+
+NOTICED = 0.05
+"""Share by which two cells must differ before a difference between them is spoken of."""
+
+
+def quotient(over: Sequence[Result], under: Sequence[Result], name: str) -> Field:
+    """Return `over` / `under` of one metric; n is the number of pairs, 1 where the runs were no pairs."""
+    first, second = paired_values(by_replicate(over), by_replicate(under), name)
+    if len(first) >= MIN_REPLICATES:
+        return paired_log_ratio(first, second).measured("1")
+    return of_fields(across(over, name), across(under, name))
+
+
+def of_fields(over: Field, under: Field) -> Field:
+    """Return the ratio of two independent figures, its interval joined on logs."""
+    for side in (over, under):
+        if isinstance(side, Absent):
+            return side
+    assert isinstance(over, Measured) and isinstance(under, Measured)
+    if over.value <= 0 or under.value <= 0:
+        return Absent("a ratio of a value that is 0 says nothing")
+    centre = math.log(over.value / under.value)
+    top, bottom = _ends(over), _ends(under)
+    if top is None or bottom is None:
+        return Measured(math.exp(centre), "1", n=1)
+    (low, high), (least, most) = top, bottom
+    lo, hi = math.exp(centre - math.hypot(low, most)), math.exp(centre + math.hypot(high, least))
+    return Measured(math.exp(centre), "1", lo, hi, 1)
+
+
+def _ends(field: Measured) -> tuple[float, float] | None:
+    """Return how far the interval reaches below and above, on the log; None where there is none."""
+    if field.lo is None or field.hi is None or field.lo <= 0 or not math.isfinite(field.hi):
+        return None
+    return math.log(field.value / field.lo), math.log(field.hi / field.value)
+
+
+def above(ratio: Field, limit: float = 1.0) -> bool | None:
+    """Return whether a ratio is surely above `limit` (True), surely below (False), or neither (None).
+
+    Without an interval it must differ from the limit by NOTICED.
+    """
+    if isinstance(ratio, Absent):
+        return None
+    if ratio.lo is None or ratio.hi is None:
+        far = abs(ratio.value / limit - 1) >= NOTICED
+        return ratio.value > limit if far else None
+    if ratio.lo > limit:
+        return True
+    return False if ratio.hi < limit else None
