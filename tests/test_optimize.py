@@ -79,13 +79,28 @@ def test_all_are_screened_once_and_only_the_best_and_the_baseline_run_on(tmp_pat
     best = sorted(SPEEDS, key=SPEEDS.get)
     assert set(runner.keys("short", 1)) == set(best[:4])  # a third of ten, rounded up
     finalists = {("torch_eager", "fp32"), *best[:2]}  # a third of four, and the baseline
-    assert [set(runner.keys("final", n)) for n in range(3)] == [finalists] * 3
-    assert len(runner.ran) == 10 + 4 + 9 == len(results)
+    left = {("torch_eager", "fp32"), best[0]}  # half as fast again as the other in two rounds: no third
+    assert [set(runner.keys("final", n)) for n in range(3)] == [finalists, finalists, left]
+    assert len(runner.ran) == 10 + 4 + 8 == len(results)
     found = variants.table(results)
     assert variants.pick(found).row.label == "null int8 b1"
     assert {r.label for r in found.rows} == {f"{b} {p} b1" for b, p in finalists}
     assert len(found.screened) == 7
     assert found.row(found.baseline).replicates.keys() == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("behind", "trust", "rounds"),
+    [(1.02, Trust.CLEAN, 5), (1.07, Trust.CLEAN, 3), (1.20, Trust.CLEAN, 2), (1.20, Trust.DISTURBED, 3)],
+)
+def test_a_finalist_that_is_clearly_behind_runs_no_more(tmp_path, behind, trust, rounds):
+    best, other = ("null", "int8"), ("null", "fp32")
+    runner = Scripted(
+        speeds={best: 200, other: round(200 * behind)}, verdict=lambda trial: Verdict(trust, ("x",))
+    )
+    optimised(tmp_path, runner, count=5)
+    assert runner.keys("final").count(other) == rounds
+    assert runner.keys("final").count(best) == runner.keys("final").count(("torch_eager", "fp32")) == 5
 
 
 def test_dear_candidates_run_once_in_the_short_rounds_and_last(tmp_path):
@@ -281,10 +296,10 @@ def test_progress_counts_rounds_and_knows_when_it_ends(tmp_path):
     steps = []
     cells = Cells(Store(tmp_path), Limits(), Scripted(), MACHINE)
     list(optimize.optimize(TRIALS, cells, rounds=Rounds(3), tell=steps.append))
-    counts = {("short", 1): 10, ("short", 2): 4, ("final", 1): 3, ("final", 2): 3, ("final", 3): 3}
+    counts = {("short", 1): 10, ("short", 2): 4, ("final", 1): 3, ("final", 2): 3, ("final", 3): 2}
     assert [(s.stage, s.round) for s in steps] == [key for key, n in counts.items() for _ in range(n)]
     assert steps[0].eta_s is None and all(s.eta_s > 0 for s in steps[1:])
-    assert steps[0].alive == 10 and steps[-1].alive == steps[-1].position == 3
+    assert steps[0].alive == 10 and steps[-1].alive == steps[-1].position == 2
 
 
 def quick(monkeypatch, runner):

@@ -2,7 +2,8 @@
 
 Successive halving: in the first short round every candidate runs once, in a fresh process; the better third goes on,
 and with it everything that the intervals and a margin for what differs between processes cannot tell from the best.
-What is left then runs in the final rounds, interleaved in random order with the baseline, over the full window. The
+What is left then runs in the final rounds, interleaved in random order with the baseline, over the full window; a
+finalist that these rounds put clearly behind (racing.py) runs in no more of them. The
 speed-up is taken within final rounds only, so a machine that gets slower half-way slows both sides of each ratio,
 and the luck that helped a candidate through the screening is not in its figures.
 
@@ -27,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from edgescope import racing
 from edgescope.analysis import variants
 from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.analysis.variants import VariantRow
@@ -134,9 +136,15 @@ class _Race:
         if number and not alive:
             return  # nothing has the figure that is to be optimised
         finalists = {t.id for t in (self.trials[0], *alive)} if number else set()
+        finals: list[Result] = []
         for final in range(self.rounds.count):
             heat = [t for t in self.trials if not finalists or t.id in finalists]
-            yield from self._round("final", self._standing(heat), final)
+            if finalists:
+                slow = racing.trailing(finals, self.wanted) if finals else set()
+                heat = [t for t in heat if t is self.trials[0] or variants.variant(t) not in slow]
+            for result in self._round("final", self._standing(heat), final):
+                finals.append(result)
+                yield result
 
     def _standing(self, trials: Sequence[Trial]) -> list[Trial]:
         return [t for t in trials if variants.variant(t) not in self.failed]
