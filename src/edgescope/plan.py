@@ -34,6 +34,8 @@ class Plan:
         self.check_ns, self.limit = 0, FOREVER
         self.pile: int | None = None
         """Number of queries fixed beforehand (offline)."""
+        self.whole = False
+        """Measure for all of max_s, however well the mean is known (open loops)."""
         self.settled = True
         self.stopped_by = ""
         self._measured = False
@@ -59,7 +61,7 @@ class Plan:
         t = self.trial
         self.limit = row + (self.pile or t.max_queries or FOREVER)
         open_ended = self.pile is None and t.max_queries is None
-        min_ns = round(t.min_s * 1e9) if open_ended else FOREVER
+        min_ns = round(t.min_s * 1e9) if open_ended and not self.whole else FOREVER
         self._rule = StopRule(
             rel_width=t.rel_width, min_ns=min_ns, max_ns=round(t.max_s * 1e9), start_ns=now_ns
         )
@@ -71,6 +73,11 @@ class Plan:
         self.check_ns, self.limit = now_ns + pause, FOREVER
         if seconds == 0:
             self.limit = self._first
+
+    @property
+    def start_ns(self) -> int:
+        """The moment the present phase began, or will; a schedule runs from it."""
+        return self._start_ns
 
     @property
     def deadline_ns(self) -> int:

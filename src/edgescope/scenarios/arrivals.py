@@ -1,0 +1,154 @@
+"""A trace: the seconds at which queries arrived, recorded somewhere, in a text file.
+
+    0.000            one number a line, from 0 in the order of time; blank lines and lines that begin with # count for
+    0.033            nothing. Of a CSV, the first column, or the one that the first line calls arrival_s
+    0.070
+
+In a Trial the file stands as `FILE#0123456789ab` (replayed once) or `loop:FILE#0123456789ab` (over and over), pinned
+by its content like a model: a trial never silently means other arrivals.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope import cache
+from edgescope.errors import UsageError
+
+PIN = re.compile(r"#([0-9a-f]{12})$")
+LOOP = "loop:"
+COLUMN = "arrival_s"
+MOST_BYTES = 200_000_000
+"""Ten million arrivals: more would be minutes of reading before anything is measured."""
+MOST_S = 1e7
+"""115 days; beyond that the column holds dates, not seconds from a start."""
+
+Ints = NDArray[np.int64]
+
+
+def pin(name: str) -> str:
+    """Return `name` with the digest of the file's content appended, an old pin replaced; UsageError without a file."""
+    bare = PIN.sub("", name)
+    return f"{bare}#{_content(_path(bare))}"
+
+
+def looped(name: str) -> bool:
+    """Return whether the trace begins again when it has ended."""
+    return name.startswith(LOOP)
+
+
+def read(name: str) -> Ints:
+    """Return the arrivals in nanoseconds, in order; UsageError for a file that is no trace or not the pinned one."""
+    bare, pinned = PIN.sub("", name), PIN.search(name)
+    path = _path(bare)
+    if pinned and _content(path) != pinned[1]:
+        raise UsageError(
+            "E-TRACE-2",
+            f"{path} is not the trace this trial was planned with",
+            evidence=f"content {_content(path)}, planned {pinned[1]}",
+            effect="Its numbers would be filed under other arrivals",
+            fix=f"plan again with {bare}",
+        )
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _bad(path, 0, "is not text", f"byte {error.start}: {error.reason}") from error
+    return parse(text, path)
+
+
+def parse(text: str, path: Path = Path("trace")) -> Ints:
+    """Return the arrivals of a trace's text in nanoseconds; UsageError with the line of what is wrong."""
+    out: list[int] = []
+    column, before, begun = 0, 0.0, False
+    for number, line in enumerate(text.split("\n"), 1):
+        fields = [field.strip().strip('"').strip() for field in line.split(",")]
+        if fields == [""] or fields[0].startswith("#"):
+            continue
+        if not begun and COLUMN in fields:
+            column, begun = fields.index(COLUMN), True
+            continue
+        begun = True
+        value = _seconds(fields[column] if column < len(fields) else "", path, number)
+        if value < before:
+            raise _bad(
+                path, number, "is not in the order of time", f"{value:g} s after {before:g} s", "sort -g"
+            )
+        out.append(round(value * 1e9))
+        before = value
+    if not out:
+        raise _bad(path, 0, "holds no arrival", f"{len(text)} characters")
+    return np.array(out, dtype=np.int64)
+
+
+def period_ns(times: Ints) -> int:
+    """Return after how long a looped trace begins again: the last arrival and the mean gap, in nanoseconds.
+
+    UsageError where there is no gap to tell: all at one moment.
+    """
+    if times[-1] == times[0]:
+        raise UsageError(
+            "E-TRACE-3",
+            "a trace whose arrivals are all at one moment cannot be looped",
+            evidence=f"{len(times)} arrivals at {times[0] / 1e9:g} s",
+            fix=f"--scenario burst --arrivals {len(times)} --rate N",
+        )
+    return int(times[-1] + (times[-1] - times[0]) // (len(times) - 1))
+
+
+def _seconds(text: str, path: Path, number: int) -> float:
+    try:
+        value = float(text) if "_" not in text else math.nan
+    except ValueError:
+        raise _bad(path, number, "is not a number of seconds", repr(text[:40])) from None
+    if not math.isfinite(value):
+        raise _bad(path, number, "is not a finite number of seconds", repr(text[:40]))
+    if value < 0:
+        raise _bad(path, number, "is negative", f"{value:g} s; the trace begins at 0")
+    if value > MOST_S:
+        fix = "subtract the first time from all of them"
+        raise _bad(path, number, "is no time from the start of a trace", f"{value:g} s > {MOST_S:g} s", fix)
+    return value
+
+
+def _bad(path: Path, number: int, what: str, evidence: str, fix: str = "") -> UsageError:
+    where = f"{path} line {number}" if number else str(path)
+    return UsageError(
+        "E-TRACE-1",
+        f"{where} {what}",
+        evidence=evidence,
+        effect="Nothing was measured",
+        fix=fix or "one arrival in seconds a line, from 0, in the order of time",
+    )
+
+
+def _path(bare: str) -> Path:
+    path = Path(bare.removeprefix(LOOP))
+    try:
+        problem = "" if path.is_file() else "no such file" if not path.exists() else "not a regular file"
+        size = path.stat().st_size if not problem else 0
+    except (OSError, ValueError) as error:
+        problem, size = str(error), 0
+    if size > MOST_BYTES:
+        problem = f"{size / 1e6:.0f} MB, at most {MOST_BYTES / 1e6:.0f}"
+    if problem:
+        raise UsageError(
+            "E-TRACE-4",
+            f"the trace {str(path)!r} cannot be read",
+            evidence=problem,
+            fix="--scenario trace --arrivals FILE, or loop:FILE",
+        )
+    return path
+
+
+def _content(path: Path) -> str:
+    try:
+        return cache.content(path)[:12]
+    except OSError as error:
+        raise UsageError(
+            "E-TRACE-4", f"the trace {str(path)!r} cannot be read", evidence=error.strerror or ""
+        ) from error

@@ -1,0 +1,117 @@
+"""What a scenario needs to be told beside its name, checked before anything is built or measured."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from edgescope.errors import UsageError
+from edgescope.records import Trial
+from edgescope.scenarios import arrivals
+
+RATED = ("fixed_rate", "server", "burst", "mlperf_server")
+GAPS_MS = (0.0, 10.0, 33.0, 100.0, 1000.0, 10000.0)
+"""Idle gaps unless the trial asks for others: a camera's frame is 33 ms."""
+BOUND = re.compile(r"(\d+(?:\.\d+)?)ms")
+
+
+def checked(trial: Trial) -> Trial:
+    """Return the trial when its scenario has what it needs; UsageError otherwise."""
+    name = trial.scenario
+    if name in RATED:
+        rate(trial)
+    elif name == "trace" and trial.rate is not None:
+        raise UsageError("E-SCEN-5", "a trace brings its own rate", fix="leave --rate out")
+    if name == "burst":
+        burst(trial)
+    elif name == "trace":
+        arrivals.read(trial.arrivals)
+    elif name == "idle_gap":
+        gaps_ms(trial)
+    elif name == "mlperf_server":
+        bound_ns(trial)
+    elif trial.arrivals:
+        raise UsageError(
+            "E-SCEN-4",
+            f"{name} takes no arrivals",
+            evidence=f"--arrivals {trial.arrivals}",
+            fix="--scenario burst, trace, idle_gap or mlperf_server, or leave --arrivals out",
+        )
+    if name in ("mlperf_single_stream", "mlperf_server") and trial.batch != 1:
+        raise UsageError(
+            "E-SCEN-7",
+            f"a query of {name} is one sample",
+            evidence=f"batch {trial.batch}",
+            fix="--batch 1, or --scenario mlperf_multi_stream or mlperf_offline",
+        )
+    if name in ("idle_gap", "mlperf_single_stream") and trial.in_flight != 1:
+        raise UsageError(
+            "E-SCEN-8",
+            f"{name} has one query in flight",
+            evidence=f"in_flight {trial.in_flight}",
+            fix="leave --in-flight at 1",
+        )
+    return trial
+
+
+def rate(trial: Trial) -> float:
+    """Return the queries offered in a second."""
+    if trial.rate is None:
+        raise UsageError(
+            "E-SCEN-1",
+            f"{trial.scenario} needs a rate in queries/s",
+            fix=f"--scenario {trial.scenario} --rate 30",
+        )
+    return trial.rate
+
+
+def burst(trial: Trial) -> int:
+    """Return how many queries come at once."""
+    if not re.fullmatch(r"[1-9]\d{0,5}", trial.arrivals):
+        raise UsageError(
+            "E-SCEN-2",
+            "burst needs the number of queries that come at once",
+            evidence=f"--arrivals {trial.arrivals!r}",
+            fix="--scenario burst --arrivals 8 --rate 80",
+        )
+    return int(trial.arrivals)
+
+
+def gaps_ms(trial: Trial) -> tuple[float, ...]:
+    """Return the idle gaps to try, in milliseconds, ascending and from 0: the ones named, or GAPS_MS."""
+    if not trial.arrivals:
+        return GAPS_MS
+    try:
+        found = sorted({0.0, *(float(part) for part in trial.arrivals.split(","))})
+    except ValueError:
+        found = [-1.0]
+    if not (0 <= found[0] and 0 < found[-1] <= 600_000 and len(found) <= 50):
+        raise UsageError(
+            "E-SCEN-3",
+            "idle_gap needs milliseconds between 0 and 600000",
+            evidence=f"--arrivals {trial.arrivals!r}",
+            fix="--scenario idle_gap --arrivals 0,10,33,100",
+        )
+    return tuple(found)
+
+
+def bound_ns(trial: Trial) -> int | None:
+    """Return the latency that LoadGen's server scenario is held to; None for LoadGen's own 100 ms."""
+    match = BOUND.fullmatch(trial.arrivals) if trial.arrivals else None
+    if trial.arrivals and (match is None or not 0 < float(match[1]) <= 1e6):
+        raise UsageError(
+            "E-SCEN-3",
+            "mlperf_server takes the latency it is held to",
+            evidence=f"--arrivals {trial.arrivals!r}",
+            fix="--scenario mlperf_server --rate 30 --arrivals 15ms",
+        )
+    return round(float(match[1]) * 1e6) if match else None
+
+
+def pinned(keys: dict[str, Any]) -> dict[str, Any]:
+    """Return a Trial's keys with arrivals as text, a trace's file pinned by its content."""
+    given = keys.get("arrivals", "")
+    text = f"{given:g}" if isinstance(given, int | float) and not isinstance(given, bool) else given
+    if keys.get("scenario") == "trace" and isinstance(text, str):
+        text = arrivals.pin(text)
+    return keys if text == given else keys | {"arrivals": text}

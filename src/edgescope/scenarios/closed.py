@@ -1,0 +1,111 @@
+"""Closed loops: what is offered next waits for what was offered before."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import numpy as np
+
+from edgescope.clock import Clock
+from edgescope.plan import Plan
+from edgescope.records import Queries, Trial
+from edgescope.scenarios.log import Log, closed
+from edgescope.workloads.base import Done, Work
+
+
+class SingleStream:
+    """Closed loop: the next query is offered when one ends; `in_flight` of them at once."""
+
+    def __init__(self, trial: Trial, plan: Plan) -> None:
+        self.trial, self.plan = trial, plan
+
+    def drive(self, work: Work, clock: Clock) -> Queries:
+        """Warm up, then measure until the plan is content."""
+        log = Log(self.trial.in_flight, clock)
+        closed(log, work, clock, self.plan.warming(), self.trial.batch)
+        closed(log, work, clock, self.plan.measuring(), self.trial.batch)
+        self.plan.end(len(log), clock.now())
+        return log.queries(self.trial.batch)
+
+
+class MultiStream:
+    """Closed loop of large queries: one of N samples, and the next when all N are done (MLPerf's meaning).
+
+    N = in_flight x batch: `in_flight` calls of `batch` samples go out together, and the latency runs until the last
+    of them is done. So `--batch 8` answers eight cameras in one call, `--in-flight 8` in eight calls side by side.
+    """
+
+    def __init__(self, trial: Trial, plan: Plan) -> None:
+        self.trial, self.plan = trial, plan
+
+    def drive(self, work: Work, clock: Clock) -> Queries:
+        """Warm up, then measure until the plan is content."""
+        samples, split = self.trial.batch * self.trial.in_flight, Split(work, self.trial.in_flight)
+        log = Log(1, clock)
+        closed(log, split, clock, self.plan.warming(), samples)
+        closed(log, split, clock, self.plan.measuring(), samples)
+        self.plan.end(len(log), clock.now())
+        return log.queries(samples)
+
+
+class Split:
+    """A Work whose queries are `parts` queries of another one; done when the last part is, with the worst status."""
+
+    def __init__(self, work: Work, parts: int) -> None:
+        self.work, self.parts, self.flush = work, parts, work.flush
+
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Start every part."""
+        part = _Countdown(query_id, self.parts, done).part
+        first = query_id * self.parts
+        for number in range(first, first + self.parts):
+            self.work.issue(number, samples // self.parts, part)
+
+
+class _Countdown:
+    """Says done once, when every part has; parts end in any thread."""
+
+    def __init__(self, query_id: int, parts: int, done: Done) -> None:
+        self.query_id, self.left, self.done = query_id, parts, done
+        self.status, self.lock = 0, Lock()
+
+    def part(self, number: int, status: int) -> None:
+        """Note that one part is done."""
+        with self.lock:
+            self.status = max(self.status, status)
+            self.left -= 1
+            last = self.left == 0
+        if last:
+            self.done(self.query_id, self.status)
+
+
+class Offline:
+    """Everything has arrived at the start; only throughput counts.
+
+    The amount of work is fixed beforehand: what the warm-up's speed says will last `min_s` (or `max_queries`).
+    """
+
+    def __init__(self, trial: Trial, plan: Plan) -> None:
+        self.trial, self.plan = trial, plan
+
+    def drive(self, work: Work, clock: Clock) -> Queries:
+        """Warm up in a closed loop, then work the pile off."""
+        log = Log(self.trial.in_flight, clock)
+        closed(log, work, clock, self.plan.warming(), self.trial.batch)
+        first = len(log)
+        self.plan.pile = self.trial.max_queries or self._pile(log)
+        closed(log, work, clock, self.plan.measuring(), self.trial.batch)
+        there = np.full(len(log) - first, self.plan.start_ns, dtype=np.int64)
+        log.schedule = (first, there)
+        self.plan.end(len(log), clock.now())
+        return log.queries(self.trial.batch)
+
+    def _pile(self, log: Log) -> int:
+        service_s = typical_s(log)
+        return max(1, round(self.trial.in_flight * max(self.trial.min_s, 1e-3) / max(service_s, 1e-7)))
+
+
+def typical_s(log: Log) -> float:
+    """Return the median service time of the later half of a warm-up in seconds; 1 ms where there was none."""
+    recent = log.latencies(len(log) // 2)
+    return float(np.median(recent)) / 1e9 if len(recent) else 1e-3
