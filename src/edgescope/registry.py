@@ -104,10 +104,30 @@ WORKLOADS: Mapping[str, Entry] = {
     "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
 }
 
+LOADGEN = "pip install mlcommons-loadgen"
 SCENARIOS: Mapping[str, Entry] = {
     "single_stream": Entry("edgescope.scenarios:SingleStream", summary="closed loop: next when one ends"),
+    "multi_stream": Entry(
+        "edgescope.scenarios:MultiStream", summary="closed loop, in_flight x batch samples a query"
+    ),
     "offline": Entry("edgescope.scenarios:Offline", summary="everything is there at once: throughput"),
     "fixed_rate": Entry("edgescope.scenarios:FixedRate", summary="open loop at --rate queries/s"),
+    "server": Entry("edgescope.scenarios:Server", summary="open loop, random (Poisson) arrivals at --rate"),
+    "burst": Entry("edgescope.scenarios:Burst", summary="open loop, --arrivals 8: eight queries at once"),
+    "trace": Entry("edgescope.scenarios:Trace", summary="open loop, arrival times from a file"),
+    "idle_gap": Entry("edgescope.scenarios:IdleGap", summary="the first query after being idle"),
+    "mlperf_single_stream": Entry(
+        "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: one after another"
+    ),
+    "mlperf_multi_stream": Entry(
+        "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: in_flight x batch samples a query"
+    ),
+    "mlperf_server": Entry(
+        "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: Poisson arrivals at --rate"
+    ),
+    "mlperf_offline": Entry(
+        "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: everything at once"
+    ),
 }
 
 

@@ -82,8 +82,13 @@ def add_safety(sub: argparse.ArgumentParser) -> None:
 def add_load(sub: argparse.ArgumentParser) -> None:
     """Add the flags that say how queries arrive, and the rest of a Trial."""
     group = sub.add_argument_group("load")
-    group.add_argument("--scenario", default="single_stream", help="single_stream, offline or fixed_rate")
-    group.add_argument("--rate", type=float, default=None, help="queries/s offered by fixed_rate")
+    text = (
+        "single_stream, multi_stream, offline; at --rate: fixed_rate, server, burst; trace; idle_gap; mlperf_..."
+    )
+    group.add_argument("--scenario", default="single_stream", metavar="NAME", help=text)
+    group.add_argument("--rate", type=float, default=None, help="queries/s offered by an open loop")
+    text = "of burst the queries that come at once, of trace FILE or loop:FILE, of idle_gap milliseconds"
+    group.add_argument("--arrivals", default="", metavar="8|FILE|0,33", help=text)
     group.add_argument("--in-flight", type=int, default=1, help="queries outstanding at once")
     text = "reversible setting, e.g. 15W, cpus=0-1, quota=0.5, MAXN+jetson_clocks (see edgescope modes)"
     group.add_argument("--mode", default="as_is", metavar="NAME", help=text)
@@ -120,6 +125,7 @@ def keys(args: argparse.Namespace) -> dict[str, Any]:
         "scenario": args.scenario,
         "mode": args.mode,
         "rate": args.rate,
+        "arrivals": args.arrivals,
         "in_flight": args.in_flight,
         "io": args.io,
         "device": args.device,

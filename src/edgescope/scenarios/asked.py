@@ -25,7 +25,9 @@ def checked(trial: Trial) -> Trial:
     if name == "burst":
         burst(trial)
     elif name == "trace":
-        arrivals.read(trial.arrivals)
+        recorded = arrivals.read(trial.arrivals)
+        if arrivals.looped(trial.arrivals):
+            arrivals.period_ns(recorded)
     elif name == "idle_gap":
         gaps_ms(trial)
     elif name == "mlperf_server":

@@ -133,8 +133,9 @@ class Trace(OpenLoop):
     def offsets(self) -> Iterator[int]:
         """Yield the recorded times; looped, again after the last one and a mean gap."""
         recorded = arrivals.read(self.trial.arrivals)
-        period = arrivals.period_ns(recorded) if arrivals.looped(self.trial.arrivals) else None
         times = recorded.tolist()
         yield from times
-        for turn in count(1) if period else ():
-            yield from (turn * period + t for t in times)
+        if arrivals.looped(self.trial.arrivals):
+            period = arrivals.period_ns(recorded)
+            for turn in count(1):
+                yield from (turn * period + t for t in times)
