@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope import study
-from edgescope.errors import UsageError
+from edgescope.errors import ModelError, UsageError
+from edgescope.models import zoo
 from edgescope.records import Trial
 
 TOML = """
@@ -37,27 +38,115 @@ def test_a_repeated_value_is_one_cell():
     assert len(study.grid({"model": "null", "batch": [1, 1]})) == 1
 
 
+NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[trial\n", "is not TOML"),
-        ("x = 1", r"needs a section \[trial\]"),
-        ("[trial]\nmodel='null'\n[extra]\n", "needs a section"),
-        ("[trial]\nmodel='null'\nbatsh=1", r"unknown keys \['batsh'\]"),
-        ("[trial]\nmodel='null'\nbatch=[]", "axis batch is empty"),
-        ("[trial]\nmodel='null'\nbatch=[0]", "batch must be at least 1"),
-        ("[trial]\nmodel='null'\nreplicates=0", "replicates"),
-        ("[trial]\nmodel='null'\nbatch='four'", "batch must be a int, not 'four'"),
-        ("[trial]\nmodel='null'\nmin_s='long'", "min_s must be a int or float"),
-        ("[trial]\nmodel=3", "model must be a str"),
-        ("[trial]\nmodel='null'\nbackend='nil'", "no backend is called 'nil'"),
-        ("[trial]\nmodel='null'\nscenario='fixed_rate'", "needs a rate"),
+        ("[trial\n", "is not TOML.*line 1"),
+        ("x = 1", r"there is no section \[trial\].*line 1: x stands in no section"),
+        ("batch = [1]\n" + NULL, r"line 1: .*move it below \[trial\]"),
+        (NULL + "[sweeep]\n", r"line 4: there is no section \[sweeep\].*Try: sweep"),
+        (NULL + "batsh = 1\n[sweep]\ncoldown = 3", "line 4: .*'batsh'.*line 6.*'coldown'.*Try: batch"),
+        (NULL + "threads = 2", r"line 4: .*no key 'threads'.*\[trial.options\] threads"),
+        (NULL + "cooldown = 2.0", r"line 4: .*no key 'cooldown'.*move it below \[sweep\]"),
+        (NULL + "batch = []", "line 4: the axis batch is empty"),
+        (NULL + "[trial.options]\nthreads = []", "line 5: the axis threads is empty"),
+        (NULL + "batch = [1,\n2,\n0]", "line 6: batch must be at least 1"),
+        (
+            NULL + "batch = [1,\n'4']",
+            "line 5: batch must be a whole number, not '4'.*batch = 4, without quotes",
+        ),
+        (NULL + "batch = true", "line 4: batch must be a whole number, not true"),
+        (NULL + "min_s = 'long'", "line 4: min_s must be a number"),
+        (NULL + "min_s = 20", "line 4: need 0 <= min_s <= max_s"),
+        (NULL + "options = 3", "line 4: options must be a table"),
+        (NULL + "replicates = 0", "line 4: replicates must be at least 1"),
+        (NULL + "replicates = [1, 2]", "line 4: replicates takes one value"),
+        (NULL + "replicate = 1", "line 4: .*no key 'replicate'.*Try: replicates"),
+        ("[trial]\nbatch = 1", "line 1: .trial. names no model"),
+        ("[trial]\nmodel = 3", 'line 2: model must be text, not 3.*model = "3"'),
+        ("[trial]\nmodel='null'\nbackend=[\n'null',\n'opnvino']", "line 5: no backend .*Try: openvino"),
+        ("[trial]\nmodel=['null',\n'resnet5']\nbackend='null'", "line 3: no model is called 'resnet5'"),
+        (NULL + "scenario = 'fixed_rate'", "line 4: fixed_rate needs a rate"),
+        (NULL + "shapes = {a = [2, 3]}", "line 4: the first axis"),
+        (NULL + "shapes = {a = ['x']}", "line 4: the shape of a must be a list of whole numbers"),
+        (NULL + "sharing = ['shared',\n'mps']", 'line 5: mps shares a GPU.*exclude.. sharing = "mps"'),
+        (NULL + "io = 'pinned'", "line 4: io pinned needs a device with memory of its own"),
+        (NULL + "rate = [1, 2]", "line 4: single_stream is a closed loop"),
+        (
+            "[trial]\nmodel='null'\nbackend=['openvino',\n'onnxruntime']\nprecision=['int8','bf16']",
+            "line 4: .*no bf16",
+        ),
+        ("[trial]\nmodel='null'\nbackend='openvino'\ndevice='cuda'", "line 3: openvino does not run on cuda"),
+        (
+            NULL + "[[exclude]]\nbatch = 1\n",
+            "line 4: every cell is excluded .*1 by line 4.*The grid is empty",
+        ),
+        (NULL + "[[exclude]]\n", "line 4: .*names no cells"),
+        (NULL + "[exclude]\nbatch = 1\n", "line 4: exclude is a table that may be repeated"),
+        (NULL + "[[replicate]]\nbatch = 1\n", "line 4: .*needs replicates"),
+        (NULL + "[objective]\nname = 'througput'", "line 5: .*no objective.*Try: throughput"),
+        (
+            NULL + "[[constraint]]\nbound = 'p99<=33ms'\n[[constraint]]\nbound = 'p99>=3ms'",
+            "line 7: .*bounded by <=",
+        ),
+        (
+            NULL + "[sweep]\nwarm = 'true'\ntimeout = '5 parsecs'",
+            "line 5: warm must be true.*line 6: timeout",
+        ),
     ],
 )
-def test_a_bad_study_says_what_is_wrong(tmp_path, text, says):
+def test_a_bad_study_says_what_is_wrong_and_on_which_line(tmp_path, text, says):
     (tmp_path / "study.toml").write_text(text)
     with pytest.raises(UsageError, match=says):
-        study.read(tmp_path / "study.toml")
+        study.read(tmp_path / "study.toml", zoo.pin)
+
+
+def test_a_missing_file_of_a_model_is_told_with_its_line_too(tmp_path):
+    (tmp_path / "study.toml").write_text("[trial]\nbackend = 'null'\nmodel = ['null',\n 'gone.onnx']")
+    with pytest.raises(ModelError, match=r"line 4: the file gone\.onnx cannot be read"):
+        study.read(tmp_path / "study.toml", zoo.pin)
+
+
+def test_exclude_and_replicate_pick_cells_by_any_key(tmp_path):
+    (tmp_path / "study.toml").write_text(TOML + EXTRA)
+    plan = study.read(tmp_path / "study.toml")
+    cells = {}
+    for t in plan.trials:
+        cells.setdefault((t.model, t.batch, t.options["delay_us"]), []).append(t.replicate)
+    assert cells == {
+        ("null", 1, 10): [0, 1, 2, 3],
+        ("null", 4, 10): [0, 1, 2, 3],
+        ("mobilenet_v2", 1, 10): [0, 1],
+        ("mobilenet_v2", 1, 20): [0, 1],
+        ("mobilenet_v2", 4, 20): [0, 1],
+    }
+    assert plan.objective == "throughput" and plan.constraints == ("p99<=33ms", "memory<=2GB")
+    assert len(plan.notes) == 1 and "line 21: this [[exclude]] matches no cell" in plan.notes[0]
+
+
+EXTRA = """
+[[exclude]]
+model = "null"
+options.delay_us = 20
+[[exclude]]
+model = ["mobilenet_v2", "resnet50"]
+batch = 4
+options = {delay_us = 10}
+[[exclude]]
+batch = 64
+[[replicate]]
+model = "null"
+replicates = 4
+[objective]
+name = "throughput"
+[[constraint]]
+bound = "p99<=33ms"
+[[constraint]]
+bound = "memory<=2GB"
+"""
 
 
 def test_a_missing_study_is_a_usage_error(tmp_path):

@@ -1,53 +1,66 @@
 """From flags or study.toml to Trials: every key of a Trial, and a list makes an axis.
 
-[store]
-path = "results"
-
 [trial]                       # scalars hold for every cell, lists are axes
 model = ["mobilenet_v2", "resnet50"]
 backend = ["onnxruntime", "openvino"]
 precision = ["fp32", "int8"]
-batch = [1, 4]
-min_s = 2.0
 replicates = 3                # fresh processes a cell
 
 [trial.options]
 threads = [1, 2]
+
+[[exclude]]                   # drops the cells that match all of its keys
+model = "resnet50"
+options.threads = 1
+
+docs/sweeps.md shows every key. What is wrong with a file is told with the line it stands on.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgescope import registry, verify
-from edgescope.errors import UsageError
+from edgescope import registry, study_cells, study_schema, toml_lines, verify
+from edgescope.errors import EdgescopeError, UsageError
 from edgescope.records import Json, Trial
+from edgescope.scenarios import asked
+from edgescope.study_errors import Place
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-SECTIONS = {"store", "trial", "sweep"}
-
 
 @dataclass(frozen=True)
 class Study:
-    """The Trials of a sweep, in grid order, and where their results go."""
+    """The Trials of a sweep, in grid order, where their results go, and what they are measured for."""
 
     trials: tuple[Trial, ...]
     store: Path | None = None
     sweep: Mapping[str, Json] | None = None
-    """cooldown, timeout, seed ... as on the command line."""
+    """cooldown, timeout, order_seed ... as on the command line."""
+    objective: str = ""
+    """What to be best at, one of analysis.objective.OBJECTIVES; '' where the file names none."""
+    constraints: tuple[str, ...] = ()
+    """Bounds that a pick must keep, as written: `p99<=33ms`."""
+    notes: tuple[str, ...] = ()
+    """What is odd about the file and no error."""
 
 
 def grid(keys: Mapping[str, Json]) -> tuple[Trial, ...]:
     """Return one Trial for every combination of the listed values; `replicates` numbers fresh processes."""
+    distinct = {checked(trial).id: trial for trial in _product(keys)}
+    return tuple(distinct.values())
+
+
+def _product(keys: Mapping[str, Json]) -> Iterator[Trial]:
+    """Yield the Trials of a grid, unchecked and with repetitions."""
     if not isinstance(keys, Mapping) or not isinstance(keys.get("options", {}), Mapping):
         raise UsageError(
             "E-STUDY-8", "[trial] and [trial.options] must be tables of keys", evidence=str(keys)[:80]
@@ -59,13 +72,10 @@ def grid(keys: Mapping[str, Json]) -> tuple[Trial, ...]:
     options = keys.pop("options", {})
     axes = [_axis(name, value) for name, value in keys.items()]
     inner = [_axis(name, value) for name, value in options.items()]
-    trials = []
     for cell in itertools.product(*axes):
         for extra in itertools.product(*inner):
             for replicate in range(replicates):
-                trials.append(_trial({**dict(cell), "options": dict(extra), "replicate": replicate}))
-    distinct = {checked(trial).id: trial for trial in trials}
-    return tuple(distinct.values())
+                yield _trial({**dict(cell), "options": dict(extra), "replicate": replicate})
 
 
 def _trial(keys: dict[str, Any]) -> Trial:
@@ -73,6 +83,7 @@ def _trial(keys: dict[str, Any]) -> Trial:
     backend = keys.get("backend")
     if keys.get("device") is None and isinstance(backend, str) and backend in registry.BACKENDS:
         keys["device"] = registry.home(backend)
+    keys = asked.pinned(keys)
     return Trial.from_json({k: v for k, v in keys.items() if (k, v) != ("device", None)})
 
 
@@ -93,10 +104,7 @@ def checked(trial: Trial) -> Trial:
             fix=f"--device {able[0]}, or another --backend (edgescope backends)",
         )
     verify.asked(trial.precision, trial.gate)
-    if trial.scenario == "fixed_rate" and trial.rate is None:
-        raise UsageError(
-            "E-STUDY-6", "fixed_rate needs a rate in queries/s", fix="--scenario fixed_rate --rate 30"
-        )
+    asked.checked(trial)
     for name, shape in trial.shapes.items():
         if not shape or shape[0] != trial.batch:
             raise UsageError(
@@ -114,20 +122,49 @@ def _axis(name: str, value: Json) -> Sequence[tuple[str, Any]]:
     return [(name, v) for v in values]
 
 
-def read(path: Path) -> Study:
-    """Read study.toml; UsageError for a file that is missing, not TOML, or has unknown sections."""
+def read(path: Path, pin: Callable[[str], str] = lambda name: name) -> Study:
+    """Read study.toml; UsageError, with the line, for anything in it that cannot be.
+
+    `pin` turns a model's name into what a Trial carries (zoo.pin), and raises where there is no such model.
+    """
+    data, place = _parsed(path)
+    if found := study_schema.problems(data):
+        raise place.error(found)
+    asked, notes = dict(data["trial"]), list[str]()
     try:
-        data = tomllib.loads(path.read_text())
+        made = list(_product(asked))
+    except EdgescopeError as error:
+        raise place.at_key_of(error) from error
+    left = study_cells.kept(made, data.get("exclude", []), place, notes)
+    left = study_cells.repeated(left, data.get("replicate", []), place, notes)
+    study_cells.possible(left, place)
+    distinct = {t.id: t for t in (_whole(trial, pin, place) for trial in left)}
+    where = data.get("store", {}).get("path")
+    return Study(
+        tuple(distinct.values()),
+        Path(where) if where else None,
+        data.get("sweep"),
+        data.get("objective", {}).get("name", ""),
+        tuple(c["bound"] for c in data.get("constraint", [])),
+        tuple(notes),
+    )
+
+
+def _whole(trial: Trial, pin: Callable[[str], str], place: Place) -> Trial:
+    """Return the trial, checked, with its models pinned."""
+    try:
+        return study_cells.pinned(checked(trial), pin)
+    except EdgescopeError as error:
+        raise place.at_key_of(error, trial) from error
+
+
+def _parsed(path: Path) -> tuple[dict[str, Json], Place]:
+    """Return a file's tables, and where in it each key stands."""
+    try:
+        text = path.read_text()
+        data = tomllib.loads(text)
     except OSError as error:
         raise UsageError("E-STUDY-3", f"{path} cannot be read", evidence=error.strerror or "") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError("E-STUDY-4", f"{path} is not TOML", evidence=str(error)) from error
-    unknown = sorted(set(data) - SECTIONS)
-    if unknown or "trial" not in data:
-        raise UsageError(
-            "E-STUDY-5",
-            f"{path} needs a section [trial] and may have [store] and [sweep]",
-            evidence=f"it has {', '.join(data) or 'nothing'}",
-        )
-    where = data.get("store", {}).get("path")
-    return Study(grid(data["trial"]), Path(where) if where else None, data.get("sweep"))
+    return data, Place(path, data, toml_lines.lines(text))
