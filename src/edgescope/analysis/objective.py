@@ -1,6 +1,6 @@
 """What is wanted of a variant: one objective to be best at, and constraints that it must keep.
 
-    --objective latency --constraint "p99<=33ms" --constraint "accuracy>=0.98ref" --constraint "memory<=2GB"
+    --objective latency --constraint "p99<=33ms" --constraint "top1>=0.98ref" --constraint "memory<=2GB"
 
 A constraint is judged on the end of the interval that hurts: of `p99<=33ms` the upper bound of the p99, where there
 is one. Only `accuracy` is judged on its value, because twenty labelled photographs leave an interval that nothing
@@ -14,13 +14,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Measured
-
-if TYPE_CHECKING:
-    from edgescope.analysis.variants import VariantRow
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     "latency": Objective("latency_p50_s", "p50_s", False, "lowest median latency"),
     "throughput": Objective("throughput_sps", "throughput_sps", True, "highest throughput"),
     "energy": Objective("energy_per_sample_j", "energy_per_sample_j", False, "least energy per sample"),
+    "watts": Objective("power_w", "power_w", False, "least mean power"),
 }
 
 
@@ -64,9 +62,12 @@ BYTES = {"MB": 1e6, "GB": 1e9, "kB": 1e3, "B": 1.0, "MiB": 2.0**20, "GiB": 2.0**
 SHARE = {"": 1.0, "%": 0.01}
 QUANTITIES: Mapping[str, Quantity] = {
     "p50": Quantity("p50_s", True, TIME),
+    "p95": Quantity("p95_s", True, TIME),
     "p99": Quantity("p99_s", True, TIME),
+    "p999": Quantity("p999_s", True, TIME),
     "throughput": Quantity("throughput_sps", False, {"": 1.0, "/s": 1.0}),
     "accuracy": Quantity("accuracy", False, {**SHARE, "ref": 1.0}),
+    "top1": Quantity("accuracy", False, {**SHARE, "ref": 1.0}),
     "agreement": Quantity("agreement", False, SHARE),
     "memory": Quantity("peak_rss_bytes", True, BYTES),
     "gpu_memory": Quantity("gpu_memory_bytes", True, BYTES),
@@ -74,8 +75,37 @@ QUANTITIES: Mapping[str, Quantity] = {
     "energy": Quantity("energy_per_sample_j", True, {"mJ": 1e-3, "J": 1.0, "uJ": 1e-6}),
 }
 #: Properties of the artifact: they do not vary from run to run.
-STEADY = frozenset({"accuracy", "agreement"})
+STEADY = frozenset({"accuracy", "top1", "agreement"})
 WRITTEN = re.compile(r"\s*([a-z]\w*)\s*(<=|>=)\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)\s*")
+
+
+class Figures(Protocol):
+    """The figures of one variant that constraints are judged on: a column each, in SI."""
+
+    @property
+    def p50_s(self) -> Field: ...
+    @property
+    def p95_s(self) -> Field: ...
+    @property
+    def p99_s(self) -> Field: ...
+    @property
+    def p999_s(self) -> Field: ...
+    @property
+    def throughput_sps(self) -> Field: ...
+    @property
+    def accuracy(self) -> Field: ...
+    @property
+    def reference_accuracy(self) -> Field: ...
+    @property
+    def agreement(self) -> Field: ...
+    @property
+    def peak_rss_bytes(self) -> Field: ...
+    @property
+    def gpu_memory_bytes(self) -> Field: ...
+    @property
+    def power_w(self) -> Field: ...
+    @property
+    def energy_per_sample_j(self) -> Field: ...
 
 
 @dataclass(frozen=True)
@@ -88,7 +118,7 @@ class Constraint:
     """Whether the limit is a share of what the fp32 reference reaches."""
     text: str = ""
 
-    def excess(self, of: VariantRow) -> float:
+    def excess(self, of: Figures) -> float:
         """Return how many times the limit is exceeded: up to 1 keeps it, infinity where nothing was measured."""
         known, found, limit = self._figure(of)
         if isinstance(found, Absent):
@@ -98,7 +128,7 @@ class Constraint:
             return value / limit if limit > 0 else (math.inf if value > 0 else 1.0)
         return limit / value if value > 0 else math.inf if limit > 0 else 1.0
 
-    def broken(self, of: VariantRow) -> str:
+    def broken(self, of: Figures) -> str:
         """Return '' where the variant keeps this constraint, otherwise the figures that break it."""
         if self.excess(of) <= 1:
             return ""
@@ -111,7 +141,7 @@ class Constraint:
         against = f", fp32 reaches {limit / self.limit:.4g}" if limit != self.limit else ""
         return f"{self.text} broken: {shown}{_spaced(bound)}{_counted(found, known)}{against}"
 
-    def _figure(self, of: VariantRow) -> tuple[Quantity, Field, float]:
+    def _figure(self, of: Figures) -> tuple[Quantity, Field, float]:
         """Return what is judged: the quantity, the field, and its limit in the field's unit."""
         known, limit = QUANTITIES[self.quantity], self.limit
         if self.relative:
@@ -134,7 +164,12 @@ def _hurting(found: Measured, known: Quantity) -> float:
     """Return the end of the interval that hurts, the value where there is none (and for accuracy)."""
     if known.column == "accuracy":
         return found.value
-    end = found.hi if known.at_most else found.lo
+    return judged_end(found, known.at_most)
+
+
+def judged_end(found: Measured, at_most: bool) -> float:
+    """Return the end of a figure's interval that hurts, or its value where it has none."""
+    end = found.hi if at_most else found.lo
     return found.value if end is None else end
 
 
@@ -177,16 +212,16 @@ class Wanted:
         """The objective itself."""
         return goal(self.objective)
 
-    def broken(self, of: VariantRow) -> tuple[str, ...]:
+    def broken(self, of: Figures) -> tuple[str, ...]:
         """Return the figures of every constraint that a variant breaks."""
         return tuple(text for text in (c.broken(of) for c in self.constraints) if text)
 
-    def hopeless(self, of: VariantRow, margin: float) -> bool:
+    def hopeless(self, of: Figures, margin: float) -> bool:
         """Whether a constraint is broken by more than the margin that one short run leaves."""
         allowed = {c: 1.0 if c.quantity in STEADY else 1 + margin for c in self.constraints}
         return any(c.excess(of) > most for c, most in allowed.items())
 
-    def binding(self, of: VariantRow) -> tuple[float, str]:
+    def binding(self, of: Figures) -> tuple[float, str]:
         """Return (excess, text) of the constraint that is broken the most; (1, '') where there is none."""
         worst = max(((c.excess(of), c.text) for c in self.constraints), default=(1.0, ""))
         return worst if worst[0] > 1 else (1.0, "")

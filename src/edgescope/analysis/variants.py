@@ -71,6 +71,8 @@ class VariantRow:
 
     A pair is two runs of one number that began within an hour of each other."""
     reference_accuracy: Field = NOT_VERIFIED
+    p95_s: Field = NOT_MEASURED
+    p999_s: Field = NOT_MEASURED
     gpu_memory_bytes: Field = NOT_MEASURED
     """Memory of the GPU's board in use at most, other programs included."""
     scope: str = ""
@@ -197,7 +199,9 @@ def _row(
         status=first.status,
         verdict=_verdict(results),
         p50_s=pooled_quantile(results, 0.50),
+        p95_s=pooled_quantile(results, 0.95),
         p99_s=pooled_quantile(results, 0.99),
+        p999_s=pooled_quantile(results, 0.999),
         throughput_sps=across(results, "throughput_sps"),
         peak_rss_bytes=_peak(results, "peak_rss_bytes"),
         gpu_memory_bytes=_peak(results, "gpu_board_memory_bytes"),

@@ -1,0 +1,241 @@
+"""Which cell of a grid to measure next, when only a few can be: the model-based search behind `edgescope recommend`.
+
+After a few cells that between them show every axis, each next one is the cell whose expected gain is the largest: by
+how much it may beat the best cell seen, times how likely it is to keep the constraints and to run at all (expected
+constrained improvement; Jones et al. 1998, Gardner et al. 2014). The guesses are those of surrogate.py; latency, energy
+and the rest are put together from guesses of throughput, tail, power and memory (expectations.py).
+
+A cell that failed teaches too: one that ran out of memory rules out all that need more of everything, a variant with
+wrong outputs has them in every cell, and an engine that cannot do what one cell asks probably cannot next door.
+
+What is suggested is never a pick: only measured cells are, and the verb confirms them in fresh processes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgescope import expectations
+from edgescope.analysis.objective import QUANTITIES, STEADY, Figures, Wanted, judged_end
+from edgescope.records import Measured, Status, Trial
+from edgescope.surrogate import Floats, Surrogate, axes, coordinates
+
+#: Draws of every cell from which gains are taken.
+DRAWS = 256
+#: Cells measured before the guesses steer; fewer where the budget is small.
+FIRST = 4
+#: How likely a property of the artifact that nobody has looked at yet is to keep its constraint.
+UNSEEN_KEEPS = 0.8
+#: Less than this expected gain (log units) is not worth another cell.
+ENOUGH = 1e-4
+#: What names the artifact that runs: outputs and their accuracy are the same in all its cells.
+ARTIFACT = ("model", "backend", "device", "precision", "batch", "options")
+LATENCIES = frozenset(q.column for q in QUANTITIES.values() if "ms" in q.units)
+
+
+@dataclass
+class _Known:
+    """What the measured cells taught of one guessed quantity."""
+
+    guess: Surrogate
+    seen: dict[int, float] = field(default_factory=dict)
+
+
+class Search:
+    """One search: cells are suggested, measured by the caller, and told."""
+
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        wanted: Wanted,
+        *,
+        seed: int = 0,
+        cores: int = 1,
+        macs: Mapping[str, float] | None = None,
+    ) -> None:
+        """`trials`: one per cell; `cores` of the machine; `macs` of a model's sample, where known."""
+        self.trials, self.wanted = tuple(trials), wanted
+        self.grid = axes(self.trials)
+        self.rng = np.random.default_rng(seed)
+        self.rows: dict[int, Figures | None] = {}
+        """Measured cells; None where a cell failed."""
+        self.likely = np.ones(len(self.trials))
+        """How likely each cell is to run at all, with the right outputs."""
+        self.artifacts = [tuple(str(t.to_json()[k]) for k in ARTIFACT if k != "batch") for t in self.trials]
+        slopes = {
+            "throughput_sps": expectations.throughput(self.trials, macs or {}, cores),
+            "power_w": expectations.power(self.trials),
+            "peak_rss_bytes": expectations.memory(self.trials),
+            "gpu_memory_bytes": expectations.memory(self.trials),
+        }
+        self.closed = all(t.scenario == "single_stream" for t in self.trials)
+        self.flight = np.log([expectations.in_flight(t) for t in self.trials])
+        scales = {"throughput_sps": 1.0, "power_w": 0.3, "gpu_memory_bytes": 0.7, "peak_rss_bytes": 0.7}
+        self.known: dict[str, _Known] = {}
+        for name in sorted(self._guessed()):
+            found = slopes.get(name, expectations.tail(self.trials))
+            scale = scales.get(name, 0.4 if self.closed else 1.0)
+            self.known[name] = _Known(Surrogate(self.grid, found, len(self.trials), scale))
+
+    def _guessed(self) -> set[str]:
+        """Return the columns that the question needs guesses of."""
+        asked = {self.wanted.goal.column}
+        asked |= {QUANTITIES[c.quantity].column for c in self.wanted.constraints if c.quantity not in STEADY}
+        out = {"throughput_sps"}
+        for column in asked:
+            out.add("power_w" if column == "energy_per_sample_j" else column)
+        return out
+
+    # -- what was measured ----------------------------------------------------------------------------------
+
+    def tell(self, cell: int, row: Figures) -> None:
+        """Learn the figures of a measured cell."""
+        self.rows[cell] = row
+        for column, known in self.known.items():
+            value = self._primitive(cell, row, column)
+            if value is not None:
+                known.seen[cell] = value
+
+    def _primitive(self, cell: int, row: Figures, column: str) -> float | None:
+        """Return the log of what is guessed for a column: of a latency its ratio to Little's mean."""
+        goal = self.wanted.goal.column
+        speed = _log(getattr(row, "throughput_sps"), None)
+        if column in LATENCIES and self.closed:
+            lead = _log(getattr(row, column), None if column == goal else True)
+            return None if lead is None or speed is None else lead - (self.flight[cell] - speed)
+        if column == "power_w":
+            watts = _log(row.power_w, None if goal == column else True)
+            energy = _log(row.energy_per_sample_j, None)
+            whole = None if energy is None or speed is None else energy + speed
+            return whole if watts is None or "energy_per_sample_j" == goal else watts
+        return _log(getattr(row, column), None if column == goal else QUANTITY_SIDES.get(column))
+
+    def fail(self, cell: int, status: Status) -> None:
+        """Learn that a cell did not run or gave wrong outputs."""
+        self.rows[cell] = None
+        for other in range(len(self.trials)):
+            self.likely[other] *= self._survives(cell, other, status)
+
+    def _survives(self, failed: int, other: int, status: Status) -> float:
+        """Return the factor that a failure leaves of another cell's chance to run."""
+        if failed == other:
+            return 0.0
+        if status is Status.WRONG_OUTPUT:
+            return float(self.artifacts[failed] != self.artifacts[other])
+        level = [a.at[other] - a.at[failed] for a in self.grid]
+        words = all(d == 0 for d, a in zip(level, self.grid, strict=True) if not a.ordinal)
+        if status is Status.OOM and words:
+            return float(not all(d >= 0 for d in level))
+        apart = sum(d != 0 for d in level)
+        return 1.0 - 0.9 * 0.5**apart
+
+    # -- what to measure next -------------------------------------------------------------------------------
+
+    def suggest(self, budget: int | None = None) -> int | None:
+        """Return the cell to measure next; None once nothing promises a gain. `budget`: cells in all."""
+        left = [i for i in range(len(self.trials)) if i not in self.rows and self.likely[i] > 0]
+        if not left:
+            return None
+        first = FIRST if budget is None else max(1, min(FIRST, budget // 3))
+        if len(self.rows) < first or not self.known["throughput_sps"].seen:
+            return self._spread(left)
+        gain = self.gains()
+        best = max(left, key=lambda i: gain[i])
+        if gain[best] <= 0:
+            return self._spread(left)
+        return best
+
+    def _spread(self, left: Sequence[int]) -> int:
+        """Return the promising cell that shows the most levels not seen yet, any of equals."""
+        seen = list(self.rows)
+        expected = self._expected()
+        order = expected.argsort().argsort() / max(1, len(expected) - 1)
+
+        def new(i: int) -> float:
+            fresh = sum(all(a.at[i] != a.at[s] for s in seen) for a in self.grid)
+            return fresh + 0.8 * order[i] + 0.2 * self.rng.random()
+
+        return max(left, key=new)
+
+    def _expected(self) -> Floats:
+        """Return how promising each cell is by the guesses so far, more is better."""
+        return -np.asarray(self._cost({name: k.guess.mean(k.seen) for name, k in self.known.items()}))
+
+    def _cost(self, guesses: Mapping[str, Floats], column: str = "") -> Floats:
+        """Return the log of a column, of the objective as something to be made small."""
+        name = column or self.wanted.goal.column
+        speed = guesses["throughput_sps"]
+        if name in LATENCIES and self.closed:
+            found = self.flight - speed + guesses[name]
+        elif name == "energy_per_sample_j":
+            found = guesses["power_w"] - speed
+        else:
+            found = guesses[name]
+        return np.asarray(-found if not column and self.wanted.goal.higher_is_better else found)
+
+    def gains(self) -> Floats:
+        """Return the expected constrained improvement of every cell, in log units of the objective."""
+        draws = {n: k.guess.sample(k.seen, self.rng, DRAWS) for n, k in self.known.items()}
+        cost, keeps = self._cost(draws), self._keeps(draws)
+        best = self.pick()
+        if best is None:  # nothing keeps the constraints yet: the likeliest to, of equals the best
+            return np.asarray((keeps.mean(axis=0) + 1e-3 * _rank(-cost.mean(axis=0))) * self.likely)
+        reached = self._cost({n: k.guess.mean(k.seen) for n, k in self.known.items()})[best]
+        return np.asarray((np.maximum(0.0, reached - cost) * keeps).mean(axis=0) * self.likely)
+
+    def _keeps(self, draws: Mapping[str, Floats]) -> Floats:
+        """Return whether each draw of each cell keeps every constraint, or how likely it is to."""
+        shape = draws["throughput_sps"].shape
+        keeps = np.ones(shape)
+        for constraint in self.wanted.constraints:
+            known = QUANTITIES[constraint.quantity]
+            if constraint.quantity in STEADY:
+                keeps *= self._steady(constraint)[None, :]
+                continue
+            found, limit = self._cost(draws, known.column), math.log(max(constraint.limit, 1e-300))
+            keeps *= found <= limit if known.at_most else found >= limit
+        return keeps
+
+    def _steady(self, constraint: object) -> Floats:
+        """Return how likely each cell is to keep a constraint on a property of its artifact."""
+        found = np.full(len(self.trials), UNSEEN_KEEPS)
+        for cell, row in self.rows.items():
+            if row is not None:
+                same = [a == self.artifacts[cell] for a in self.artifacts]
+                found[np.array(same)] = float(constraint.excess(row) <= 1)  # type: ignore[attr-defined]
+        return found
+
+    def pick(self) -> int | None:
+        """Return the measured cell that keeps the constraints and is best by what all cells say together."""
+        able = [i for i, row in self.rows.items() if row is not None and self._able(row)]
+        if not able:
+            return None
+        cost = -self._expected()
+        return min(able, key=lambda i: cost[i])
+
+    def _able(self, row: Figures) -> bool:
+        return isinstance(getattr(row, self.wanted.goal.column), Measured) and not self.wanted.broken(row)
+
+
+QUANTITY_SIDES = {q.column: q.at_most for q in QUANTITIES.values()}
+
+
+def _log(found: object, at_most: bool | None) -> float | None:
+    """Return the log of a field's value, or of the end that hurts; None where it was not measured."""
+    if not isinstance(found, Measured):
+        return None
+    value = found.value if at_most is None else judged_end(found, at_most)
+    return math.log(value) if value > 0 else None
+
+
+def _rank(values: Floats) -> Floats:
+    return np.asarray(values.argsort().argsort() / max(1, len(values) - 1))
+
+
+def cell_key(trial: Trial) -> tuple[object, ...]:
+    """Return what tells two cells of a grid apart."""
+    return tuple(sorted((k, str(v)) for k, v in coordinates(trial).items()))

@@ -1,0 +1,184 @@
+"""Guesses what a grid's unmeasured cells would give, with how unsure each guess is, from a handful of measured ones.
+
+Logarithms of throughput, power and memory are guessed, because what an axis does to them is mostly a factor (twice the
+batch, 1.3 times the throughput): on a log scale factors add. A guess is a Gaussian process whose covariance is a sum
+over the axes (each alone, and a smaller part for each pair), so that one cell teaches about every cell that shares a
+level with it; numbers (batch, processes, threads) lie on a log2 scale and neighbours resemble each other, words
+(precision, sharing) are alike or not. Its mean are slopes that physics suggests (expectations.py), themselves unsure.
+
+How strong each axis is cannot be fitted to five points. Some dozens of settings are drawn once and averaged, each
+weighted by how well it explains what was seen. numpy alone; a grid of a thousand cells takes milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.records import Json, Scalar, Trial
+
+Floats = NDArray[np.float64]
+#: Keys of a Trial that say how a cell is measured, or follow from another key, not where it lies in the grid.
+NO_AXES = frozenset(
+    {"replicate", "seed", "shapes", "options", "warmup", "idle_s", "min_s", "max_s", "rel_width", "max_queries"}
+)
+#: How many settings of the covariance are averaged.
+SETTINGS = 48
+#: Log units: the level of a whole grid may be anything.
+LEVEL_SD = 4.0
+
+
+def coordinates(trial: Trial) -> dict[str, Json]:
+    """Return what places a trial in a grid: its keys, and its options as `options.threads`."""
+    plain = {k: v for k, v in trial.to_json().items() if k not in NO_AXES}
+    return plain | {f"options.{name}": value for name, value in trial.options.items()}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that differs within a grid: its level in each cell, as log2 or as a code."""
+
+    name: str
+    levels: tuple[Scalar | None, ...]
+    """In order; numbers rising."""
+    at: Floats
+    """Shape (cells,): log2 of the number, or the index of the word."""
+    ordinal: bool
+
+    def alike(self, rows: NDArray[np.int64], reach: float) -> Floats:
+        """Return the likeness of every cell to the cells `rows`, shape (cells, rows), 1 where they are level."""
+        apart = np.abs(self.at[:, None] - self.at[rows][None, :])
+        if self.ordinal:
+            return np.asarray(np.exp(-0.5 * (apart / reach) ** 2))
+        return np.asarray(apart == 0, dtype=np.float64)
+
+
+def axes(trials: Sequence[Trial]) -> tuple[Axis, ...]:
+    """Return what differs within these trials."""
+    plain = [coordinates(t) for t in trials]
+    names = dict.fromkeys(name for p in plain for name in p)
+    found = (_axis(name, [p.get(name) for p in plain]) for name in names)
+    return tuple(a for a in found if len(a.levels) > 1)
+
+
+def _axis(name: str, values: Sequence[Scalar | None]) -> Axis:
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool) and v > 0]
+    if len(numbers) == len(values):
+        return Axis(name, tuple(sorted(set(numbers))), np.log2(np.array(numbers, dtype=np.float64)), True)
+    levels = tuple(dict.fromkeys(values))
+    return Axis(name, levels, np.array([levels.index(v) for v in values], dtype=np.float64), False)
+
+
+@dataclass(frozen=True)
+class Slope:
+    """What is expected along one feature before anything is measured: log units for each of its units."""
+
+    feature: Floats
+    """Shape (cells,)."""
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """One draw of how strong and how smooth everything is."""
+
+    single: Floats
+    """Variance of each axis alone."""
+    pairs: float
+    """Variance of each pair of axes."""
+    reach: float
+    """Octaves over which a number's neighbours resemble it."""
+    noise: float
+    """Standard deviation between two processes of one cell."""
+
+
+def _drawn(count: int, scale: float) -> list[_Setting]:
+    rng = np.random.default_rng(0)
+    return [
+        _Setting(
+            single=(scale * 0.25 * np.exp(rng.normal(0, 0.8, count))) ** 2,
+            pairs=float((scale * 0.10 * np.exp(rng.normal(0, 0.7))) ** 2),
+            reach=float(2.5 * np.exp(rng.normal(0, 0.4))),
+            noise=float(0.02 * np.exp(rng.normal(0, 0.5))),
+        )
+        for _ in range(SETTINGS)
+    ]
+
+
+class Surrogate:
+    """The guess of one quantity over one grid."""
+
+    def __init__(self, grid: Sequence[Axis], slopes: Sequence[Slope], cells: int, scale: float = 1.0) -> None:
+        """`scale`: how far the quantity varies beside throughput, which varies the most."""
+        self.grid, self.slopes, self.cells = grid, slopes, cells
+        self.settings = _drawn(len(grid), scale)
+        self.expected = sum((s.feature * s.mean for s in slopes), np.zeros(cells))
+        self.memory: tuple[dict[int, float], tuple[Floats, Floats, Floats]] | None = None
+        """The last answer and what it was given."""
+
+    def posterior(self, seen: Mapping[int, float]) -> tuple[Floats, Floats, Floats]:
+        """Return (weights, means, sds) of the settings given log values by cell.
+
+        Shapes (settings,), (settings, cells), (settings, cells).
+        """
+        if self.memory is None or self.memory[0] != seen:
+            self.memory = dict(seen), self._posterior(seen)
+        return self.memory[1]
+
+    def _posterior(self, seen: Mapping[int, float]) -> tuple[Floats, Floats, Floats]:
+        rows = np.array(sorted(seen), dtype=np.int64)
+        y = np.array([seen[int(i)] for i in rows]) - self.expected[rows]
+        fits = [self._fit(s, rows, y) for s in self.settings]
+        likely = np.array([f[0] for f in fits])
+        weights = np.exp(likely - likely.max())
+        return weights / weights.sum(), np.array([f[1] for f in fits]), np.array([f[2] for f in fits])
+
+    def mean(self, seen: Mapping[int, float]) -> Floats:
+        """Return the guessed log value of every cell."""
+        weights, means, _ = self.posterior(seen)
+        return np.asarray(weights @ means)
+
+    def sample(self, seen: Mapping[int, float], rng: np.random.Generator, count: int) -> Floats:
+        """Return `count` draws of the log value of every cell, each cell for itself, shape (count, cells)."""
+        weights, means, sds = self.posterior(seen)
+        which = rng.choice(len(weights), size=count, p=weights)
+        return np.asarray(means[which] + sds[which] * rng.normal(size=(count, self.cells)))
+
+    def _fit(self, setting: _Setting, rows: NDArray[np.int64], y: Floats) -> tuple[float, Floats, Floats]:
+        """Return the log likelihood of what was seen, and mean and standard deviation of every cell."""
+        every = self._covariance(setting, rows)
+        variance = self._variance(setting)
+        if not len(rows):
+            return 0.0, self.expected, np.sqrt(variance)
+        own = every[rows] + np.eye(len(rows)) * (setting.noise**2 + 1e-9)
+        low = np.linalg.cholesky(own)
+        white = np.linalg.solve(low, y)
+        known = np.linalg.solve(low, every.T)
+        mean = self.expected + known.T @ white
+        left = np.maximum(variance - np.sum(known**2, axis=0), 1e-8)
+        return float(-0.5 * white @ white - np.log(np.diag(low)).sum()), mean, np.sqrt(left)
+
+    def _covariance(self, setting: _Setting, rows: NDArray[np.int64]) -> Floats:
+        """Return the covariance of every cell with the cells `rows`."""
+        found = np.full((self.cells, len(rows)), LEVEL_SD**2)
+        for slope in self.slopes:
+            found += slope.sd**2 * np.outer(slope.feature, slope.feature[rows])
+        once, twice = np.zeros_like(found), np.zeros_like(found)
+        for axis, variance in zip(self.grid, setting.single, strict=True):
+            alike = axis.alike(rows, setting.reach)
+            found += variance * alike
+            once += alike
+            twice += alike**2
+        return np.asarray(found + setting.pairs * (once**2 - twice) / 2)
+
+    def _variance(self, setting: _Setting) -> Floats:
+        """Return the variance of every cell before anything was seen."""
+        count = len(self.grid)
+        found = np.full(self.cells, LEVEL_SD**2 + setting.single.sum() + setting.pairs * count * (count - 1) / 2)
+        for slope in self.slopes:
+            found += (slope.sd * slope.feature) ** 2
+        return np.asarray(found)
