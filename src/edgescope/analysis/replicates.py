@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.scopes import METRICS
-from edgescope.analysis.summary import metrics, quantile_metric
+from edgescope.analysis.summary import PILED, metrics, quantile_metric, told
 from edgescope.records import Absent, Field, Measured, Result, Status
 from edgescope.stats import Interval, Judgement, judge, paired_log_ratio, percentile
 from edgescope.stats.special import t_quantile
@@ -38,9 +38,10 @@ def by_replicate(results: Iterable[Result], statuses: Collection[Status] = (Stat
 
 def latencies_s(result: Result) -> NDArray[np.float64] | None:
     """Latencies of the measured window in seconds, in time order; None without raw rows or where offline."""
-    if result.queries is None or result.window is None or result.trial.scenario == "offline":
+    if result.queries is None or result.window is None or result.trial.scenario in PILED:
         return None
-    return np.asarray(result.queries.rows(result.window).latency_ns() * 1e-9, dtype=np.float64)
+    rows = told(result.queries.rows(result.window), result.trial.scenario)
+    return np.asarray(rows.latency_ns() * 1e-9, dtype=np.float64)
 
 
 def field_of(result: Result, name: str) -> Field:
@@ -175,7 +176,7 @@ def pooled_quantile(results: Sequence[Result], q: float) -> Field:
 
 def _stored_quantile(results: Sequence[Result], q: float) -> Field:
     """Without raw rows only a single replicate's own percentile can stand: percentiles cannot be pooled."""
-    if len(results) == 1 or (results and results[0].trial.scenario == "offline"):
+    if len(results) == 1 or (results and results[0].trial.scenario in PILED):
         return field_of(results[0], f"latency_p{q * 100:g}_s")
     reason = "raw latencies are not loaded, and percentiles cannot be pooled"
     return Absent(reason if results else "no replicate finished")

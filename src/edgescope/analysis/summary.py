@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope.analysis import backlog, idle_gaps
 from edgescope.errors import message
 from edgescope.records import QUERY_DROPPED, QUERY_ERROR, QUERY_OK, Absent, Field, Measured, Queries, Window
 from edgescope.stats import (
@@ -32,24 +33,35 @@ Latencies = NDArray[np.int64]
 OFFLINE = Absent("offline: everything waits in one pile, only throughput counts")
 DRIFT_MATTERS = 0.02
 """Share of the mean from which a significant drift is warned of."""
+PILED = ("offline", "mlperf_offline")
+"""Scenarios in which everything has arrived at the start."""
+IDLING = Absent("idle_gap: most of the window is idleness that was asked for")
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
 def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -> dict[str, Field]:
     """Return every number of the measured window by name; times in seconds, throughput in samples/s.
 
-    Offline has no latencies: a query's time would be its place in the pile.
+    Offline has no latencies: a query's time would be its place in the pile. Those of idle_gap are of the queries back
+    to back, and the curve stands beside them; an open loop says how it kept up.
     """
     rows = queries.rows(window)
     status = rows.columns["status"]
-    latency = latency_metrics(rows.latency_ns())
+    latency = latency_metrics(told(rows, scenario).latency_ns())
     return {
-        **(dict.fromkeys(latency, OFFLINE) if scenario == "offline" else latency),
-        "throughput_sps": throughput(rows, window),
+        **(dict.fromkeys(latency, OFFLINE) if scenario in PILED else latency),
+        "throughput_sps": IDLING if scenario == "idle_gap" else throughput(rows, window),
+        **(backlog.backlog(rows, window).fields if scenario in backlog.OPEN else {}),
+        **(idle_gaps.metrics(queries, window) if scenario == "idle_gap" else {}),
         "queries": Measured(float(len(rows)), "queries", n=len(rows)),
         "errors": Measured(float(np.count_nonzero(status == QUERY_ERROR)), "queries", n=len(rows)),
         "dropped": Measured(float(np.count_nonzero(status == QUERY_DROPPED)), "queries", n=len(rows)),
     }
+
+
+def told(rows: Queries, scenario: str) -> Queries:
+    """Return the rows whose latencies are the trial's: of idle_gap those back to back."""
+    return idle_gaps.back_to_back(rows) if scenario == "idle_gap" else rows
 
 
 def latency_metrics(latency_ns: Latencies) -> dict[str, Field]:
@@ -120,13 +132,16 @@ def _drift(x: NDArray[np.float64]) -> Field:
 def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[str, ...]:
     """Return what a reader must know about these numbers, each with its evidence and the remedy."""
     rows = queries.rows(window)
-    x = rows.latency_ns() * 1e-9
+    x = told(rows, scenario).latency_ns() * 1e-9
     found = drift(x)
-    interval, failed = mean_interval(x), len(rows) - len(x)
-    timed = scenario != "offline"
+    interval, failed = mean_interval(x), int(np.count_nonzero(rows.columns["status"] != QUERY_OK))
+    timed = scenario not in PILED
+    queue = backlog.backlog(rows, window) if scenario in backlog.OPEN else None
+    behind = queue is not None and queue.behind
     checks = (
-        (timed and not interval.reliable, _unreliable(interval)),
-        (timed and found.significant and abs(found.share) >= DRIFT_MATTERS, _drifting(found)),
+        (behind, backlog.warning(queue) if queue is not None and behind else ""),
+        (timed and not behind and not interval.reliable, _unreliable(interval)),
+        (timed and not behind and found.significant and abs(found.share) >= DRIFT_MATTERS, _drifting(found)),
         (failed > 0, _failed(failed, len(rows))),
     )
     return tuple(text for applies, text in checks if applies)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.summary import OFFLINE, quantile_metric, throughput
+from edgescope.analysis.summary import OFFLINE, PILED, quantile_metric, throughput
 from edgescope.analysis.throttling import PREFIX, holds
 from edgescope.errors import message
 from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Readings, Window
@@ -77,7 +77,7 @@ def sustained(
         **_rest(rows, window, settled_block(*_pace(rows, window, scenario), heat, length_s)),
         "time_to_throttle_s": time_to_throttle(readings, window),
     }
-    if scenario == "offline":
+    if scenario in PILED:
         fields |= {"burst_latency_p50_s": OFFLINE, "sustained_latency_p50_s": OFFLINE}
     return Sustained(fields, _warnings(fields, readings, window, warm=bool(heat)))
 
@@ -124,7 +124,7 @@ def temperatures(readings: Readings, window: Window) -> dict[str, tuple[Floats, 
 def _pace(rows: Queries, window: Window, scenario: str) -> tuple[Floats, Floats]:
     """Return (seconds since the window began, latency or time between completions) of each query that succeeded."""
     done = (rows.columns["done_ns"][rows.columns["status"] == QUERY_OK] - window.start_ns) * 1e-9
-    if scenario == "offline":
+    if scenario in PILED:
         done = np.sort(done)
         return done[1:], np.diff(done)
     return done, rows.latency_ns() * 1e-9

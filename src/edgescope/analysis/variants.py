@@ -26,6 +26,7 @@ from edgescope.analysis.replicates import (
     paired_values,
     pooled_quantile,
 )
+from edgescope.analysis.summary import PILED
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
 from edgescope.stats import Interval, Judgement, paired_log_ratio
@@ -260,7 +261,7 @@ def _peak(results: Sequence[Result], name: str) -> Field:
 
 def _speedup(baseline: Mapping[int, Result], variant: Mapping[int, Result]) -> Field:
     near = neighbours(baseline, variant)
-    if any(r.trial.scenario == "offline" for r in variant.values()):
+    if any(r.trial.scenario in PILED for r in variant.values()):
         after, before = paired_values(*near, "throughput_sps")
     else:
         before, after = paired_values(*near, "latency_p50_s")

@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from edgescope.analysis.summary import PILED
 from edgescope.analysis.variants import VariantRow, VariantTable
 from edgescope.plots.style import (
     LINE,
@@ -74,7 +75,7 @@ def over_time(table: VariantTable) -> Figure | Absent:
 
 def tracks(row: VariantRow) -> dict[int, Track]:
     """Return replicate -> every successful query, warm-up included, in the order of completion; none if offline."""
-    if row.trial.scenario == "offline":
+    if row.trial.scenario in PILED:
         return {}
     loaded = ((number, r.queries, r.window) for number, r in row.replicates.items())
     found = {
