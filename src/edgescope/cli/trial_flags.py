@@ -90,6 +90,11 @@ def add_load(sub: argparse.ArgumentParser) -> None:
     text = "of burst the queries that come at once, of trace FILE or loop:FILE, of idle_gap milliseconds"
     group.add_argument("--arrivals", default="", metavar="8|FILE|0,33", help=text)
     group.add_argument("--in-flight", type=int, default=1, help="queries outstanding at once")
+    add_engine(group)
+
+
+def add_engine(group: argparse._ArgumentGroup) -> None:
+    """Add the flags that say in which setting, where and with which options an engine runs."""
     text = "reversible setting, e.g. 15W, cpus=0-1, quota=0.5, MAXN+jetson_clocks (see edgescope modes)"
     group.add_argument("--mode", default="as_is", metavar="NAME", help=text)
     text = "let --mode gpu_power=WATTS lower the GPU's power limit (root)"
