@@ -2,7 +2,7 @@
 
 Three replicate numbers that both cells have are pairs of neighbours in time: their ratios give Student's t interval.
 With fewer, each side keeps the interval it has (from within its run, or between its own replicates) and the two are
-joined by the delta method on logs, as those of independent figures are. A figure without an interval gives a ratio without one.
+joined by the delta method on logs, as those of independent figures are. A figure without one gives a ratio without one.
 """
 
 from __future__ import annotations

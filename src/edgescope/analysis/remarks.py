@@ -2,7 +2,7 @@
 
 Two cells are equal when they differ in their sharing alone: model, precision, batch, number of processes, engine,
 options, mode and machine are the same. Total throughput is compared, as a ratio with its interval; what lies within the
-noise, or within five per cent, is not remarked on. `remarks(results)` gives the largest first; each reads as a sentence.
+noise, or within five per cent, is not remarked on. `remarks(results)` gives the largest first; each is a sentence.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def remarks(results: Iterable[Result]) -> tuple[Remark, ...]:
 
 
 def of_cells(found: Sequence[Cell]) -> tuple[Remark, ...]:
-    """Return the remarks on cells: for each way of sharing the largest gain, the largest loss and the mean."""
+    """Return the remarks on cells: for each way of sharing each model's largest gain, the mean, the largest loss."""
     pairs = equal_pairs(found)
     said = [r for subject in ("mps", "pinned") for r in _on([p for p in pairs if p.subject == subject])]
     return (*said, *_processes(found))
@@ -77,10 +77,12 @@ def _on(pairs: Sequence[Pair]) -> list[Remark]:
     sure = [(p, r) for p, r in known if above(r) is not None and abs(r.value - 1) >= NOTICED]
     if not sure:
         return []
-    best = max(sure, key=lambda pair: pair[1].value)
-    worst = min(sure, key=lambda pair: pair[1].value)
-    out = [_remark(*best)] if best[1].value > 1 else []
+    best: dict[str, tuple[Pair, Measured]] = {}
+    for pair, ratio in sorted(sure, key=lambda each: -each[1].value):
+        best.setdefault(pair.over.trial.model, (pair, ratio))
+    out = [_remark(p, r) for p, r in best.values() if r.value > 1]
     out += [_summary(pairs)] if len(known) > 1 else []
+    worst = min(sure, key=lambda each: each[1].value)
     return out + ([_remark(*worst)] if worst[1].value < 1 else [])
 
 
@@ -125,7 +127,9 @@ def _processes(found: Sequence[Cell]) -> list[Remark]:
         return []
     pair, ratio = max(known, key=lambda each: each[1].value)
     if above(ratio) is True and ratio.value >= 1 + NOTICED:
-        text = f"{pair.over.place} gives {times(ratio)} the total throughput of one process"
+        t = pair.over.trial
+        crowd = f"{t.processes} processes ({sharing_words(t)})"
+        text = f"{t.model} {t.precision} batch {t.batch}: {crowd} give {times(ratio)} the total throughput of one"
         text += _within(ratio, pair.over, pair.under)
         return [Remark("processes", text, ratio, _ids(pair.over, pair.under))]
     if all(above(r) is not True or r.value < 1 + NOTICED for _, r in known):
