@@ -1,0 +1,216 @@
+"""What lies between a device and a remote machine: round trip, bandwidth each way, loss. Given, or measured by a probe.
+
+A profile is a TOML or JSON file, or flags; flags win. In TOML, as a person writes it:
+
+    rtt = "20ms"            # the median
+    jitter = "5ms"          # its standard deviation
+    bandwidth = "20Mbit"    # both ways; or up = ..., down = ...
+    loss = "0.5%"
+
+A probe (`edgescope offload --probe`) writes the raw samples instead: `rtt_samples_s`, `up_samples_bps`,
+`down_samples_bps`. Samples are resampled as they are; a jitter alone is a model (see `Profile.jitter_s`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgescope.errors import UsageError
+from edgescope.records import Json
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FORM = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)(?:\s*)([A-Za-z%]*?)(?:/s|ps)?\s*")
+TIME = {"ms": 1e-3, "s": 1.0, "us": 1e-6}
+RATE = {
+    **{"bit": 1.0, "kbit": 1e3, "Mbit": 1e6, "Gbit": 1e9, "b": 1.0, "kb": 1e3, "Mb": 1e6, "Gb": 1e9},
+    **{"B": 8.0, "kB": 8e3, "MB": 8e6, "GB": 8e9},
+}
+SIZE = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20}
+SHARE = {"%": 0.01, "": 1.0}
+SLOWEST_BPS, FASTEST_BPS = 1e2, 1e13
+LONGEST_S = 60.0
+MOST_LOSS = 0.5
+"""From here on TCP makes no progress worth modelling."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """One network, in SI: seconds, bits per second, a share of lost segments."""
+
+    rtt_s: float
+    """Median round trip of a small message."""
+    jitter_s: float = 0.0
+    """Standard deviation of the round trip. Without samples its excess over the floor is taken as exponential: a long
+    right tail with median `rtt_s`, as queues on the way give it. That is an assumption, said so in every answer."""
+    up_bps: float
+    down_bps: float
+    loss: float = 0.0
+    rtt_samples_s: tuple[float, ...] = ()
+    up_samples_bps: tuple[float, ...] = ()
+    down_samples_bps: tuple[float, ...] = ()
+    loss_absent: str = ""
+    """Why the loss is not known; '' where it was given."""
+    source: str = "given"
+    """Where the numbers come from: `given`, or host, peer and time of a probe."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether the round trips are samples of a real network."""
+        return bool(self.rtt_samples_s)
+
+
+def read_time(text: str) -> float:
+    """Read `20ms` as seconds."""
+    return _read(text, TIME, "a time such as 20ms", 0.0, LONGEST_S)
+
+
+def read_bandwidth(text: str) -> float:
+    """Read `20Mbit` (or 20Mbps, 2.5MB/s) as bits per second."""
+    return _read(text, RATE, "a bandwidth such as 20Mbit or 2.5MB", SLOWEST_BPS, FASTEST_BPS)
+
+
+def read_size(text: str) -> float:
+    """Read `40kB` as bytes."""
+    return _read(text, SIZE, "a size such as 40kB", 0.0, 1e12)
+
+
+def read_share(text: str) -> float:
+    """Read `0.5%` or `0.005` as a share."""
+    return _read(text, SHARE, f"a loss such as 0.5%, at most {MOST_LOSS:.0%}", 0.0, MOST_LOSS)
+
+
+def _read(text: str, units: Mapping[str, float], form: str, least: float, most: float) -> float:
+    """Return the SI value; ValueError with the wanted form where it is none or lies outside [least, most]."""
+    match = FORM.fullmatch(text)
+    if match is None or match[2] not in units:
+        raise ValueError(f"{text!r} is not {form}")
+    value = float(match[1]) * units[match[2]]
+    if not (math.isfinite(value) and least <= value <= most):
+        raise ValueError(f"{text!r} lies outside what is sensible for {form}")
+    return value
+
+
+WRITTEN: Mapping[str, Callable[[str], float]] = {
+    "rtt": read_time,
+    "jitter": read_time,
+    "bandwidth": read_bandwidth,
+    "up": read_bandwidth,
+    "down": read_bandwidth,
+    "loss": read_share,
+}
+SAMPLES = {
+    "rtt_samples_s": (0.0, LONGEST_S),
+    "up_samples_bps": (SLOWEST_BPS, FASTEST_BPS),
+    "down_samples_bps": (SLOWEST_BPS, FASTEST_BPS),
+}
+ABOUT = ("kind", "version", "measured_at", "host", "peer", "evidence", "loss_absent")
+KIND = "edgescope network profile"
+MAX_FILE_BYTES = 50_000_000
+
+
+def load(path: Path) -> dict[str, Json]:
+    """Return the keys of a profile file, TOML or JSON; UsageError where it cannot be read."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"it is larger than {MAX_FILE_BYTES / 1e6:.0f} MB")
+        text = path.read_text()
+        data = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise _unreadable(f"the network profile {path} cannot be read", str(error)) from error
+    unknown = sorted(set(data) - {*WRITTEN, *SAMPLES, *ABOUT})
+    if unknown:
+        known = ", ".join([*WRITTEN, *SAMPLES])
+        raise _unreadable(
+            f"the network profile {path} has unknown keys {', '.join(unknown)}", f"known: {known}"
+        )
+    return dict(data)
+
+
+def profile(keys: Mapping[str, Json]) -> Profile:
+    """Return the Profile that a file's keys and flags make; UsageError for what is wrong or missing."""
+    given = {name: _value(name, keys[name]) for name in WRITTEN if keys.get(name) is not None}
+    found = {name: _samples(name, keys[name], span) for name, span in SAMPLES.items() if keys.get(name)}
+    rtts = found.get("rtt_samples_s", ())
+    if "rtt" in given and rtts:  # a typed round trip moves the measured ones: their spread stays
+        rtts = moved(rtts, given["rtt"])
+    return Profile(
+        rtt_s=median(rtts) if rtts else _needed(given, "rtt", "--rtt 20ms"),
+        jitter_s=given.get("jitter", 0.0),
+        up_bps=_bandwidth("up", given, found),
+        down_bps=_bandwidth("down", given, found),
+        loss=given.get("loss", 0.0),
+        rtt_samples_s=rtts,
+        up_samples_bps=() if {"up", "bandwidth"} & set(given) else found.get("up_samples_bps", ()),
+        down_samples_bps=() if {"down", "bandwidth"} & set(given) else found.get("down_samples_bps", ()),
+        loss_absent="" if "loss" in given else str(keys.get("loss_absent") or "no loss was given"),
+        source=_source(keys) if rtts else "given",
+    )
+
+
+def moved(samples: tuple[float, ...], to_s: float) -> tuple[float, ...]:
+    """Return round trips shifted so that their median is `to_s`; none becomes negative."""
+    by = to_s - median(samples)
+    return tuple(max(0.0, s + by) for s in samples)
+
+
+def median(values: tuple[float, ...]) -> float:
+    """Return the median."""
+    ordered, n = sorted(values), len(values)
+    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+
+
+def _bandwidth(way: str, given: Mapping[str, float], found: Mapping[str, tuple[float, ...]]) -> float:
+    value = given.get(way, given.get("bandwidth"))
+    if value is not None:
+        return value
+    samples = found.get(f"{way}_samples_bps", ())
+    return median(samples) if samples else _needed(given, way, "--bandwidth 20Mbit")
+
+
+def _needed(given: Mapping[str, float], name: str, fix: str) -> float:
+    if name not in given:
+        raise UsageError(
+            "E-NET-1",
+            f"the network's {name} is not known",
+            effect="What sending costs cannot be said",
+            fix=f"{fix}, or measure: edgescope offload --probe HOST:PORT",
+        )
+    return given[name]
+
+
+def _value(name: str, value: Json) -> float:
+    try:
+        return WRITTEN[name](value if isinstance(value, str) else f"{value:g}")
+    except (ValueError, TypeError) as error:
+        raise _unreadable(f"the network's {name} cannot be read", str(error)) from error
+
+
+def _samples(name: str, values: Json, span: tuple[float, float]) -> tuple[float, ...]:
+    least, most = span
+    good = isinstance(values, list) and all(
+        isinstance(v, int | float) and not isinstance(v, bool) and least <= v <= most for v in values
+    )
+    if not good:
+        raise _unreadable(
+            f"the network's {name} cannot be read", f"wanted: numbers from {least:g} to {most:g}"
+        )
+    return tuple(float(v) for v in values)
+
+
+def _unreadable(what: str, why: str) -> UsageError:
+    return UsageError("E-NET-2", what, evidence=why, fix='rtt = "20ms", bandwidth = "20Mbit", loss = "0.5%"')
+
+
+def _source(keys: Mapping[str, Json]) -> str:
+    host, peer = keys.get("host", "an unnamed host"), keys.get("peer", "an unnamed peer")
+    return f"measured from {host} to {peer} at {keys.get('measured_at', 'an unknown time')}"
