@@ -2,7 +2,8 @@
 
 Each cell is a fresh process (isolate). Cells run in a shuffled order, so that a machine that warms up or gets busy
 does not favour one end of the grid. Results go to the store one by one; a sweep that was killed skips what the
-store already holds, and at most the cell in flight runs again.
+store already holds, and at most the cell in flight runs again. A cell that cannot fit (pruning, forecast) is not
+tried; it becomes a Result that says why.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageE
 from edgescope.isolate import Limits
 from edgescope.modes import catalog
 from edgescope.modes.entering import entered
+from edgescope.pace import Pace
+from edgescope.pruning import kin, skipped
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.store import Store
 
@@ -64,10 +67,20 @@ class Progress:
     total: int
     trial: Trial
     eta_s: float | None
-    """Seconds left by the mean of the cells run so far; None before the first."""
+    """Seconds left by the medians of the cells of each kind that ran so far; None before the first."""
 
 
 Tell = Callable[[Progress], None]
+
+
+class Sieve(Protocol):
+    """What keeps cells from being tried; told of every result, the stored ones first."""
+
+    def add(self, result: Result) -> None:
+        """Take a result into account."""
+
+    def reason(self, trial: Trial) -> str:
+        """Return why the trial is not tried, '' where it is."""
 
 
 def pending(
@@ -78,14 +91,22 @@ def pending(
     return [t for t in trials if t.id not in finished]
 
 
-def order(trials: Sequence[Trial], seed: int) -> list[Trial]:
-    """Return the trials replicate by replicate, each round shuffled: neighbours in time are comparable."""
+def order(trials: Sequence[Trial], seed: int, *, warm: bool = False) -> list[Trial]:
+    """Return the trials replicate by replicate, each round shuffled: neighbours in time are comparable.
+
+    `warm` brings the cells of the first round that one crew of workers can serve together, crews and cells shuffled.
+    """
     rng = random.Random(seed)
     rounds: dict[int, list[Trial]] = {}
     for trial in trials:
         rounds.setdefault(trial.replicate, []).append(trial)
     for cells in rounds.values():
         rng.shuffle(cells)
+    if warm and 0 in rounds:
+        crews: dict[str, list[Trial]] = {}
+        for trial in rounds[0]:
+            crews.setdefault(kin(trial), []).append(trial)
+        rounds[0] = [trial for crew in crews.values() for trial in crew]
     return [trial for replicate in sorted(rounds) for trial in rounds[replicate]]
 
 
@@ -120,7 +141,12 @@ class Cells:
         if key not in self.prepared:
             self.prepared[key] = self.runner.prepare(trial, self.limits)
         failed = self.prepared[key]
-        result = self.runner.run(trial, self.limits) if failed is None else isolate.inherited(failed, trial)
+        return self.put(
+            self.runner.run(trial, self.limits) if failed is None else isolate.inherited(failed, trial)
+        )
+
+    def put(self, result: Result) -> Result:
+        """Store the result and return it."""
         self.store.save(result)
         return result
 
@@ -131,14 +157,37 @@ def run(
     *,
     seed: int = 0,
     cooldown_s: float = 0.0,
+    rest: Callable[[], object] | None = None,
+    sieves: Sequence[Sieve] = (),
+    warm: bool = False,
     tell: Tell = lambda progress: None,
 ) -> Iterator[Result]:
-    """Run every trial that is not finished yet; yield each Result once it is stored."""
-    todo = order(pending(trials, cells.store, cells.where, cells.retry), seed)
-    started = time.monotonic()
+    """Run every trial that is not finished yet; yield each Result once it is stored.
+
+    `rest` is called between two cells in place of the pause of `cooldown_s`; a trial that one of the `sieves` has a
+    reason against is stored as skipped.
+    """
+    todo = order(pending(trials, cells.store, cells.where, cells.retry), seed, warm=warm)
+    pause = rest or (lambda: time.sleep(cooldown_s))
+    pace, ran = Pace(), 0
+    for result in cells.finished().values() if sieves else ():
+        _told(sieves, result)
     for done, trial in enumerate(todo):
-        eta = (time.monotonic() - started) / done * (len(todo) - done) if done else None
-        tell(Progress(len(trials) - len(todo) + done, len(trials), trial, eta))
-        if done and cooldown_s:
-            time.sleep(cooldown_s)
-        yield cells.run(trial)
+        left = pace.left(todo[done:], cooldown_s)
+        tell(Progress(len(trials) - len(todo) + done, len(trials), trial, left))
+        reason = next((why for sieve in sieves if (why := sieve.reason(trial))), "")
+        if reason:
+            result = cells.put(skipped(trial, cells.where, reason))
+        else:
+            if ran:
+                pause()
+            ran, begun = ran + 1, time.monotonic()
+            result = cells.run(trial)
+            pace.add(trial, time.monotonic() - begun)
+        _told(sieves, result)
+        yield result
+
+
+def _told(sieves: Sequence[Sieve], result: Result) -> None:
+    for sieve in sieves:
+        sieve.add(result)

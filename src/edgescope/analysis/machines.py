@@ -1,0 +1,115 @@
+"""Results of one machine: what compares numbers takes those of a single one, and says so where there are several.
+
+Copying one store's folders into another merges two machines' results; listing and reporting keep them apart. What
+picks, compares or regenerates a study must not: a cell that is fast because another machine ran it would win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from edgescope.errors import UsageError
+from edgescope.records import Json, Machine, Result, Trial
+
+HERE = "here"
+
+
+def known(result: Result) -> bool:
+    """Whether the machine was described: a process that died at once leaves a result without."""
+    return set(result.machine.stable) != {"absent"}
+
+
+def name(machine: Machine) -> str:
+    """Return `3f2a91bc (Intel Xeon, NVIDIA H100)`: the beginning of the id and what the machine is."""
+    cpu, gpus = machine.stable.get("cpu", {}), machine.stable.get("nvidia", {}).get("gpus", [])
+    words = [
+        cpu.get("board") or cpu.get("model"),
+        *(gpu.get("name") for gpu in gpus if isinstance(gpu, Mapping)),
+    ]
+    said = ", ".join(word for word in words if isinstance(word, str))
+    return f"{machine.id[:8]}{f' ({said})' if said else ''}"
+
+
+def one(results: Iterable[Result], chosen: str = "") -> list[Result]:
+    """Return the results of one machine: of the only one there is, or of the one whose id begins with `chosen`.
+
+    UsageError where there are several and none was chosen, or none has that id. A result whose machine nobody could
+    describe stays.
+    """
+    results = list(results)
+    machines = {r.machine.id: r.machine for r in results if known(r)}
+    if chosen:
+        found = [id_ for id_ in machines if id_.startswith(chosen)]
+        if len(found) != 1:
+            what = "no machine's id" if not found else "the ids of several machines"
+            raise UsageError(
+                "E-MIX-2",
+                f"{what} in this store begin{'s' * (not found)} with {chosen!r}",
+                evidence=_listed(machines),
+            )
+        return [r for r in results if r.machine.id == found[0]]
+    if len(machines) > 1:
+        counts = {id_: sum(r.machine.id == id_ for r in results) for id_ in machines}
+        most = max(counts, key=lambda id_: counts[id_])
+        raise UsageError(
+            "E-MIX-1",
+            f"these results come from {len(machines)} machines",
+            evidence=_listed(machines, counts),
+            effect="A number of one says nothing of another, so they are not put together",
+            fix=f"--machine {most[:8]}",
+        )
+    return results
+
+
+def _listed(machines: Mapping[str, Machine], counts: Mapping[str, int] | None = None) -> str:
+    texts = [
+        name(m) + (f": {counts[id_]} result{'s' * (counts[id_] != 1)}" if counts else "")
+        for id_, m in machines.items()
+    ]
+    return "; ".join(texts[:4]) + ("; ..." if len(texts) > 4 else "")
+
+
+def unmixed(trials: Sequence[Trial], results: Iterable[Result], where: Machine, chosen: str = "") -> None:
+    """Raise UsageError where another machine has measured some of these trials into the same store.
+
+    `chosen` is `here`, or the beginning of this machine's id: then this machine measures the whole grid for itself.
+    """
+    if chosen and chosen != HERE:
+        if where.id.startswith(chosen):
+            return
+        raise UsageError(
+            "E-MIX-3",
+            f"this machine is {name(where)}, not {chosen}",
+            effect="What is measured here would not join that machine's results",
+            fix=f"--machine {where.id[:8]}, or sweep on that machine",
+        )
+    asked = {t.id for t in trials}
+    others = [r for r in results if r.trial.id in asked and r.machine.id != where.id and known(r)]
+    if chosen == HERE or not others:
+        return
+    strangers = {r.machine.id: r.machine for r in others}
+    newest = others[-1].machine
+    raise UsageError(
+        "E-MIX-4",
+        f"another machine has measured {len({r.trial.id for r in others})} of these {len(asked)} cells into this store",
+        evidence=f"{_listed(strangers)}; this is {name(where)}; they differ in {differences(newest, where)}",
+        effect="They would be measured again here, and two machines' results would lie in one store",
+        fix=f"--store ANOTHER, or --machine {where.id[:8]} to measure the whole grid on this one",
+    )
+
+
+def differences(a: Machine, b: Machine) -> str:
+    """Return the stable facts in which two machines differ, `cpu.model, nvidia.gpus`."""
+    left, right = dict(_facts(a.stable)), dict(_facts(b.stable))
+    names = [key for key in sorted(left.keys() | right.keys()) if left.get(key) != right.get(key)]
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "") or "nothing"
+
+
+def _facts(stable: Mapping[str, Json]) -> Iterable[tuple[str, Json]]:
+    """Yield (`device.fact`, value)."""
+    for device, facts in stable.items():
+        if not isinstance(facts, Mapping):
+            yield device, facts
+            continue
+        for key, value in facts.items():
+            yield f"{device}.{key}", value

@@ -1,0 +1,175 @@
+"""What a cell will need of memory, from smaller cells that were measured, before it is started.
+
+On a board whose CPU and GPU share their memory, a cell that is too large does not fail: the board stops answering
+and reboots. So a cell is not started where the measured growth says that it cannot fit. The need is
+
+    P x (what a process held at the largest measured batch b' <= b  +  what a sample more has cost x (b - b'))
+
+after the paper's P x (model + 2 x batch) (arXiv 2508.08430), with both coefficients measured: linear in P through the
+two largest numbers of processes measured at b', in proportion where there was only one (which counts the pages that
+processes share once for each of them: rather too much than a reboot). Only smaller cells speak for a larger one, never
+the other way round; growth with the batch that was not seen counts as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import psutil
+
+from edgescope.errors import message
+from edgescope.isolate import FLOOR_BYTES, FLOOR_SHARE, Limits
+from edgescope.memory import Memory
+from edgescope.pruning import AGAIN, kin, size, sized
+from edgescope.records import Measured, Result, Status, Trial
+
+#: Where a result says what its processes held: the first that was measured counts.
+HOST = ("processes_pss_bytes", "peak_rss_bytes")
+GPU = ("gpu_processes_memory_bytes", "gpu_board_memory_bytes")
+
+
+class Room(Protocol):
+    """The memory that cells have to share."""
+
+    unified: bool
+    """Whether the GPU lives in the same memory."""
+
+    def host(self) -> tuple[float, float]:
+        """Return (bytes that can be had, bytes that must remain)."""
+
+    def gpu(self) -> float | None:
+        """Return bytes that can be had of a GPU's own memory; None where there is none or nobody says."""
+
+
+class ThisMachine:
+    """The memory of this machine, read anew each time; of a GPU's own what was free at the start, `free_gpu`."""
+
+    def __init__(self, limits: Limits, free_gpu: float | None = None, *, unified: bool = False) -> None:
+        self.limits, self.free_gpu, self.unified = limits, free_gpu, unified
+
+    def host(self) -> tuple[float, float]:
+        """Return what can be had once this process's own workers are gone, and the floor that isolate keeps."""
+        with Memory() as memory:
+            default = max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total))
+            floor = default if self.limits.floor_bytes is None else self.limits.floor_bytes
+            return memory.available() + _of_own_workers(), floor
+
+    def gpu(self) -> float | None:
+        """Return what was free on the GPU when the sweep began."""
+        return self.free_gpu
+
+
+def _of_own_workers() -> int:
+    """Return bytes that worker processes kept warm hold alone: the next cell takes their place."""
+    total = 0
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            total += child.memory_full_info().uss
+    return total
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that a cell will hold at least, and the measured cell that says so."""
+
+    bytes: float
+    by: Result
+
+
+class Forecast:
+    """Memory that measured cells held, by kin."""
+
+    def __init__(self, room: Room, results: Iterable[Result] = ()) -> None:
+        self.room = room
+        self.cells: dict[str, list[Result]] = {}
+        for result in results:
+            self.add(result)
+
+    def add(self, result: Result) -> None:
+        """Take a result into account."""
+        if result.status is Status.OK:
+            self.cells.setdefault(kin(result.trial), []).append(result)
+
+    def need(self, trial: Trial, names: Sequence[str]) -> Need | None:
+        """Return the bytes that this trial will hold at least by the first metric known; None where none is."""
+        smaller = [
+            r
+            for r in (*self.cells.get(kin(trial), ()), *self._alone(trial))
+            if all(a <= b for a, b in zip(size(r.trial), size(trial), strict=True))
+        ]
+        held: dict[tuple[int, int], tuple[float, Result]] = {}
+        for result in sorted(smaller, key=lambda r: _held(r, names)):  # of several the one that held most
+            if found := _held(result, names):
+                held[result.trial.batch, result.trial.processes] = (found, result)
+        if not held:
+            return None
+        base = max(batch for batch, _ in held)
+        column = {p: bytes_ for (b, p), (bytes_, _) in held.items() if b == base}
+        largest = max(column)
+        more = _a_sample_more({key: bytes_ for key, (bytes_, _) in held.items()})
+        total = _line(column, trial.processes) + trial.processes * more * (trial.batch - base)
+        return Need(total, held[base, largest][1])
+
+    def _alone(self, trial: Trial) -> list[Result]:
+        """Return cells of one process that differ in nothing but the sharing, which is nothing to one alone."""
+        if trial.sharing == "shared" or trial.processes == 1:
+            return []
+        return [
+            r for r in self.cells.get(kin(replace(trial, sharing="shared")), ()) if r.trial.processes == 1
+        ]
+
+    def reason(self, trial: Trial) -> str:
+        """Return why this trial would not fit, '' where it may."""
+        free, floor = self.room.host()
+        host, gpu = self.need(trial, HOST), self.need(trial, GPU)
+        if self.room.unified and host and gpu:
+            host, gpu = Need(host.bytes + gpu.bytes, host.by), None
+        if host and free - host.bytes < floor:
+            return _reason(host, f"{_gb(free)} can be had, of which {_gb(floor)} must remain")
+        rest = self.room.gpu()
+        if gpu and rest is not None and gpu.bytes > rest:
+            return _reason(gpu, f"{_gb(rest)} of the GPU's memory can be had")
+        return ""
+
+
+def _held(result: Result, names: Sequence[str]) -> float:
+    """Return bytes by the first of the metrics that was measured, 0 where none was."""
+    found = (result.metrics.get(name) for name in names)
+    return next((f.value for f in found if isinstance(f, Measured)), 0.0)
+
+
+def _line(column: Mapping[int, float], processes: int) -> float:
+    """Return bytes of so many processes, from what fewer held: a line through the two largest, or in proportion."""
+    *before, last = sorted(column)
+    if not before:
+        return column[last] * processes / last
+    slope = max(0.0, (column[last] - column[before[-1]]) / (last - before[-1]))
+    return column[last] + slope * (processes - last)
+
+
+def _a_sample_more(held: Mapping[tuple[int, int], float]) -> float:
+    """Return bytes a process that a sample more has cost: the least that two batches at equal processes show."""
+    slopes = []
+    for p in {p for _, p in held}:
+        batches = sorted(b for b, q in held if q == p)
+        if len(batches) > 1:
+            low, high = batches[-2:]
+            slopes.append((held[high, p] - held[low, p]) / (high - low) / p)
+    return max(0.0, min(slopes, default=0.0))
+
+
+def _gb(count: float) -> str:
+    return f"{count / 1e9:.2f} GB"
+
+
+def _reason(need: Need, room: str) -> str:
+    return message(
+        "I-PRUNE-2",
+        f"not tried: it needs {_gb(need.bytes)} or more, and {room}",
+        evidence=f"from {sized(need.by.trial)}, result {need.by.id}",
+        effect="It was not started, so that the machine stays up; there is no number for this cell",
+        fix=f"a smaller batch or fewer processes; {AGAIN} to try it all the same",
+    )
