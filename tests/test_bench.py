@@ -7,7 +7,6 @@ from edgescope.bench.require import require
 from edgescope.bench.run import settled
 from edgescope.devices.null import NullDevice
 from edgescope.errors import RanElsewhereError
-from edgescope.plan import Plan
 from edgescope.records import Absent, Effective, Measured, Status, Trial, Trust
 
 QUICK = {"warmup": 0.05, "min_s": 0.2, "max_s": 0.2}
@@ -111,7 +110,7 @@ def test_drift_makes_a_run_unstable_only_when_it_is_large_and_certain():
         (0.01, 0.03, 0.02, Status.OK),
     ):
         drifting = result(metrics={"drift": Measured(value, "1", lo, hi, 100)})
-        assert settled(drifting, Plan(null()), "").status is status
+        assert settled(drifting).status is status
 
 
 def test_batches_wrap_round_the_pool_and_are_contiguous():

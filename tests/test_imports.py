@@ -15,7 +15,7 @@ FAMILIES = ("devices", "models", "backends", "workloads", "telemetry", "tracing"
 READING = ("analysis", "report", "plots", "store", "codec")
 LEAVES = ("errors", "records", "stats", "registry", "clock")
 #: Composes families: nothing else may import two implementations.
-COMPOSERS = ("bench", "gate", "remote")
+COMPOSERS = ("bench", "crew", "gate", "remote")
 
 
 def modules() -> dict[str, ast.Module]:
@@ -155,6 +155,7 @@ VERBS = (
     "sweep",
     "train",
     "optimize",
+    "capacity",
     "compare",
     "energy",
     "list",

@@ -48,6 +48,16 @@ def _fields(values: Mapping[str, Field]) -> dict[str, Json]:
     return {name: field_to_json(value) for name, value in values.items()}
 
 
+def verification_to_json(check: Verification) -> dict[str, Json]:
+    """Return the gate's answer as plain JSON values."""
+    return dataclasses.asdict(check) | {"fields": _fields(check.fields)}
+
+
+def verification_from_json(data: Mapping[str, Json]) -> Verification:
+    """Read the gate's answer back."""
+    return Verification(**{**data, "fields": {k: field_from_json(v) for k, v in data["fields"].items()}})
+
+
 def _worker_to_json(worker: Worker) -> dict[str, Json]:
     plain = {f.name: getattr(worker, f.name) for f in dataclasses.fields(worker)}
     return {k: field_to_json(v) if isinstance(v, Measured | Absent) else v for k, v in plain.items()} | {
@@ -77,7 +87,7 @@ def to_json(result: Result) -> dict[str, Json]:
         "model": dataclasses.asdict(result.model) if result.model else None,
         "artifact": dict(result.artifact),
         "effective": dataclasses.asdict(result.effective) if result.effective else None,
-        "verification": dataclasses.asdict(check) | {"fields": _fields(check.fields)} if check else None,
+        "verification": verification_to_json(check) if check else None,
         "window": dataclasses.asdict(result.window) if result.window else None,
         "workers": [_worker_to_json(w) for w in result.workers],
         "idle": [dataclasses.asdict(i) for i in result.idle],
@@ -111,10 +121,6 @@ def from_json(data: Mapping[str, Json]) -> Result:
 
 def _read(data: Mapping[str, Json]) -> Result:
     check, model, effective, window = (data[k] for k in ("verification", "model", "effective", "window"))
-    if check:
-        check = Verification(
-            **{**check, "fields": {k: field_from_json(v) for k, v in check["fields"].items()}}
-        )
     return Result(
         id=data["id"],
         trial=Trial.from_json(data["trial"]),
@@ -127,7 +133,7 @@ def _read(data: Mapping[str, Json]) -> Result:
         model=ModelInfo(**model) if model else None,
         artifact=data["artifact"],
         effective=Effective(**effective) if effective else None,
-        verification=check or None,
+        verification=verification_from_json(check) if check else None,
         window=Window(**window) if window else None,
         workers=tuple(
             map(_worker_from_json, data.get("workers", ()))

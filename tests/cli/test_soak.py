@@ -95,4 +95,4 @@ def test_a_run_that_slows_down_and_settles_is_no_unstable_one(settled, status):
     drift = {"drift": Measured(0.6, "1", 0.5, 0.7, 100)}
     metrics = drift | (LONG if settled else {"settled_s": Absent("not settled")})
     trial = Trial(model="null", backend="null")
-    assert judged(result(trial, metrics=metrics), Plan(trial), "").status is status
+    assert judged(result(trial, metrics=metrics)).status is status

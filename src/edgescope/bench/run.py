@@ -8,47 +8,27 @@ the same. Whatever goes wrong on the way becomes a status with a reason.
 
 from __future__ import annotations
 
-import gc
-import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 
 from edgescope import cache, registry
 from edgescope.analysis import summary
 from edgescope.analysis.consumption import consumption
 from edgescope.analysis.sustained import sustained
 from edgescope.backends.base import SelfDriven, spec_of
-from edgescope.bench import external, gate, mode, phases, replayed
+from edgescope.bench import crowd, external, gate, mode, phases, replayed
+from edgescope.bench.driving import drive, peak_rss
+from edgescope.bench.failures import told
 from edgescope.bench.require import require
 from edgescope.bench.watch import Devices, Watch, board
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.devices import manifest, replay
-from edgescope.errors import (
-    EdgescopeError,
-    SafetyError,
-    UnavailableError,
-    UnsupportedError,
-    WrongOutputError,
-    message,
-)
+from edgescope.errors import EdgescopeError, message
 from edgescope.isolate import new_id
 from edgescope.models import zoo
 from edgescope.plan import Plan
-from edgescope.records import (
-    Absent,
-    Field,
-    Machine,
-    Measured,
-    Queries,
-    Result,
-    Status,
-    Trial,
-)
-from edgescope.scenarios import Scenario
-from edgescope.workloads.base import Opened
+from edgescope.records import Field, Machine, Measured, Result, Status, Trial
 
 SAMPLER_HZ = 10.0
 #: Significant drift of the latency over the window beyond which the run is called unstable.
@@ -100,7 +80,7 @@ def answer(
 
 def refused(trial: Trial, devices: Devices, error: EdgescopeError) -> Result:
     """Return the Result of a trial that was not begun because of `error`."""
-    return replace(begin(trial, devices), status=_status(error), reason=str(error))
+    return replace(begin(trial, devices), status=told(error)[0], reason=str(error))
 
 
 def prepare(begun: Result) -> Result:
@@ -134,60 +114,28 @@ def guarded(bare: Result, work: Callable[[Result], Result]) -> Result:
     """Return work(bare), or the bare result with the status and reason of what was raised."""
     try:
         return work(bare)
-    except EdgescopeError as error:
-        return replace(bare, status=_status(error), reason=str(error))
-    except (
-        Exception
-    ) as error:  # models and engines raise anything; the trace goes to stderr, its end to the record
-        traceback.print_exc(file=sys.stderr)
-        status = Status.OOM if _out_of_memory(error) else Status.FAILED
-        return replace(bare, status=status, reason=_raised(error))
-
-
-def _status(error: EdgescopeError) -> Status:
-    if isinstance(error, SafetyError) or _out_of_memory(error.__cause__ or error):
-        return Status.OOM
-    if isinstance(error, UnsupportedError | UnavailableError):
-        return Status.UNSUPPORTED
-    if isinstance(error, WrongOutputError):
-        return Status.WRONG_OUTPUT
-    return Status.FAILED
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    """Whether the host's or the device's memory ran out; engines have their own words for the latter."""
-    text = f"{type(error).__name__}: {error}".lower().replace("_", " ")
-    words = ("outofmemoryerror", "out of memory", "failed to allocate memory", "alloc failed")
-    return isinstance(error, MemoryError) or any(word in text for word in words)
-
-
-def _raised(error: BaseException) -> str:
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{Path(last.filename).name}:{last.lineno} in {last.name}"
-    text = " ".join(str(error).split())[:300]
-    return message(
-        "E-RUN-1",
-        "the model or its engine raised an error",
-        evidence=f"{type(error).__name__}: {text}; {where}",
-        effect="There is no number for this cell",
-    )
+    except Exception as error:  # models and engines raise anything
+        status, reason = told(error)
+        return replace(bare, status=status, reason=reason)
 
 
 def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
     trial, plan, watch = bare.trial, Plan(bare.trial), Watch(devices, hz)
-    refuse_unbuilt(trial)
+    if trial.crowded:
+        found = crowd.measure(bare, watch)
+        return settled(found.result, warmed=found.warmed, failure=found.failure)
     scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, plan)
     model = zoo.get(trial.model, trial.shapes, trial.batch)
     backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
     if isinstance(backend, SelfDriven):
-        return settled(external.measure(bare, model, backend, watch), plan, "")
+        return settled(external.measure(bare, model, backend, watch))
     workload = registry.load(registry.WORKLOADS, trial.workload, "workload")()
     with workload.open(trial, model, backend, cache.folder("artifacts")) as opened:
         effective = opened.effective()
         require(trial, effective)
         with watch.watching(), watch.idling(trial.idle_s, clock):
-            queries = _drive(scenario, opened, clock)
-        peak = _peak_rss()
+            queries = drive(scenario, opened.work, clock)
+        peak = peak_rss()
         parts = phases.metrics(opened, trial.io)
         verification = gate.check(trial, model, opened.answer, opened.artifact, bare.machine)
     spent = consumption(
@@ -230,34 +178,7 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
             *long_run.warnings,
         ),
     )
-    return settled(result, plan, opened.failure())
-
-
-def refuse_unbuilt(trial: Trial) -> None:
-    """Raise UnsupportedError for what a Trial can ask and nothing answers yet: it must not pass as the default."""
-    if trial.processes != 1:
-        text = f"processes {trial.processes} is not supported yet"
-        raise UnsupportedError("E-TRIAL-3", text, fix="leave processes at 1")
-
-
-def _drive(scenario: Scenario, opened: Opened, clock: Clock) -> Queries:
-    """Drive the scenario with the garbage collector out of the way."""
-    gc.collect()
-    gc.freeze()
-    try:
-        return scenario.drive(opened.work, clock)
-    finally:
-        gc.unfreeze()
-
-
-def _peak_rss() -> Field:
-    """Return this process's largest resident set so far (VmHWM), engine and libraries included."""
-    try:
-        text = Path("/proc/self/status").read_text()
-        kilobytes = next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM:"))
-    except (OSError, StopIteration) as error:
-        return Absent(f"/proc/self/status: {error!r}")
-    return Measured(float(kilobytes) * 1024, "bytes")
+    return settled(result, warmed=plan.settled, failure=opened.failure())
 
 
 def _certain(change: Measured) -> bool:
@@ -265,10 +186,10 @@ def _certain(change: Measured) -> bool:
     return change.lo is not None and change.hi is not None and (change.lo > 0 or change.hi < 0)
 
 
-def settled(result: Result, plan: Plan, failure: str) -> Result:
+def settled(result: Result, *, warmed: bool = True, failure: str = "") -> Result:
     """Return the result with its final status and the warnings that its own numbers give rise to."""
     warnings = list(result.warnings)
-    if not plan.settled:
+    if not warmed:
         warnings.append(
             message(
                 "W-WARM-1",

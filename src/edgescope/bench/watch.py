@@ -28,6 +28,7 @@ class Watch:
     """Watches one run; afterwards holds the readings, their cost and the verdict."""
 
     def __init__(self, devices: Devices, hz: float) -> None:
+        self.by_name = devices
         self.devices = list(devices.values())  # an absent one says why its metrics are
         self.hz = hz
         self.readings: Readings = NullSampler().readings()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|min)?$")
@@ -47,6 +48,23 @@ def option(text: str) -> tuple[str, str | int | float | bool]:
     return key, value
 
 
+def counted(text: str) -> int:
+    """Read a whole number; UsageError otherwise."""
+    if not re.fullmatch(r"\d{1,6}", text.strip(), re.ASCII):
+        from edgescope.errors import UsageError
+
+        raise UsageError(
+            "E-SWEEP-2", f"--processes takes whole numbers, not {text!r}", fix="--processes 1,2,4"
+        )
+    return int(text)
+
+
+def _axis(text: str, read: Callable[[str], Any]) -> Any:
+    """Return one value, or the list of several that commas separate, which makes an axis of a sweep."""
+    values = [read(part) for part in text.split(",")]
+    return values[0] if len(values) == 1 else values
+
+
 def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -> None:
     """Add the flags that say how long and how carefully."""
     group = sub.add_argument_group("how long")
@@ -82,14 +100,22 @@ def add_safety(sub: argparse.ArgumentParser) -> None:
 def add_load(sub: argparse.ArgumentParser) -> None:
     """Add the flags that say how queries arrive, and the rest of a Trial."""
     group = sub.add_argument_group("load")
-    text = (
-        "single_stream, multi_stream, offline; at --rate: fixed_rate, server, burst; trace; idle_gap; mlperf_..."
-    )
+    text = "single_stream, multi_stream, offline; at --rate: fixed_rate, server, burst; trace; idle_gap; mlperf_..."
     group.add_argument("--scenario", default="single_stream", metavar="NAME", help=text)
     group.add_argument("--rate", type=float, default=None, help="queries/s offered by an open loop")
     text = "of burst the queries that come at once, of trace FILE or loop:FILE, of idle_gap milliseconds"
     group.add_argument("--arrivals", default="", metavar="8|FILE|0,33", help=text)
-    group.add_argument("--in-flight", type=int, default=1, help="queries outstanding at once")
+    group.add_argument(
+        "--in-flight", type=int, default=1, help="queries outstanding at once, a thread each (1)"
+    )
+    text = "worker processes at once, each with a load of its own; they agree on a start and a stop (1)"
+    group.add_argument("--processes", default="1", metavar="P", help=text)
+    text = (
+        "how workers share the device: shared, pinned (CPUs of their own), mps, mps=50 (per cent of the GPU)"
+    )
+    group.add_argument("--sharing", default="shared", help=text)
+    text = "other models that run meanwhile, one more worker each, joined by +"
+    group.add_argument("--beside", default="", metavar="MODEL", help=text)
     add_engine(group)
 
 
@@ -132,6 +158,9 @@ def keys(args: argparse.Namespace) -> dict[str, Any]:
         "rate": args.rate,
         "arrivals": args.arrivals,
         "in_flight": args.in_flight,
+        "processes": _axis(args.processes, counted),
+        "sharing": _axis(args.sharing, str),
+        "beside": _axis(args.beside, str),
         "io": args.io,
         "device": args.device,
         "options": options,

@@ -18,13 +18,12 @@ from edgescope import cache, store
 from edgescope.backends.base import spec_of
 from edgescope.backends.trtexec import TrtExec
 from edgescope.bench import external, gate
-from edgescope.bench.run import SAMPLER_HZ, guarded, refuse_unbuilt, refused, settled
+from edgescope.bench.run import SAMPLER_HZ, guarded, refused, settled
 from edgescope.bench.watch import Watch, joined, throttle_watch
 from edgescope.clock import Clock
-from edgescope.errors import EdgescopeError
+from edgescope.errors import EdgescopeError, UnsupportedError
 from edgescope.isolate import new_id
 from edgescope.models import zoo
-from edgescope.plan import Plan
 from edgescope.records import Idle, Machine, Result, Status, Trial
 from edgescope.remote import address, failures
 from edgescope.remote.board import Board, opened
@@ -89,12 +88,19 @@ def answer(begun: Result, board: Board) -> Result:
 
 def _measure(bare: Result, board: Board) -> Result:
     trial, watch = bare.trial, BoardWatch(board)
-    refuse_unbuilt(trial)
+    if trial.crowded:
+        raise UnsupportedError(
+            "E-ON-8",
+            "workers on a board reached over ssh cannot agree on a start",
+            evidence=f"the trial asks for {trial.label}",
+            effect="Nothing was measured",
+            fix="edgescope on the board itself, or --processes 1 --sharing shared and nothing beside",
+        )
     model = zoo.get(trial.model, trial.shapes, trial.batch)
     measured = external.measure(bare, model, _backend(trial, board), watch)
     about = {"agent": board.about(board.wire.offset())}
     result = replace(measured, driver="agent", artifact={**measured.artifact, **about})
-    return settled(result, Plan(trial), "")
+    return settled(result)
 
 
 def _backend(trial: Trial, board: Board) -> TrtExec:

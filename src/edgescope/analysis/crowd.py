@@ -1,0 +1,242 @@
+"""From the rows of several workers to a trial's numbers: in total, per process, and how evenly it was shared out.
+
+The window of a crowded trial runs from the latest start to the earliest stop, so that all workers were at work in
+all of it; a query counts where its result was there within it. Its rows are those of the trial's own workers; what ran
+beside them has figures of its own. Fairness is Jain's index of the workers' throughputs, (sum x)^2 / (n sum x^2): 1
+where all get the same, 1/n where one gets everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.analysis.summary import latency_metrics, metrics, throughput
+from edgescope.errors import message
+from edgescope.records import (
+    QUERY_DROPPED,
+    QUERY_DTYPES,
+    QUERY_OK,
+    Absent,
+    Field,
+    Measured,
+    Queries,
+    Trial,
+    Window,
+    Worker,
+)
+
+Columns = Mapping[str, NDArray[Any]]
+
+SKEW_S = 1e-3
+"""Workers that have a core each start within this."""
+FEWEST = 20
+"""Queries a worker should complete: one more or less is then 5 %."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One worker's rows, and which of them are measured."""
+
+    columns: Columns
+    first: int
+    stop: int
+    ran_on: bool = True
+    """Whether it worked until the agreed stop; False where its queries ran out before."""
+
+    def measured(self) -> dict[str, NDArray[Any]]:
+        """Return the measured rows."""
+        return {name: column[self.first : self.stop] for name, column in self.columns.items()}
+
+    def ends(self) -> tuple[int, int]:
+        """Return when the first measured query was issued and the last was done; -1 where there is none."""
+        mine = self.measured()
+        issued, done = mine["issued_ns"][mine["issued_ns"] >= 0], mine["done_ns"][mine["done_ns"] >= 0]
+        return (int(issued.min()) if len(issued) else -1, int(done.max()) if len(done) else -1)
+
+
+def window_of(own: Sequence[Rows], start_ns: int, stop_ns: int) -> tuple[int, int]:
+    """Return the latest start and the earliest stop of the workers, within the agreed ones (monotonic ns).
+
+    A worker that went on to the agreed stop was at work until then; one whose queries had run out, until its last.
+    """
+    ends = [rows.ends() for rows in own]
+    starts = [start for start, _ in ends if start >= 0]
+    stops = [stop for rows, (_, stop) in zip(own, ends, strict=True) if not rows.ran_on and stop >= 0]
+    return max([start_ns, *starts]), min([stop_ns, *stops])
+
+
+def joined(workers: Sequence[Rows], own: int, start_ns: int, stop_ns: int) -> tuple[Queries, Window]:
+    """Return all workers' rows in one table, and the window: the rows of the first `own` done within it.
+
+    Rows before it are warm-up and what the window cut off, rows after it are the others'. Each part is in the order
+    of issue; `query_id` counts within a worker.
+    """
+    parts = [_numbered(rows.columns, number) for number, rows in enumerate(workers)]
+    inside = [_inside(rows, start_ns, stop_ns) & (n < own) for n, rows in enumerate(workers)]
+    beside = [np.full(len(i), n >= own) for n, i in enumerate(inside)]
+    table = {name: np.concatenate([part[name] for part in parts]) for name in QUERY_DTYPES}
+    where = np.where(np.concatenate(inside), 1, np.where(np.concatenate(beside), 2, 0))
+    order = np.lexsort((table["issued_ns"], where))
+    first = int(np.count_nonzero(where == 0))
+    stop = first + int(np.count_nonzero(where == 1))
+    return Queries({name: column[order] for name, column in table.items()}), Window(
+        first, stop, start_ns, stop_ns
+    )
+
+
+def _numbered(columns: Columns, number: int) -> dict[str, NDArray[Any]]:
+    return {**columns, "worker": np.full(len(columns["query_id"]), number, dtype=np.int16)}
+
+
+def _inside(rows: Rows, start_ns: int, stop_ns: int) -> NDArray[np.bool_]:
+    """Return which rows are measured and were done within the window; one that was dropped, due within it."""
+    c = rows.columns
+    index = np.arange(len(c["query_id"]))
+    when = np.where(c["status"] == QUERY_DROPPED, np.maximum(c["scheduled_ns"], c["issued_ns"]), c["done_ns"])
+    return np.asarray(
+        (index >= rows.first) & (index < rows.stop) & (when >= start_ns) & (when <= stop_ns), dtype=np.bool_
+    )
+
+
+def of_worker(queries: Queries, worker: int, window: Window) -> Queries:
+    """Return one worker's rows that count in the window, whichever part of the table they are in."""
+    c = queries.columns
+    if worker in c["worker"][window.first : window.stop]:
+        mine = queries.rows(window).columns["worker"] == worker
+        return Queries({k: v[window.first : window.stop][mine] for k, v in c.items()})
+    done = (c["worker"] == worker) & (c["done_ns"] >= window.start_ns) & (c["done_ns"] <= window.stop_ns)
+    done &= c["issued_ns"] >= window.start_ns
+    return Queries({k: v[done] for k, v in c.items()})
+
+
+def crowd_metrics(
+    trial: Trial, queries: Queries, window: Window, workers: Sequence[Worker]
+) -> dict[str, Field]:
+    """Return the numbers of a crowded trial by name: those of any trial, over all its own workers, and its own."""
+    own = [w for w in workers if w.number < trial.processes]
+    others = [w for w in workers if w.number >= trial.processes]
+    each = [throughput(of_worker(queries, w.number, window), window) for w in own]
+    out = metrics(queries, window, trial.scenario)
+    return {
+        **out,
+        "throughput_per_process_sps": _divided(out["throughput_sps"], len(own)),
+        "fairness": jain(each),
+        "latency_p99_worst_worker_s": _worst(queries, window, own, trial.scenario),
+        "start_skew_s": skew([w.start_ns for w in own]),
+        "stop_skew_s": skew([w.stop_ns for w in own]),
+        **_beside(queries, window, others),
+    }
+
+
+def jain(throughputs: Sequence[Field]) -> Field:
+    """Return Jain's fairness index of the workers' throughputs; one that did nothing counts as 0."""
+    x = np.array([t.value if isinstance(t, Measured) else 0.0 for t in throughputs])
+    if not x.any():
+        return Absent("no worker completed a query in the window")
+    return Measured(float(x.sum() ** 2 / (len(x) * (x**2).sum())), "1", n=len(x))
+
+
+def skew(times_ns: Sequence[int]) -> Field:
+    """Return seconds between the first and the last of the workers' times."""
+    known = [t for t in times_ns if t >= 0]
+    if len(known) < len(times_ns) or not known:
+        return Absent("a worker issued no query")
+    return Measured((max(known) - min(known)) / 1e9, "s", n=len(known))
+
+
+def worker_latency(queries: Queries, window: Window, worker: int) -> dict[str, Field]:
+    """Return one worker's latency numbers."""
+    return latency_metrics(of_worker(queries, worker, window).latency_ns())
+
+
+def _worst(queries: Queries, window: Window, own: Sequence[Worker], scenario: str) -> Field:
+    if scenario == "offline":
+        return Absent("offline: everything waits in one pile, only throughput counts")
+    tails = [worker_latency(queries, window, w.number)["latency_p99_s"] for w in own]
+    lacking = [t for t in tails if isinstance(t, Absent)]
+    known = [t for t in tails if isinstance(t, Measured)]
+    if lacking or not known:
+        return lacking[0] if lacking else Absent("there is no worker")
+    return max(known, key=lambda t: t.value)
+
+
+def _divided(total: Field, by: int) -> Field:
+    if isinstance(total, Absent):
+        return total
+    lo, hi = (None if end is None else end / by for end in (total.lo, total.hi))
+    return Measured(total.value / by, total.unit, lo, hi, total.n)
+
+
+def _beside(queries: Queries, window: Window, others: Sequence[Worker]) -> dict[str, Field]:
+    if not others:
+        return {}
+    rows = [of_worker(queries, w.number, window) for w in others]
+    both = Queries({k: np.concatenate([r.columns[k] for r in rows]) for k in QUERY_DTYPES})
+    order = np.argsort(both.columns["issued_ns"], kind="stable")
+    both = Queries({k: v[order] for k, v in both.columns.items()})
+    return {
+        "beside_throughput_sps": throughput(both, window),
+        "beside_latency_p99_s": latency_metrics(both.latency_ns())["latency_p99_s"],
+    }
+
+
+def counter_gap(rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int], tuple[int, int]]) -> int:
+    """Return by how many queries a worker's rows and the shared counter differ between two looks at the counter.
+
+    `looks` are the times before and after each; any moment in between may have been the one that was read.
+    """
+    done = np.sort(rows.columns["done_ns"][rows.columns["done_ns"] >= 0])
+    (a0, a1), (b0, b1) = (np.searchsorted(done, look, side="right") for look in looks)
+    counted = counts[1] - counts[0]
+    return int(max(0, (b0 - a1) - counted, counted - (b1 - a0)))
+
+
+def warnings(trial: Trial, found: Mapping[str, Field], each: Sequence[int], cores: int) -> tuple[str, ...]:
+    """Return what a reader of a crowded trial must know; `each` are the queries that each own worker completed."""
+    late, gap = found.get("start_skew_s"), found.get("counter_gap_queries")
+    checks = []
+    if isinstance(late, Measured) and late.value > SKEW_S:
+        checks.append(_late(late.value, trial.processes, cores))
+    if isinstance(gap, Measured) and gap.value > 1:
+        checks.append(_gap(gap.value))
+    if each and min(each) < FEWEST:
+        checks.append(_coarse(min(each)))
+    return tuple(checks)
+
+
+def _late(seconds: float, workers: int, cores: int) -> str:
+    return message(
+        "W-CREW-1",
+        f"the workers started {seconds * 1e3:.1f} ms apart",
+        evidence=f"{workers} workers on {cores} cores",
+        effect="The window begins with the last of them, so nothing is counted that had no competition",
+        fix="" if workers > cores else "a machine that does nothing else meanwhile",
+    )
+
+
+def _gap(queries: float) -> str:
+    return message(
+        "W-CREW-3",
+        f"a worker's rows and the shared counter differ by {queries:.0f} queries",
+        effect="One of the two accounts of this window is wrong",
+        fix="the same command again; report it where it stays",
+    )
+
+
+def _coarse(queries: int) -> str:
+    return message(
+        "W-CREW-4",
+        f"a worker completed only {queries} queries in the window",
+        effect=f"One more or less would change its throughput by {1 / max(queries, 1):.0%}",
+        fix="--duration 30s",
+    )
+
+
+def successful(rows: Queries) -> int:
+    """Return how many of these queries succeeded."""
+    return int(np.count_nonzero(rows.columns["status"] == QUERY_OK))

@@ -1,0 +1,57 @@
+"""What an exception says of a trial: a status and one line, whatever the model or its engine raised."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+
+from edgescope.errors import (
+    EdgescopeError,
+    SafetyError,
+    UnavailableError,
+    UnsupportedError,
+    WrongOutputError,
+    message,
+)
+from edgescope.records import Status
+
+
+def told(error: Exception) -> tuple[Status, str]:
+    """Return the status and the reason of a trial that `error` ended.
+
+    Of an error that edgescope did not raise on purpose the trace goes to stderr, its end to the reason.
+    """
+    if isinstance(error, EdgescopeError):
+        return _status(error), str(error)
+    traceback.print_exception(error, file=sys.stderr)
+    return Status.OOM if _out_of_memory(error) else Status.FAILED, _raised(error)
+
+
+def _status(error: EdgescopeError) -> Status:
+    if isinstance(error, SafetyError) or _out_of_memory(error.__cause__ or error):
+        return Status.OOM
+    if isinstance(error, UnsupportedError | UnavailableError):
+        return Status.UNSUPPORTED
+    if isinstance(error, WrongOutputError):
+        return Status.WRONG_OUTPUT
+    return Status.FAILED
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether the host's or the device's memory ran out; engines have their own words for the latter."""
+    text = f"{type(error).__name__}: {error}".lower().replace("_", " ")
+    words = ("outofmemoryerror", "out of memory", "failed to allocate memory", "alloc failed")
+    return isinstance(error, MemoryError) or any(word in text for word in words)
+
+
+def _raised(error: BaseException) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(last.filename).name}:{last.lineno} in {last.name}"
+    text = " ".join(str(error).split())[:300]
+    return message(
+        "E-RUN-1",
+        "the model or its engine raised an error",
+        evidence=f"{type(error).__name__}: {text}; {where}",
+        effect="There is no number for this cell",
+    )

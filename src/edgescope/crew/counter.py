@@ -1,0 +1,98 @@
+"""Completions counted in shared memory: an account of the window that is kept apart from the workers' rows.
+
+Each worker writes a number of its own, after each query; nobody waits for anybody, so counting costs a fraction of a
+microsecond. The leader reads all of them at the start and at the stop. It cannot read at an exact nanosecond, so it
+notes the time before and after reading, and the rows must agree for some moment in between.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from edgescope.workloads.base import Done, Work
+
+_STRIDE = 8
+"""Numbers between two workers' own: a cache line, or each would slow the others down."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the counters said at some moment between two times (monotonic nanoseconds)."""
+
+    before_ns: int
+    counts: tuple[int, ...]
+    after_ns: int
+
+
+class Counter:
+    """One 64-bit number a worker, in a file that all of them map."""
+
+    def __init__(self, path: Path, workers: int) -> None:
+        self.workers = workers
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            size = max(8 * _STRIDE * workers, mmap.PAGESIZE)
+            if os.fstat(handle).st_size < size:
+                os.ftruncate(handle, size)
+            self._map = mmap.mmap(handle, size)
+        finally:
+            os.close(handle)
+        self._cells = memoryview(self._map).cast("q")
+
+    def __enter__(self) -> Counter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._cells.release()
+        self._map.close()
+
+    def look(self) -> Look:
+        """Return all counts with the times between which they were read."""
+        before = time.monotonic_ns()
+        counts = tuple(self._cells[: self.workers * _STRIDE : _STRIDE])
+        return Look(before, counts, time.monotonic_ns())
+
+    def counted(self, work: Work, worker: int) -> Counted:
+        """Return `work` with every completion counted for `worker`."""
+        return Counted(work, self._cells, worker * _STRIDE)
+
+
+class Counted:
+    """A Work that counts its completions; `done` is called first, so counting is in no latency."""
+
+    def __init__(self, work: Work, cells: memoryview, cell: int) -> None:
+        self.work, self._cells, self._cell = work, cells, cell
+        self._number = itertools.count(1)
+        """Taking the next number is one step even among threads; adding one to shared memory would be three."""
+        self._done: Done | None = None
+        self._counted: Done | None = None
+        cells[cell] = 0
+
+    def issue(self, query_id: int, samples: int, done: Done) -> None:
+        """Issue the query; count it once it is done."""
+        if done is not self._done or self._counted is None:
+            self._done, self._counted = done, self._counting(done)
+        self.work.issue(query_id, samples, self._counted)
+
+    def _counting(self, done: Done) -> Done:
+        cells, cell, number = self._cells, self._cell, self._number.__next__
+
+        def counted(query_id: int, state: int) -> None:
+            done(query_id, state)
+            cells[cell] = number()
+
+        return counted
+
+    def flush(self) -> None:
+        """Flush the work."""
+        self.work.flush()
