@@ -3,6 +3,7 @@
     DIR/<machine id>/<result id>/result.json        everything but the raw rows
                                  queries.parquet    one row per query
                                  readings.parquet   t_ns, channel (index into result.json's channels), value
+                                 files/             logs of a program that drove the load (MLPerf LoadGen)
 
 Merging two machines' results is copying folders. DuckDB reads a tree of them in place:
 `duckdb -c "select * from 'DIR/*/*/queries.parquet'"`.
@@ -31,6 +32,7 @@ from edgescope.errors import EdgescopeError, StoreError, UsageError
 from edgescope.records import QUERY_DTYPES, Json, Machine, Queries, Readings, Result, Status
 
 ASIDE = ".incoming"
+FILES = "files"
 #: Room that must be there before measuring starts: a few minutes of queries take less.
 PROBE_BYTES = 1_000_000
 #: A half-written result this old belongs to nobody; writing one takes seconds.
@@ -187,8 +189,12 @@ def write(result: Result, folder: Path) -> None:
     if result.readings is not None:
         r = result.readings
         _parquet({"t_ns": r.t_ns, "channel": r.channel, "value": r.value}, folder / "readings.parquet")
+    files = result.artifact.get("files")
+    for name, text in files.items() if isinstance(files, Mapping) else ():
+        (folder / FILES).mkdir(exist_ok=True)
+        (folder / FILES / Path(name).name).write_text(text)
     (folder / "result.json").write_text(json.dumps(codec.to_json(result), indent=1))
-    for path in (*folder.iterdir(), folder):
+    for path in (*folder.rglob("*"), folder):
         _sync(path)
 
 
@@ -205,6 +211,9 @@ def read(folder: Path) -> Result:
     """Read one result's folder with its raw rows; StoreError where it is missing, half-written or newer."""
     data = _json(folder / "result.json")
     result = codec.from_json(data)
+    if (folder / FILES).is_dir():
+        files = {path.name: path.read_text() for path in sorted((folder / FILES).iterdir())}
+        result = replace(result, artifact={**result.artifact, "files": files})
     queries = readings = None
     if result.window is not None and not (folder / "queries.parquet").is_file():
         raise StoreError(

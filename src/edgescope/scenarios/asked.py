@@ -53,6 +53,14 @@ def checked(trial: Trial) -> Trial:
             evidence=f"in_flight {trial.in_flight}",
             fix="leave --in-flight at 1",
         )
+    alone = name == "idle_gap" or name.startswith("mlperf_")
+    if alone and trial.crowded:
+        raise UsageError(
+            "E-SCEN-10",
+            f"{name} is asked of one process that has the device to itself",
+            evidence=f"processes {trial.processes}, sharing {trial.sharing}, beside {trial.beside or 'nothing'}",
+            fix="--scenario single_stream, offline or server for several",
+        )
     return trial
 
 
@@ -87,7 +95,7 @@ def gaps_ms(trial: Trial) -> tuple[float, ...]:
         found = sorted({0.0, *(float(part) for part in trial.arrivals.split(","))})
     except ValueError:
         found = [-1.0]
-    if not (0 <= found[0] and 0 < found[-1] <= 600_000 and len(found) <= 50):
+    if not (found[0] >= 0 and 0 < found[-1] <= 600_000 and len(found) <= 50):
         raise UsageError(
             "E-SCEN-3",
             "idle_gap needs milliseconds between 0 and 600000",
