@@ -70,6 +70,12 @@ def _worker_from_json(data: Mapping[str, Json]) -> Worker:
     return Worker(**plain | {"cpus": tuple(data["cpus"])})
 
 
+def _described(artifact: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what is known of the artifact; of files kept beside the result their names."""
+    files = artifact.get("files")
+    return {**artifact, **({"files": sorted(files)} if files is not None else {})}
+
+
 def to_json(result: Result) -> dict[str, Json]:
     """Return everything but the raw rows as plain JSON values."""
     check = result.verification
@@ -85,7 +91,7 @@ def to_json(result: Result) -> dict[str, Json]:
         "started_at": result.started_at,
         "driver": result.driver,
         "model": dataclasses.asdict(result.model) if result.model else None,
-        "artifact": dict(result.artifact),
+        "artifact": _described(result.artifact),
         "effective": dataclasses.asdict(result.effective) if result.effective else None,
         "verification": verification_to_json(check) if check else None,
         "window": dataclasses.asdict(result.window) if result.window else None,

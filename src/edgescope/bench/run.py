@@ -17,7 +17,7 @@ from edgescope.analysis import summary
 from edgescope.analysis.consumption import consumption
 from edgescope.analysis.sustained import sustained
 from edgescope.backends.base import SelfDriven, spec_of
-from edgescope.bench import crowd, external, gate, mode, phases, replayed
+from edgescope.bench import crowd, external, foreign, gate, mode, phases, replayed
 from edgescope.bench.driving import drive, peak_rss
 from edgescope.bench.failures import told
 from edgescope.bench.require import require
@@ -138,6 +138,7 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
         peak = peak_rss()
         parts = phases.metrics(opened, trial.io)
         verification = gate.check(trial, model, opened.answer, opened.artifact, bare.machine)
+        foreign.examine(scenario, opened, model)
     spent = consumption(
         watch.readings,
         queries,
@@ -178,6 +179,7 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
             *long_run.warnings,
         ),
     )
+    result = foreign.noted(result, scenario)
     return settled(result, warmed=plan.settled, failure=opened.failure())
 
 
