@@ -1,0 +1,273 @@
+"""MLPerf LoadGen drives: its four scenarios, its queue, its statistics, on any of our engines.
+
+    mlperf_single_stream   one sample after another
+    mlperf_multi_stream    queries of in_flight x batch samples, one after another
+    mlperf_server          one sample a query, Poisson arrivals at --rate; --arrivals 15ms is the bound of its p99
+    mlperf_offline         everything in one query, answered in batches
+
+LoadGen (the package mlcommons-loadgen) owns the loop and its clock; each call it asks for is a row of ours as well, so
+that its percentiles stand beside ours of the same queries, and its logs beside the result. --duration is its minimum
+duration: an official run lasts 600 s. Afterwards it asks every input of the gate in accuracy mode, and what its log
+says it was answered is compared with what the engine answers when it is asked directly.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import mlperf_loadgen as lg
+import numpy as np
+
+from edgescope import verify
+from edgescope.clock import Clock
+from edgescope.errors import message
+from edgescope.models.base import Model
+from edgescope.plan import Plan
+from edgescope.records import Json, Queries, Trial, Window
+from edgescope.reference import QUICK_CEILING
+from edgescope.scenarios import asked, mlperf_log
+from edgescope.scenarios.closed import typical_s
+from edgescope.scenarios.log import Log, closed
+from edgescope.workloads.base import Answer, Done, Work
+
+SCENARIOS = {
+    "mlperf_single_stream": "SingleStream",
+    "mlperf_multi_stream": "MultiStream",
+    "mlperf_server": "Server",
+    "mlperf_offline": "Offline",
+}
+OFFICIAL_S = 600.0
+LIBRARY = 1024
+"""Samples in the library that LoadGen picks from; an engine's inputs are cycled through whatever it picks."""
+CLOSE = 0.05, 100_000.0
+"""Share and nanoseconds by which its percentile and ours of one run may differ: the callback into Python and back."""
+
+Samples = Sequence[tuple[int, int]]
+"""Of each sample LoadGen's id and its index in the library."""
+
+
+class LoadGen:
+    """Lets LoadGen offer the queries; one instance for one trial."""
+
+    def __init__(self, trial: Trial, plan: Plan) -> None:
+        self.trial, self.plan = asked.checked(trial), plan
+        self.told: dict[str, Json] = {}
+        self.files: dict[str, str] = {}
+        self.checked: dict[str, Json] = {}
+
+    def drive(self, work: Work, clock: Clock) -> Queries:
+        """Warm up in a closed loop, then hand over to LoadGen until it is content."""
+        log = Log(self.trial.in_flight, clock)
+        closed(log, work, clock, self.plan.warming(), self.trial.batch)
+        plan, first, service_s = self.plan.measuring(), len(log), typical_s(log)
+        sut = _System(self.trial, log, work, clock)
+        plan.begin(first, clock.now())
+        with tempfile.TemporaryDirectory(prefix="edgescope-loadgen-") as name:
+            _test(sut.issue, self._settings(service_s, "PerformanceOnly"), LIBRARY, Path(name))
+            sut.close()
+            log.drain(work)
+            self.told = mlperf_log.values(Path(name))
+            self.files = mlperf_log.files(Path(name))
+        plan.end(len(log), clock.now())
+        log.schedule = (first, np.array(sut.arrived, dtype=np.int64))
+        queries = sut.counted(log.queries(self.trial.batch), first)
+        self.checked |= {"percentiles": self._beside(queries, plan.window)}
+        return queries
+
+    def accuracy(self, answer: Answer, model: Model) -> None:
+        """Have LoadGen ask every input of the gate, and compare its log with what `answer` says directly."""
+        samples, rows = verify.gate_samples(model), self.trial.batch
+        direct = verify.outputs(answer, samples, rows)
+        problems: list[Exception] = []
+
+        def outputs(indices: list[int]) -> list[bytes]:
+            index = np.resize(indices, rows)
+            got = answer({name: np.ascontiguousarray(array[index]) for name, array in samples.arrays.items()})
+            return [_bytes(array[k] for array in got) for k in range(len(indices))]
+
+        def issue(query: Samples) -> None:
+            for start in range(0, len(query), rows):
+                some = query[start : start + rows]
+                try:
+                    said = outputs([index for _, index in some])
+                except Exception as error:  # must not pass through LoadGen's thread: it would end the process
+                    problems.append(error)
+                    said = [b""] * len(some)
+                _complete([sample for sample, _ in some], said)
+
+        with tempfile.TemporaryDirectory(prefix="edgescope-loadgen-") as name:
+            _test(issue, self._settings(1e-3, "AccuracyOnly"), len(direct[0]), Path(name))
+            if problems:
+                raise problems[0]
+            self.files |= mlperf_log.files(Path(name), "accuracy_")
+            self.checked |= {"accuracy": mlperf_log.compared(Path(name), direct)}
+
+    def notes(self) -> Mapping[str, Json]:
+        """Return LoadGen's version, settings and results, how they compare with ours, and its logs."""
+        return {"loadgen": {**self.told, **self.checked}, "files": self.files}
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what LoadGen or the comparison with it objects to."""
+        return tuple(filter(None, (self._invalid(), self._apart(), self._other_answers())))
+
+    def _settings(self, service_s: float, mode: str) -> Any:
+        """Return LoadGen's settings for this trial; what a query is expected to take comes from the warm-up."""
+        t, s = self.trial, lg.TestSettings()
+        s.scenario = getattr(lg.TestScenario, SCENARIOS[t.scenario])
+        s.mode = getattr(lg.TestMode, mode)
+        s.min_duration_ms = round(t.max_s * 1e3)
+        s.min_query_count = t.max_queries or 1
+        s.max_query_count = t.max_queries or 0
+        expected_ns = max(1_000, round(service_s * 1e9))
+        s.single_stream_expected_latency_ns = expected_ns
+        s.multi_stream_expected_latency_ns = expected_ns
+        s.multi_stream_samples_per_query = t.batch * t.in_flight
+        s.offline_expected_qps = t.in_flight * t.batch / max(service_s, 1e-6)
+        if t.scenario == "mlperf_server":
+            s.server_target_qps = asked.rate(t)
+            s.server_target_latency_ns = asked.bound_ns(t) or s.server_target_latency_ns
+        s.schedule_rng_seed = s.sample_index_rng_seed = s.qsl_rng_seed = abs(t.seed)
+        return s
+
+    def _beside(self, queries: Queries, window: Window) -> Json:
+        """Return each percentile that LoadGen gives beside the same of our rows, by its own rule: sorted[n p]."""
+        if self.trial.scenario == "mlperf_offline":
+            return {}
+        ours = np.sort(queries.rows(window).latency_ns())
+        out: dict[str, Json] = {}
+        for p in ("50.00", "90.00", "99.00"):
+            theirs = self.told.get(f"result_{p}_percentile_latency_ns")
+            if isinstance(theirs, int | float) and len(ours):
+                mine = int(ours[min(len(ours) - 1, math.floor(len(ours) * float(p) / 100))])
+                out[p] = {"loadgen_ns": int(theirs), "ours_ns": mine}
+        return out
+
+    def _invalid(self) -> str:
+        if self.told.get("result_validity") != "INVALID":
+            return ""
+        unmet = [key for key, met in self.told.items() if key.endswith("_met") and met is False]
+        return message(
+            "W-MLPERF-1",
+            "LoadGen calls this run INVALID",
+            evidence=", ".join(unmet) or str(self.told.get("result_invalid_reason")),
+            effect="Its figures may not be quoted as MLPerf's; ours stand as they are",
+            fix=f"--duration {OFFICIAL_S:.0f}s, or a lower --rate",
+        )
+
+    def _apart(self) -> str:
+        """Return the first percentile on which LoadGen and our rows disagree."""
+        share, slack = CLOSE
+        for p, pair in self.checked.get("percentiles", {}).items():
+            theirs, mine = pair["loadgen_ns"], pair["ours_ns"]
+            if p != "99.00" and abs(theirs - mine) > max(slack, share * theirs):
+                return message(
+                    "W-MLPERF-2",
+                    f"LoadGen's {p} percentile and ours of the same queries differ",
+                    evidence=f"{theirs / 1e6:.3f} ms and {mine / 1e6:.3f} ms",
+                    effect="Handing queries between LoadGen and Python took that long",
+                    fix="the scenario of the same name without mlperf_ for the engine alone",
+                )
+        return ""
+
+    def _other_answers(self) -> str:
+        found = self.checked.get("accuracy")
+        if not found or (found["in_log"] == found["samples"] and found["centred_l2"] <= QUICK_CEILING):
+            return ""
+        return message(
+            "W-MLPERF-3",
+            "LoadGen's accuracy log does not hold the answers that the gate was given",
+            evidence=f"{found['in_log']} of {found['samples']} inputs, apart by {found['centred_l2']:.2g}",
+            effect="The outputs depend on who asks, or on what was asked before",
+            fix="the same command again; if it stays so, the engine is not deterministic",
+        )
+
+
+class _System:
+    """Our side of LoadGen: takes its samples in its thread, hands them to the Work in batches, says when each is done.
+
+    A closed loop's query is issued in LoadGen's own thread. Arrivals (server, offline) go through a queue, so that a
+    busy engine never holds up LoadGen's schedule.
+    """
+
+    def __init__(self, trial: Trial, log: Log, work: Work, clock: Clock) -> None:
+        self.batch, self.log, self.work, self.clock = trial.batch, log, work, clock
+        self.arrived: list[int] = []
+        self.sizes: list[int] = []
+        self.waiting: SimpleQueue[tuple[int, Samples] | None] = SimpleQueue()
+        self.thread: threading.Thread | None = None
+        if trial.scenario in ("mlperf_server", "mlperf_offline"):
+            self.thread = threading.Thread(target=self._serve, daemon=True)
+            self.thread.start()
+
+    def issue(self, samples: Samples) -> None:
+        """Take one query of LoadGen's: each batch of it becomes a row."""
+        now = self.clock.now()
+        for start in range(0, len(samples), self.batch):
+            part = samples[start : start + self.batch]
+            if self.thread is None:
+                self._row(now, part)
+            else:
+                self.waiting.put((now, part))
+
+    def _serve(self) -> None:
+        while (item := self.waiting.get()) is not None:
+            self._row(*item)
+
+    def _row(self, arrived_ns: int, samples: Samples) -> None:
+        self.log.free.get()
+        self.arrived.append(arrived_ns)
+        self.sizes.append(len(samples))
+        self.work.issue(self.log.add(self.clock.now()), self.batch, self._done(samples))
+
+    def _done(self, samples: Samples) -> Done:
+        def done(query_id: int, status: int) -> None:
+            self.log.done(query_id, status)
+            _complete([sample for sample, _ in samples])
+
+        return done
+
+    def close(self) -> None:
+        """End the thread that hands queries over."""
+        if self.thread is not None:
+            self.waiting.put(None)
+            self.thread.join()
+
+    def counted(self, queries: Queries, first: int) -> Queries:
+        """Return the rows with the samples that LoadGen asked for: its last batch may be a smaller one."""
+        samples = np.array(queries.columns["samples"])
+        samples[first:] = self.sizes
+        return Queries({**queries.columns, "samples": samples})
+
+
+def _complete(samples: Sequence[int], said: Sequence[bytes] = ()) -> None:
+    """Tell LoadGen that samples are done; it copies what was said before this returns."""
+    held = [np.frombuffer(data, np.uint8) for data in said]
+    data = [(array.ctypes.data, array.nbytes) for array in held] or [(0, 0)] * len(samples)
+    lg.QuerySamplesComplete(
+        [lg.QuerySampleResponse(sample, *where) for sample, where in zip(samples, data, strict=True)]
+    )
+
+
+def _bytes(arrays: Iterable[Any]) -> bytes:
+    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+def _test(issue: Callable[[Samples], None], settings: Any, n: int, folder: Path) -> None:
+    """Run one LoadGen test over a library of `n` samples; its logs go into `folder`."""
+    log = lg.LogSettings()
+    log.log_output.outdir = str(folder)
+    log.log_output.copy_summary_to_stdout = log.log_output.copy_detail_to_stdout = False
+    log.enable_trace = False
+    qsl = lg.ConstructQSL(n, n, lambda indices: None, lambda indices: None)
+    sut = lg.ConstructSUT(lambda query: issue([(s.id, s.index) for s in query]), lambda: None)
+    try:
+        lg.StartTestWithLogSettings(sut, qsl, settings, log, str(folder / "no audit.config"))
+    finally:
+        lg.DestroySUT(sut)
+        lg.DestroyQSL(qsl)
