@@ -220,7 +220,7 @@ def _sample(model: Model, truth: Reference, trial: Trial, folder: Path) -> None:
 
 def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
     """Return the gate's answer to what run.py in `folder` computes in a fresh process; WrongOutputError if it fails."""
-    gate = verify.gate_samples(model)
+    gate = verify.gate_samples(model).first(len(truth.gate[0]))
     labelled = model.samples(Purpose.LABELLED, verify.TRAINED_FRAMES) if model.info.trained else None
     parts = [s.arrays for s in (gate, labelled) if s is not None]
     total = sum(len(next(iter(p.values()))) for p in parts)

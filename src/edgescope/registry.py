@@ -132,7 +132,7 @@ SCENARIOS: Mapping[str, Entry] = {
 
 
 MODELS: Mapping[str, Entry] = {
-    "zoo": Entry("edgescope.models.image:ImageClassifier", summary="a named classifier, or name@weights.pth"),
+    "zoo": Entry("edgescope.models.image:ImageNetwork", summary="a named image network, or name@weights.pth"),
     "clips": Entry(
         "edgescope.models.video:ClipClassifier", summary="a named classifier of clips, or name@weights.pth"
     ),

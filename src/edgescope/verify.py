@@ -11,11 +11,16 @@ Two methods, because agreement means something different for a network that has 
                     inputs excite an output must be the same for 90 % of the pairs. No task accuracy is
                     claimed.
 
+A network that answers for every pixel or every box gives out a million numbers for one input. It is judged on fewer
+inputs, as many as hold 2^23 values and 8 at least: every input then brings far more numbers than a class label does,
+and a gate on a board needs a hundred megabytes, not gigabytes.
+
 Everything here is arithmetic on arrays; the engine is a function that is passed in.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +41,10 @@ L2_CEILING = 0.1
 RANK_FLOOR = 0.9
 MIN_FRAMES = 300
 TRAINED_FRAMES, UNTRAINED_INPUTS = 400, 32
+FEWEST, VALUES = 8, 2**23
+"""Where inputs or outputs are large: inputs judged on at the least, and values (of all of them together) at most."""
+DENSE = ("segment", "detect")
+"""Tasks whose answer is no class, so that labelled photographs and 400 frames tell nothing that a few inputs do not."""
 CHANCE = 0.01
 """A network's accuracy on labelled inputs must lie above this, and above the share of the commonest label (lower
 bound), for its top class to mean anything; whatever it is called, one that knows no more is judged by centred_l2."""
@@ -67,8 +76,13 @@ def asked(precision: str, gate: float | None) -> float:
 
 
 def gate_samples(model: Model) -> Samples:
-    """Return the inputs variants of `model` are judged on: real ones if trained, else 32 synthetic ones."""
-    samples = model.samples(Purpose.GATE, TRAINED_FRAMES if model.info.trained else UNTRAINED_INPUTS)
+    """Return the inputs variants of `model` are judged on: real ones if trained, else synthetic ones.
+
+    400 of a trained classifier; of others 32, or as many as hold VALUES, at least FEWEST.
+    """
+    classifier = model.info.trained and model.info.task not in DENSE
+    one = sum(math.prod(spec.shape) for spec in model.inputs)
+    samples = model.samples(Purpose.GATE, TRAINED_FRAMES if classifier else fitting(UNTRAINED_INPUTS, one))
     if samples is None or not len(samples):
         raise WrongOutputError(
             "E-GATE-1",
@@ -79,20 +93,34 @@ def gate_samples(model: Model) -> Samples:
     return samples
 
 
-def outputs(run: Run, samples: Samples, batch: int) -> Outputs:
-    """Return run's outputs over all samples, in chunks of `batch`; the last is padded and cut again.
+def fitting(most: int, values: int) -> int:
+    """Return how many rows of so many values are looked at: `most`, or as many as hold VALUES, at least FEWEST."""
+    return min(most, max(FEWEST, VALUES // max(values, 1)))
 
+
+def outputs(run: Run, samples: Samples, batch: int) -> Outputs:
+    """Return run's outputs over the samples, in chunks of `batch`; the last is padded and cut again.
+
+    Over all of them, or over the first few where an output has a value a pixel or a box (`fitting`).
     WrongOutputError at the first output without a row per sample or that is not finite.
     """
     parts: list[list[NDArray[Any]]] = []
-    for start in range(0, len(samples), batch):
+    start, end = 0, len(samples)
+    while start < end:
         rows = np.minimum(np.arange(start, start + batch), len(samples) - 1)
         given = {name: np.ascontiguousarray(array[rows]) for name, array in samples.arrays.items()}
         got = [np.asarray(array) for array in run(given)]
         _check(got, batch, start)
-        parts.append([array[: len(samples) - start].copy() for array in got])
+        end = min(end, fitting(end, _values(got)))
+        parts.append([array[: end - start].copy() for array in got])
+        start += batch
     _same_shapes(parts)
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+def _values(got: Sequence[NDArray[Any]]) -> int:
+    """Return how many values one sample's outputs hold; 0 where the first of them is one value a class."""
+    return sum(math.prod(array.shape[1:]) for array in got) if got[0].ndim > 2 else 0
 
 
 def _check(got: Sequence[NDArray[Any]], batch: int, start: int) -> None:
@@ -262,17 +290,23 @@ def centred_l2(got: Outputs, wanted: Outputs) -> float:
 
     0 where both are equal; infinity where fp32 does not depend on the input at all and the variant differs.
     """
-    return max(
-        _centred_l2(a.astype(np.float64), b.astype(np.float64)) for a, b in zip(got, wanted, strict=True)
-    )
+    return max(_centred_l2(a, b) for a, b in zip(got, wanted, strict=True))
 
 
-def _centred_l2(got: NDArray[np.float64], wanted: NDArray[np.float64]) -> float:
-    difference = float(np.linalg.norm(got - wanted))
-    spread = float(np.linalg.norm(wanted - wanted.mean(axis=0)))
+def _centred_l2(got: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """Return it of one output; row by row, because in float64 a few outputs with a value a pixel fill a board."""
+    mean = wanted.mean(axis=0, dtype=np.float64)
+    rows = [_apart(a, b, mean) for a, b in zip(got, wanted, strict=True)]
+    difference, spread = (math.sqrt(sum(column)) for column in zip(*rows, strict=True))
     if difference == 0.0:
         return 0.0
     return difference / spread if spread > 0.0 else float("inf")
+
+
+def _apart(got: NDArray[Any], wanted: NDArray[Any], mean: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the squared distances of one row's outputs, and of the wanted ones from their mean."""
+    exact = wanted.astype(np.float64)
+    return float(np.square(got - exact).sum()), float(np.square(exact - mean).sum())
 
 
 def rank_agreement(got: Outputs, wanted: Outputs) -> float:
@@ -286,9 +320,9 @@ def rank_agreement(got: Outputs, wanted: Outputs) -> float:
 
 def _rank(got: NDArray[Any], wanted: NDArray[Any]) -> float:
     n = min(64, len(wanted))
-    a, b = (array[:n].reshape(n, -1).astype(np.float64) for array in (got, wanted))
-    step = max(1, a.shape[1] // 2000)
+    step = max(1, wanted[0].size // 2000)
+    a, b = (array[:n].reshape(n, -1)[:, ::step].astype(np.float64) for array in (got, wanted))
     first, second = np.triu_indices(n, k=1)
-    order, truth = (np.sign(x[first, ::step] - x[second, ::step]) for x in (a, b))
+    order, truth = (np.sign(x[first] - x[second]) for x in (a, b))
     told = truth != 0
     return float((order == truth)[told].mean()) if told.any() else 1.0

@@ -1,11 +1,11 @@
-"""List the models, with parameters, MACs and FLOPs kept apart, and whether their weights are trained."""
+"""List the models: task, parameters, MACs and FLOPs kept apart, and whether their weights are trained."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-HELP = "the models: parameters, MACs, FLOPs, trained or not"
+HELP = "the models: task, parameters, MACs, FLOPs, trained or not"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -22,6 +22,7 @@ def run(args: argparse.Namespace) -> int:
         rows = [
             {
                 "name": name,
+                "task": model.info.task,
                 "inputs": {i.name: list(i.shape) for i in model.inputs},
                 "params": model.info.params,
                 "macs": model.info.macs,
@@ -38,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     cells = [
         (
             name,
+            model.info.task,
             "x".join(map(str, model.inputs[0].shape)),
             f"{(model.info.params or 0) / 1e6:.2f} M",
             f"{(model.info.macs or 0) / 1e9:.3f} G",
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         )
         for name, model in infos
     ]
-    terminal.table(("model", "input", "parameters", "MACs", "FLOPs", "weights", "source"), cells)
+    terminal.table(("model", "task", "input", "parameters", "MACs", "FLOPs", "weights", "source"), cells)
     terminal.note(
         "Also: NAME@weights.pth, any file.onnx, any module:callable. One MAC is two FLOPs; both are of one sample."
     )

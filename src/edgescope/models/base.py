@@ -47,6 +47,13 @@ class Samples:
     def __len__(self) -> int:
         return len(self.digests)
 
+    def first(self, n: int) -> Samples:
+        """Return the first n of them."""
+        arrays = {name: array[:n] for name, array in self.arrays.items()}
+        return Samples(
+            arrays, self.digests[:n], self.origin, None if self.labels is None else self.labels[:n]
+        )
+
 
 @dataclass(frozen=True)
 class TensorSpec:

@@ -1,12 +1,13 @@
-"""Image classifiers: one really trained on ImageNet, and eight famous ones without their weights.
+"""Networks that take one image: a classifier really trained on ImageNet, and famous ones without their weights.
 
-Each of the eight is there twice: with the 1000 classes it is known with, and as NAME_2class with the two-class
-head that a study of the Jetson Nano gave it (arXiv 2406.17749).
+Eight classifiers are there twice: with the 1000 classes they are known with, and as NAME_2class with the two-class
+head that a study of the Jetson Nano gave them (arXiv 2406.17749). fcn_resnet50 names the class of every pixel, and
+yolov8n_class, a detector of YOLOv8n's size and shape, gives boxes: with resnet50 they are the three workloads of a
+study of concurrent inference (arXiv 2508.08430).
 
 efficientnet_lite0 carries real weights, so its answers mean something: it is fed real photographs and its
-accuracy is measured. The eight torchvision networks are UNTRAINED here (random weights, seed 0) and say so
-wherever they are used: their speed is that of the trained network, their answers are noise.
-`name@weights.pth` gives them weights.
+accuracy is measured. All others are UNTRAINED here (random weights, seed 0) and say so wherever they are used: their
+speed is that of the trained network, their answers are noise. `name@weights.pth` gives them weights.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
 SEED = 0
 
 
-class ImageClassifier:
-    """A network of the zoo: float32 `input` (3, 224, 224), one logit a class; `name` or `name@weights.pth`."""
+class ImageNetwork:
+    """A network of the zoo, `name` or `name@weights.pth`: float32 `input` (3, height, width), one output.
+
+    classify: a logit a class; segment: a logit a class and pixel; detect: boxes in pixels and a score a class.
+    """
 
     def __init__(self, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         base, _, weights = name.partition("@")
@@ -43,7 +47,7 @@ class ImageClassifier:
         self.info = self._info(base)
 
     def _info(self, name: str) -> ModelInfo:
-        definition = [self._entry[key] for key in ("definition", "classes") if key in self._entry]
+        definition = [self._entry[key] for key in ("definition", "classes", "start") if key in self._entry]
         if self._weights:
             source = f"weights given by the user: {self._weights.name}"
             identity = zoo.file_digest(self._weights)
@@ -53,7 +57,7 @@ class ImageClassifier:
             source = identity = f"untrained: random weights, seed {SEED}"
         return ModelInfo(
             name=name,
-            task="classify",
+            task=self._entry.get("task", "classify"),
             trained=bool(self._weights or self._pretrained),
             source=source,
             digest=digest([*definition, identity]),
@@ -81,9 +85,14 @@ class ImageClassifier:
         return photos.Preprocess(size, mean=tuple(self._entry["mean"]), std=tuple(self._entry["std"]))
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
-        """Return real photographs for a trained network, seeded noise for an untrained one."""
+        """Return real photographs for a trained network, seeded noise for an untrained one.
+
+        None for LABELLED where the answer is no class of ImageNet.
+        """
         if not self.info.trained:
             return synthetic.samples(self.inputs, purpose, n)
+        if purpose is Purpose.LABELLED and self.info.task != "classify":
+            return None
         return photos.samples(purpose, n, self.preprocess, self.inputs[0].name)
 
     def _pretrained_file(self) -> Path | None:

@@ -1,0 +1,194 @@
+"""An object detector of the size and shape of YOLOv8n, in PyTorch, written from the published architecture.
+
+The facts it is built from are public: the layer table and multiples that the architecture is known by (a stem and four
+stages of widths 16, 32, 64, 128, 256, each halving the image; 1, 2, 2, 1 bottlenecks in them), cross-stage partial
+blocks (Wang et al., arXiv 1911.11929) whose every bottleneck is kept and concatenated, pooling of growing reach at the
+end (He et al., arXiv 1406.4729), features passed down and up again (Liu et al., arXiv 1803.01534), one head for classes
+and one for boxes (Ge et al., arXiv 2107.08430), without anchor shapes, and each side of a box as the mean of a
+distribution over 16 distances (Li et al., arXiv 2006.04388). No weights and no line of the usual implementation are in
+it: that is AGPL-3.0, and a user who has it gives edgescope its .onnx file or a callable.
+
+What leaves the network is what an engine has to compute: boxes in pixels and scores. Suppressing overlapping boxes
+depends on the data and stays outside.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+SIZE = 640
+STRIDES = (8, 16, 32)
+DISTANCES = 16
+"""Distances from a point to a side of its box, in strides, that the box head weighs."""
+PRIOR = 0.01
+"""Score of everything before training (Lin et al., arXiv 1708.02002, section 4.1)."""
+
+
+class Convolved(nn.Module):
+    """A convolution that keeps the size but for its stride, its normalisation and SiLU."""
+
+    def __init__(self, inside: int, outside: int, kernel: int = 1, stride: int = 1) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(inside, outside, kernel, stride, kernel // 2, bias=False)
+        self.norm = nn.BatchNorm2d(outside, eps=1e-3)
+        self.activation = nn.SiLU(inplace=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.activation(self.norm(self.convolution(x)))
+        return out
+
+
+class Bottleneck(nn.Module):
+    """Two 3x3 convolutions of one width; in the backbone what comes in is added to what comes out."""
+
+    def __init__(self, width: int, *, shortcut: bool) -> None:
+        super().__init__()
+        self.first, self.second = Convolved(width, width, 3), Convolved(width, width, 3)
+        self.shortcut = shortcut
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.second(self.first(x))
+        return x + out if self.shortcut else out
+
+
+class Stage(nn.Module):
+    """Half of the channels go through `depth` bottlenecks one after the other; all that appears is put together."""
+
+    def __init__(self, inside: int, outside: int, depth: int = 1, *, shortcut: bool = False) -> None:
+        super().__init__()
+        half = outside // 2
+        self.split = Convolved(inside, outside)
+        self.blocks = nn.ModuleList(Bottleneck(half, shortcut=shortcut) for _ in range(depth))
+        self.join = Convolved((2 + depth) * half, outside)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = list(self.split(x).chunk(2, 1))
+        for block in self.blocks:
+            parts.append(block(parts[-1]))
+        out: torch.Tensor = self.join(torch.cat(parts, 1))
+        return out
+
+
+class Pooling(nn.Module):
+    """The largest value within 5, 9 and 13 pixels, by three poolings of 5 in a row, beside the value itself."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.narrow, self.join = Convolved(width, width // 2), Convolved(2 * width, width)
+        self.pool = nn.MaxPool2d(5, 1, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = [self.narrow(x)]
+        for _ in range(3):
+            parts.append(self.pool(parts[-1]))
+        out: torch.Tensor = self.join(torch.cat(parts, 1))
+        return out
+
+
+class Backbone(nn.Module):
+    """Returns features at strides 8, 16 and 32: 64, 128 and 256 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_4 = nn.Sequential(Convolved(3, 16, 3, 2), Convolved(16, 32, 3, 2), _kept(32, 1))
+        self.to_8 = nn.Sequential(Convolved(32, 64, 3, 2), _kept(64, 2))
+        self.to_16 = nn.Sequential(Convolved(64, 128, 3, 2), _kept(128, 2))
+        self.to_32 = nn.Sequential(Convolved(128, 256, 3, 2), _kept(256, 1), Pooling(256))
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        at_8 = self.to_8(self.to_4(images))
+        at_16 = self.to_16(at_8)
+        return at_8, at_16, self.to_32(at_16)
+
+
+def _kept(width: int, depth: int) -> Stage:
+    return Stage(width, width, depth, shortcut=True)
+
+
+class Neck(nn.Module):
+    """Passes what the coarse features know to the fine ones, and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.finer = nn.Upsample(scale_factor=2.0, mode="nearest")
+        self.down_16, self.down_8 = Stage(256 + 128, 128), Stage(128 + 64, 64)
+        self.from_8, self.up_16 = Convolved(64, 64, 3, 2), Stage(64 + 128, 128)
+        self.from_16, self.up_32 = Convolved(128, 128, 3, 2), Stage(128 + 256, 256)
+
+    def forward(
+        self, at_8: torch.Tensor, at_16: torch.Tensor, at_32: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        middle = self.down_16(torch.cat([self.finer(at_32), at_16], 1))
+        fine = self.down_8(torch.cat([self.finer(middle), at_8], 1))
+        middle = self.up_16(torch.cat([self.from_8(fine), middle], 1))
+        return fine, middle, self.up_32(torch.cat([self.from_16(middle), at_32], 1))
+
+
+class Head(nn.Module):
+    """Of features at one stride: 4 x 16 weights of distances and one logit a class, at every pixel."""
+
+    def __init__(self, inside: int, classes: int, boxes: int = 64, kinds: int = 80) -> None:
+        super().__init__()
+        self.boxes = nn.Sequential(
+            Convolved(inside, boxes, 3), Convolved(boxes, boxes, 3), nn.Conv2d(boxes, 4 * DISTANCES, 1)
+        )
+        self.kinds = nn.Sequential(
+            Convolved(inside, kinds, 3), Convolved(kinds, kinds, 3), nn.Conv2d(kinds, classes, 1)
+        )
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.boxes(x).flatten(2), self.kinds(x).flatten(2)
+
+
+class Detector(nn.Module):
+    """Images (N, 3, 640, 640) to (N, 4 + classes, 8400): centre, width and height in pixels, and a score a class."""
+
+    points: torch.Tensor
+    strides: torch.Tensor
+    distances: torch.Tensor
+
+    def __init__(self, classes: int = 80) -> None:
+        super().__init__()
+        self.backbone, self.neck = Backbone(), Neck()
+        self.heads = nn.ModuleList(Head(width, classes) for width in (64, 128, 256))
+        points, strides = grid()
+        self.register_buffer("points", points, persistent=False)
+        self.register_buffer("strides", strides, persistent=False)
+        self.register_buffer("distances", torch.arange(DISTANCES).float(), persistent=False)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return float32 boxes and scores of all 8400 points, none left out."""
+        boxes, kinds = self.logits(images)
+        return torch.cat([self.decoded(boxes), kinds.float().sigmoid()], 1)
+
+    def logits(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (N, 64, points) and (N, classes, points) of images of any size that 32 divides."""
+        features = self.neck(*self.backbone(images))
+        found = [head(x) for head, x in zip(self.heads, features, strict=True)]
+        boxes, kinds = (torch.cat(parts, 2) for parts in zip(*found, strict=True))
+        return boxes, kinds
+
+    def decoded(self, boxes: torch.Tensor) -> torch.Tensor:
+        """Return float32 (N, 4, 8400), centre x, y, width, height in pixels, of logits (N, 64, 8400).
+
+        In float32 whatever the network runs in, because a 16-bit float at 640 is a quarter of a pixel (bf16: two
+        pixels) away from the next after every step. The buffers hold small halves and powers of two, which 16 bits
+        hold exactly.
+        """
+        shares = boxes.float().reshape(-1, 4, DISTANCES, boxes.shape[2]).softmax(2)
+        sides = (shares * self.distances.float().view(DISTANCES, 1)).sum(2)
+        before, after = sides.chunk(2, 1)
+        centre = self.points.float() + (after - before) / 2
+        return torch.cat([centre, before + after], 1) * self.strides.float()
+
+
+def grid() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the points' x and y in strides, (2, 8400), and their strides in pixels, (8400,), fine ones first."""
+    points, strides = [], []
+    for stride in STRIDES:
+        along = torch.arange(SIZE // stride) + 0.5
+        y, x = torch.meshgrid(along, along, indexing="ij")
+        points.append(torch.stack([x.flatten(), y.flatten()]))
+        strides.append(torch.full((x.numel(),), float(stride)))
+    return torch.cat(points, 1), torch.cat(strides)
