@@ -188,6 +188,16 @@ def _certain(change: Measured) -> bool:
     return change.lo is not None and change.hi is not None and (change.lo > 0 or change.hi < 0)
 
 
+def _moved(drift: Measured, warnings: list[str]) -> str:
+    """Say why there is no steady state: a load beyond what can be served has none however long the warm-up."""
+    text = f"latency moved by {drift.value:+.0%} over the window"
+    if any(warning.startswith("W-LOAD-1") for warning in warnings):
+        return message(
+            "E-STAT-2", text, evidence="more was offered than could be served", fix="a lower --rate"
+        )
+    return message("E-STAT-1", text, fix="--warmup 30s")
+
+
 def settled(result: Result, *, warmed: bool = True, failure: str = "") -> Result:
     """Return the result with its final status and the warnings that its own numbers give rise to."""
     warnings = list(result.warnings)
@@ -215,8 +225,5 @@ def settled(result: Result, *, warmed: bool = True, failure: str = "") -> Result
             result.metrics.get("settled_s"), Measured
         )  # then burst and sustained are told apart
     ):
-        status = Status.UNSTABLE
-        reason = message(
-            "E-STAT-1", f"latency moved by {drift.value:+.0%} over the window", fix="--warmup 30s"
-        )
+        status, reason = Status.UNSTABLE, _moved(drift, warnings)
     return replace(result, status=status, reason=reason, warnings=tuple(warnings))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from edgescope.analysis.ends import ends
-from edgescope.cli import terminal
+from edgescope.cli import load_view, terminal
 from edgescope.records import Absent, Field, Result, Status, Trust
 
 TRUST_STYLE = {Trust.CLEAN: "green", Trust.THROTTLED: "red", Trust.DISTURBED: "yellow", Trust.UNKNOWN: "dim"}
@@ -35,6 +35,7 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
         ("status", status(result)),
         ("latency", Text(_latency(result))),
         ("throughput", Text(terminal.why(m("throughput_sps")))),
+        *load_view.lines(result),
         *_long_run(result),
         ("start", Text("   ".join(f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first")))),
         ("memory", Text(f"peak RSS {terminal.why(m('peak_rss_bytes'))}")),

@@ -17,6 +17,7 @@ import math
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -66,15 +67,14 @@ class LoadGen:
         log = Log(self.trial.in_flight, clock)
         closed(log, work, clock, self.plan.warming(), self.trial.batch)
         plan, first, service_s = self.plan.measuring(), len(log), typical_s(log)
-        sut = _System(self.trial, log, work, clock)
-        plan.begin(first, clock.now())
+        sut = _System(self.trial, log, work, clock, begun=partial(plan.begin, first))
         with tempfile.TemporaryDirectory(prefix="edgescope-loadgen-") as name:
             _test(sut.issue, self._settings(service_s, "PerformanceOnly"), LIBRARY, Path(name))
             sut.close()
             log.drain(work)
+            plan.end(len(log), max(log.finished, default=clock.now()))
             self.told = mlperf_log.values(Path(name))
             self.files = mlperf_log.files(Path(name))
-        plan.end(len(log), clock.now())
         log.schedule = (first, np.array(sut.arrived, dtype=np.int64))
         queries = sut.counted(log.queries(self.trial.batch), first)
         self.checked |= {"percentiles": self._beside(queries, plan.window)}
@@ -195,8 +195,12 @@ class _System:
     busy engine never holds up LoadGen's schedule.
     """
 
-    def __init__(self, trial: Trial, log: Log, work: Work, clock: Clock) -> None:
+    def __init__(
+        self, trial: Trial, log: Log, work: Work, clock: Clock, *, begun: Callable[[int], None]
+    ) -> None:
         self.batch, self.log, self.work, self.clock = trial.batch, log, work, clock
+        self.begun: Callable[[int], None] | None = begun
+        """Told when the first query comes: what LoadGen does before is no part of the window."""
         self.arrived: list[int] = []
         self.sizes: list[int] = []
         self.waiting: SimpleQueue[tuple[int, Samples] | None] = SimpleQueue()
@@ -208,6 +212,9 @@ class _System:
     def issue(self, samples: Samples) -> None:
         """Take one query of LoadGen's: each batch of it becomes a row."""
         now = self.clock.now()
+        if self.begun:
+            self.begun(now)
+            self.begun = None
         for start in range(0, len(samples), self.batch):
             part = samples[start : start + self.batch]
             if self.thread is None:
