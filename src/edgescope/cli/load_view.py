@@ -7,7 +7,7 @@ import re
 from rich.text import Text
 
 from edgescope.cli import terminal
-from edgescope.records import Json, Measured, Result
+from edgescope.records import Field, Json, Measured, Result
 
 PENALTY = re.compile(r"idle_gap_(.+)_penalty")
 
@@ -55,11 +55,11 @@ def _gaps(result: Result) -> list[tuple[str, Text]]:
     found = [
         (match[1], field) for name, field in result.metrics.items() if (match := PENALTY.fullmatch(name))
     ]
-    rows = []
+    rows: list[tuple[str, Text]] = []
     for label, penalty in found:
         latency = result.metrics[f"idle_gap_{label}_latency_p50_s"]
         count = f"  n {latency.n}" if isinstance(latency, Measured) else ""
-        times = "" if label == "0ms" else f"  {terminal.ratio(penalty)}"
+        times = "" if label == "0ms" else f"  {_times(penalty)}"
         rows.append(
             (
                 "idle gaps" if not rows else "",
@@ -69,3 +69,11 @@ def _gaps(result: Result) -> list[tuple[str, Text]]:
             )
         )
     return rows
+
+
+def _times(penalty: Field) -> str:
+    """Return `1.05x [1.02, 1.08]`: two digits behind the point, because what matters is near 1."""
+    if not isinstance(penalty, Measured):
+        return "n/a"
+    ends = "" if penalty.lo is None or penalty.hi is None else f" [{penalty.lo:.2f}, {penalty.hi:.2f}]"
+    return f"{penalty.value:.2f}x{ends}"
