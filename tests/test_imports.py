@@ -156,6 +156,7 @@ VERBS = (
     "train",
     "optimize",
     "capacity",
+    "offload",
     "compare",
     "energy",
     "list",

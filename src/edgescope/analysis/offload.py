@@ -172,7 +172,7 @@ def saturated(busy: Sequence[tuple[str, float]]) -> tuple[str, ...]:
 
 
 def quantiles(points: Floats, ends: Floats, rows: int) -> list[Field]:
-    """Return the quantiles of the points in the order of QUANTILES, with 95 % intervals of the bootstraps' quantiles."""
+    """Return the points' quantiles in the order of QUANTILES, with 95 % intervals of those of the bootstraps."""
     values = np.quantile(points, list(QUANTILES.values()))
     each = np.quantile(ends, list(QUANTILES.values()), axis=1)
     lows, highs = np.quantile(each, (0.025, 0.975), axis=1)

@@ -1,0 +1,310 @@
+"""Whether a query is better answered at the edge, in the cloud, or shared: from stored results of two machines and a
+network, given or measured.
+
+  edgescope offload --serve 7077 --bind 0.0.0.0                        on the far machine: what a probe talks to
+  edgescope offload --probe 10.0.0.7:7077 --out network.json           here: round trips, bandwidth up and down
+  edgescope offload CELL_A CELL_B --remote-store cloud --profile network.json --constraint "p99<=50ms" --rate 30
+  edgescope offload CELL_A CELL_B --rtt 20ms --bandwidth 20Mbit --payload 40kB --out offload.html
+
+CELL_A was measured at the edge, CELL_B in the cloud (beginnings of ids, or labels). What it computes and what it leaves
+out: docs/offload.md. Splitting a model between its layers is not done: what is split is the queries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgescope.cli import opened
+
+if TYPE_CHECKING:
+    from edgescope.analysis.network import Profile
+    from edgescope.analysis.offload import Place, Request
+    from edgescope.cli.offload_view import Page
+    from edgescope.store import Store
+
+HELP = "edge, cloud or both: from two machines' results and a network; --probe measures one"
+GIVEN = ("rtt", "jitter", "bandwidth", "up", "down", "loss")
+SCORES_BYTES = 4000
+"""A thousand float32 scores: the raw answer of an ImageNet classifier."""
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument(
+        "local", nargs="?", metavar="EDGE", help="cell measured at the edge: an id's beginning, a label"
+    )
+    sub.add_argument("remote", nargs="?", metavar="CLOUD", help="cell measured on the remote machine")
+    sub.add_argument("--store", default=None, metavar="DIR")
+    sub.add_argument("--remote-store", default=None, metavar="DIR", help="where the remote cell is (--store)")
+    sub.add_argument(
+        "--machine", default="", metavar="ID", help="the edge's machine, where a store holds several"
+    )
+    sub.add_argument("--remote-machine", default="", metavar="ID", help="the remote machine, likewise")
+    _network(sub.add_argument_group("the network"))
+    _load(sub.add_argument_group("what is sent, and how often"))
+    group = sub.add_argument_group("what is wanted")
+    group.add_argument("--objective", default="latency", choices=("latency", "throughput", "energy"))
+    text = "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7 ...; may be repeated"
+    group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
+    sub.add_argument("--out", type=Path, default=None, metavar="FILE", help="also write .html, .csv or .json")
+    sub.add_argument("--json", action="store_true")
+
+
+def _network(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--profile", type=Path, default=None, metavar="FILE", help="TOML or JSON; flags win")
+    group.add_argument("--rtt", metavar="20ms", help="median round trip")
+    group.add_argument("--jitter", metavar="5ms", help="its standard deviation (0)")
+    group.add_argument("--bandwidth", metavar="20Mbit", help="both ways")
+    group.add_argument("--up", metavar="20Mbit", help="to the cloud")
+    group.add_argument("--down", metavar="50Mbit", help="back")
+    group.add_argument("--loss", metavar="0.5%%", help="share of segments lost (none)")
+    group.add_argument("--probe", metavar="HOST:PORT", help="measure a network; --out names the profile")
+    group.add_argument("--serve", type=int, metavar="PORT", help="be the far end of a probe")
+    group.add_argument(
+        "--bind", default="127.0.0.1", metavar="ADDRESS", help="with --serve: where to listen (127.0.0.1)"
+    )
+
+
+def _load(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--payload", metavar="40kB", help="sent for one sample (the raw input tensor)")
+    group.add_argument("--answer", metavar="4kB", help="sent back for one sample (a classifier's scores)")
+    text = "queries per second that arrive (one at a time; what throughput>= asks for)"
+    group.add_argument("--rate", type=float, default=None, metavar="30", help=text)
+    text = "arrivals of --rate: at random, or a camera's steady beat (poisson)"
+    group.add_argument("--arrivals", choices=("poisson", "fixed"), default="poisson", help=text)
+    group.add_argument(
+        "--remote-servers", type=int, default=1, metavar="N", help="machines like the remote one (1)"
+    )
+    group.add_argument(
+        "--radio-power", type=float, default=None, metavar="W", help="of the radio while it sends"
+    )
+    group.add_argument(
+        "--radio-energy", type=float, default=None, metavar="J/MB", help="of the radio per MB moved"
+    )
+    group.add_argument("--seed", type=int, default=0, help="of the draws (0)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve, probe, or decide; exit 1 where nothing keeps the constraints."""
+    if args.serve is not None:
+        return _serve(args)
+    if args.probe:
+        return _probe(args)
+    from edgescope.cli import offload_view
+
+    page = _page(args)
+    if args.json:
+        from edgescope.report.offload_json import facts
+
+        print(json.dumps(facts(page.question, page.command), indent=1))
+    else:
+        offload_view.show(page)
+    if args.out:
+        from edgescope.report import offload as report
+
+        report.write(page.question, args.out, page.command)
+        if not args.json:
+            print(f"written to {args.out}")
+    return 0 if page.question.answer.pick else 1
+
+
+def _serve(args: argparse.Namespace) -> int:
+    """Answer probes until interrupted."""
+    from edgescope.network.echo import EchoServer
+
+    server = EchoServer(args.bind, args.serve, lambda text: print(text, file=sys.stderr, flush=True))
+    print(f"listening on {args.bind} port {server.port}; Ctrl-C ends it", file=sys.stderr, flush=True)
+    try:
+        server.forever()
+    finally:
+        server.close()
+    return 0
+
+
+def _probe(args: argparse.Namespace) -> int:
+    """Measure a network, write its profile, print what it comes to."""
+    from edgescope.analysis.network import profile
+    from edgescope.cli import offload_view
+    from edgescope.network.probe import address, probe
+
+    host, port = address(args.probe)
+    keys = probe(host, port, tell=lambda text: print(text, file=sys.stderr, flush=True))
+    path = args.out or Path("network.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(keys) + "\n")
+    if args.json:
+        print(json.dumps(keys))
+    else:
+        offload_view.network(profile(keys), keys)
+        print(f"written to {path}")
+    return 0
+
+
+def _page(args: argparse.Namespace) -> Page:
+    """Return the whole answer."""
+    from edgescope.analysis.objective import wanted
+    from edgescope.analysis.offload import Model
+    from edgescope.analysis.offload_places import remarks
+    from edgescope.analysis.offload_question import question
+    from edgescope.cli.offload_view import Page
+    from edgescope.cli.study_verb import _command
+    from edgescope.errors import UsageError
+
+    if not args.local or not args.remote:
+        fix = "edgescope list, then: edgescope offload EDGE CLOUD --rtt 20ms --bandwidth 20Mbit"
+        raise UsageError("E-OFF-4", "two cells are needed, one of the edge and one of the cloud", fix=fix)
+    if args.out:
+        from edgescope.report.offload import writable
+
+        writable(args.out)
+    asked, network = wanted(args.objective, args.constraint), _profile(args)
+    store = opened.store(args)
+    near = _place(store, args.local, args.machine, "edge")
+    far = _place(_other(args, store), args.remote, args.remote_machine, "cloud")
+    warnings, (request, notes) = remarks(near, far), _request(args, near)
+    found = question(Model(near, far, request, asked), network, [*warnings, *notes])
+    return Page(found, _command())
+
+
+def _profile(args: argparse.Namespace) -> Profile:
+    from edgescope.analysis.network import load, profile
+
+    keys = load(args.profile) if args.profile else {}
+    flags = {name: getattr(args, name) for name in GIVEN if getattr(args, name) is not None}
+    if "bandwidth" in flags:  # one given for both ways wins over a file's
+        keys = {k: v for k, v in keys.items() if k not in ("up", "down")}
+    return profile(keys | flags)
+
+
+def _other(args: argparse.Namespace, store: Store) -> Store:
+    from edgescope.store import Store
+
+    return Store(Path(args.remote_store)) if args.remote_store else store
+
+
+def _place(store: Store, which: str, machine: str, side: str) -> Place:
+    """Return the place that an id's beginning or a label names: all replicates of its cell on its machine."""
+    from edgescope.analysis import machines
+    from edgescope.analysis.offload_places import place
+
+    labelled = [r for r in store.results() if which in (r.trial.label, f"{r.trial.model} {r.trial.label}")]
+    found = machines.one(labelled or store.find(which), machine)
+    cells, where = {r.trial.cell for r in found}, {r.machine.id for r in found}
+    every = [r for r in store.results() if r.trial.cell in cells and r.machine.id in where]
+    return place(store.fulls(every), which, side)
+
+
+def _request(args: argparse.Namespace, near: Place) -> tuple[Request, list[str]]:
+    """Return what is asked of both places, and what was assumed where nothing was given."""
+    from edgescope.analysis.objective import QUANTITIES
+    from edgescope.analysis.offload import Request
+    from edgescope.errors import UsageError
+
+    _check(args)
+    batch = near.row.trial.batch
+    up, sent = _size(args.payload) if args.payload else _input_bytes(near)
+    down, back = _size(args.answer) if args.answer else _answer_bytes(near)
+    notes = [note for note in (sent, back) if note]
+    rate = args.rate
+    floors = [
+        c.limit for c in map(_parsed, args.constraint) if QUANTITIES[c.quantity].column == "throughput_sps"
+    ]
+    if rate is None and floors:
+        rate = max(floors) / batch
+        notes.append(f"asked of a load of {rate:g} queries/s, what the throughput constraint wants")
+    if rate is not None and not 0 < rate < 1e9:
+        raise UsageError("E-OFF-7", f"--rate must be positive, not {rate:g}")
+    request = Request(
+        up_bytes=up * batch,
+        down_bytes=down * batch,
+        rate=rate,
+        poisson=args.arrivals == "poisson",
+        servers=args.remote_servers,
+        radio_w=args.radio_power,
+        radio_j_per_mb=args.radio_energy,
+        seed=args.seed,
+    )
+    return request, notes
+
+
+def _parsed(text: str):  # type: ignore[no-untyped-def]  # a Constraint; importing it here would import numpy
+    from edgescope.analysis.objective import parse
+
+    return parse(text)
+
+
+def _check(args: argparse.Namespace) -> None:
+    from edgescope.errors import UsageError
+
+    given = {"--remote-servers": args.remote_servers, "--radio-power": args.radio_power}
+    given |= {"--radio-energy": args.radio_energy}
+    for flag, value in given.items():
+        least = 1 if flag == "--remote-servers" else 0
+        if value is not None and not least <= value < 1e6:
+            raise UsageError("E-OFF-7", f"{flag} must be at least {least}, not {value:g}")
+
+
+def _size(text: str) -> tuple[float, str]:
+    from edgescope.analysis.network import read_size
+    from edgescope.errors import UsageError
+
+    try:
+        return read_size(text), ""
+    except ValueError as error:
+        raise UsageError("E-OFF-5", f"a size cannot be read: {error}", fix="--payload 40kB") from error
+
+
+def _input_bytes(near: Place) -> tuple[float, str]:
+    """Return the bytes of the model's raw input tensor; UsageError where it is not known."""
+    import math
+
+    from edgescope.errors import EdgescopeError, UsageError
+    from edgescope.models import zoo
+
+    trial = near.row.trial
+    try:
+        inputs = zoo.get(trial.model, trial.shapes).inputs
+    except EdgescopeError as error:
+        inputs, why = (), error.what
+    else:
+        why = "it has no inputs"
+    size = sum(math.prod(i.shape) * _width(i.dtype) for i in inputs)
+    if not size:
+        raise UsageError(
+            "E-OFF-6",
+            f"what one sample of {trial.model} sends is not known",
+            evidence=why,
+            fix="--payload 40kB (an encoded picture, say)",
+        )
+    return (
+        size,
+        f"sends the raw input tensor, {size / 1e3:.4g} kB a sample; an encoded picture is smaller: --payload 40kB",
+    )
+
+
+def _width(dtype: str) -> int:
+    import numpy as np
+
+    return np.dtype(dtype).itemsize
+
+
+def _answer_bytes(near: Place) -> tuple[float, str]:
+    """Return the bytes of a classifier's answer; UsageError for other models, whose outputs a result does not keep."""
+    from edgescope.errors import UsageError
+
+    info = next(iter(near.row.replicates.values())).model
+    if info is None or info.task != "classify":
+        raise UsageError(
+            "E-OFF-6",
+            f"what one sample of {near.row.trial.model} sends back is not known",
+            evidence="a result does not keep the size of its outputs",
+            fix="--answer 4kB",
+        )
+    return (
+        SCORES_BYTES,
+        f"sends back 1000 scores as float32, {SCORES_BYTES / 1e3:g} kB a sample (assumed: --answer)",
+    )
