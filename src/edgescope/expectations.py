@@ -6,13 +6,13 @@ multiply-accumulates, memory with P x (model + 2 x batch) (the rule of arXiv 250
 large as the slopes themselves: two or three measured cells outweigh any of it.
 
 Latency is not guessed on its own. In a closed loop of N queries in flight, N = throughput in queries x mean latency
-(Little's law), so only the ratio of a percentile to that mean is left to guess, and it hardly varies over a grid. Energy
-is power over throughput, in the same way.
+(Little's law), so only the ratio of a percentile to that mean is left to guess, and it hardly varies over a grid.
+Energy is power over throughput, in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -76,8 +76,7 @@ def _threads(trial: Trial) -> float:
     return max(1.0, float(found)) if isinstance(found, int | float) else 1.0
 
 
-def _feature(trials: Sequence[Trial], read: object) -> Floats:
+def _feature(trials: Sequence[Trial], read: Callable[[Trial], float]) -> Floats:
     """Return one number a cell, less their mean."""
-    assert callable(read)
     found = np.array([float(read(t)) for t in trials])
     return np.asarray(found - found.mean())

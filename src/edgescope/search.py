@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgescope import expectations
-from edgescope.analysis.objective import QUANTITIES, STEADY, Figures, Wanted, judged_end
+from edgescope.analysis.figures import Figures
+from edgescope.analysis.objective import QUANTITIES, STEADY, Constraint, Wanted, judged_end
 from edgescope.records import Measured, Status, Trial
-from edgescope.surrogate import Floats, Surrogate, axes, coordinates
+from edgescope.surrogate import Floats, Surrogate, axes, coordinates, under_way
 
 #: Draws of every cell from which gains are taken.
 DRAWS = 256
@@ -76,10 +77,11 @@ class Search:
         self.flight = np.log([expectations.in_flight(t) for t in self.trials])
         scales = {"throughput_sps": 1.0, "power_w": 0.3, "gpu_memory_bytes": 0.7, "peak_rss_bytes": 0.7}
         self.known: dict[str, _Known] = {}
+        near = (*self.grid, under_way(self.trials))
         for name in sorted(self._guessed()):
             found = slopes.get(name, expectations.tail(self.trials))
             scale = scales.get(name, 0.4 if self.closed else 1.0)
-            self.known[name] = _Known(Surrogate(self.grid, found, len(self.trials), scale))
+            self.known[name] = _Known(Surrogate(near, found, len(self.trials), scale))
 
     def _guessed(self) -> set[str]:
         """Return the columns that the question needs guesses of."""
@@ -103,7 +105,7 @@ class Search:
     def _primitive(self, cell: int, row: Figures, column: str) -> float | None:
         """Return the log of what is guessed for a column: of a latency its ratio to Little's mean."""
         goal = self.wanted.goal.column
-        speed = _log(getattr(row, "throughput_sps"), None)
+        speed = _log(row.throughput_sps, None)
         if column in LATENCIES and self.closed:
             lead = _log(getattr(row, column), None if column == goal else True)
             return None if lead is None or speed is None else lead - (self.flight[cell] - speed)
@@ -111,7 +113,7 @@ class Search:
             watts = _log(row.power_w, None if goal == column else True)
             energy = _log(row.energy_per_sample_j, None)
             whole = None if energy is None or speed is None else energy + speed
-            return whole if watts is None or "energy_per_sample_j" == goal else watts
+            return whole if watts is None or goal == "energy_per_sample_j" else watts
         return _log(getattr(row, column), None if column == goal else QUANTITY_SIDES.get(column))
 
     def fail(self, cell: int, status: Status) -> None:
@@ -126,12 +128,12 @@ class Search:
             return 0.0
         if status is Status.WRONG_OUTPUT:
             return float(self.artifacts[failed] != self.artifacts[other])
-        level = [a.at[other] - a.at[failed] for a in self.grid]
+        level = [float(a.at[other] - a.at[failed]) for a in self.grid]
         words = all(d == 0 for d, a in zip(level, self.grid, strict=True) if not a.ordinal)
         if status is Status.OOM and words:
             return float(not all(d >= 0 for d in level))
         apart = sum(d != 0 for d in level)
-        return 1.0 - 0.9 * 0.5**apart
+        return float(1.0 - 0.9 * 0.5**apart)
 
     # -- what to measure next -------------------------------------------------------------------------------
 
@@ -157,7 +159,7 @@ class Search:
 
         def new(i: int) -> float:
             fresh = sum(all(a.at[i] != a.at[s] for s in seen) for a in self.grid)
-            return fresh + 0.8 * order[i] + 0.2 * self.rng.random()
+            return float(fresh + 0.8 * order[i] + 0.2 * self.rng.random())
 
         return max(left, key=new)
 
@@ -200,13 +202,13 @@ class Search:
             keeps *= found <= limit if known.at_most else found >= limit
         return keeps
 
-    def _steady(self, constraint: object) -> Floats:
+    def _steady(self, constraint: Constraint) -> Floats:
         """Return how likely each cell is to keep a constraint on a property of its artifact."""
         found = np.full(len(self.trials), UNSEEN_KEEPS)
         for cell, row in self.rows.items():
             if row is not None:
                 same = [a == self.artifacts[cell] for a in self.artifacts]
-                found[np.array(same)] = float(constraint.excess(row) <= 1)  # type: ignore[attr-defined]
+                found[np.array(same)] = float(constraint.excess(row) <= 1)
         return found
 
     def pick(self) -> int | None:

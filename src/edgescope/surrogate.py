@@ -23,7 +23,18 @@ from edgescope.records import Json, Scalar, Trial
 Floats = NDArray[np.float64]
 #: Keys of a Trial that say how a cell is measured, or follow from another key, not where it lies in the grid.
 NO_AXES = frozenset(
-    {"replicate", "seed", "shapes", "options", "warmup", "idle_s", "min_s", "max_s", "rel_width", "max_queries"}
+    {
+        "replicate",
+        "seed",
+        "shapes",
+        "options",
+        "warmup",
+        "idle_s",
+        "min_s",
+        "max_s",
+        "rel_width",
+        "max_queries",
+    }
 )
 #: How many settings of the covariance are averaged.
 SETTINGS = 48
@@ -62,6 +73,14 @@ def axes(trials: Sequence[Trial]) -> tuple[Axis, ...]:
     names = dict.fromkeys(name for p in plain for name in p)
     found = (_axis(name, [p.get(name) for p in plain]) for name in names)
     return tuple(a for a in found if len(a.levels) > 1)
+
+
+def under_way(trials: Sequence[Trial]) -> Axis:
+    """Return the samples that a closed loop has under way in each cell, as an axis of its own.
+
+    A device is filled by processes x batch alike: cells with the same product resemble each other.
+    """
+    return _axis("samples under way", [t.processes * t.in_flight * t.batch for t in trials])
 
 
 def _axis(name: str, values: Sequence[Scalar | None]) -> Axis:
@@ -178,7 +197,9 @@ class Surrogate:
     def _variance(self, setting: _Setting) -> Floats:
         """Return the variance of every cell before anything was seen."""
         count = len(self.grid)
-        found = np.full(self.cells, LEVEL_SD**2 + setting.single.sum() + setting.pairs * count * (count - 1) / 2)
+        found = np.full(
+            self.cells, LEVEL_SD**2 + setting.single.sum() + setting.pairs * count * (count - 1) / 2
+        )
         for slope in self.slopes:
             found += (slope.sd * slope.feature) ** 2
         return np.asarray(found)

@@ -14,8 +14,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
+from edgescope.analysis.figures import Figures
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Measured
 
@@ -79,35 +78,6 @@ STEADY = frozenset({"accuracy", "top1", "agreement"})
 WRITTEN = re.compile(r"\s*([a-z]\w*)\s*(<=|>=)\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)\s*")
 
 
-class Figures(Protocol):
-    """The figures of one variant that constraints are judged on: a column each, in SI."""
-
-    @property
-    def p50_s(self) -> Field: ...
-    @property
-    def p95_s(self) -> Field: ...
-    @property
-    def p99_s(self) -> Field: ...
-    @property
-    def p999_s(self) -> Field: ...
-    @property
-    def throughput_sps(self) -> Field: ...
-    @property
-    def accuracy(self) -> Field: ...
-    @property
-    def reference_accuracy(self) -> Field: ...
-    @property
-    def agreement(self) -> Field: ...
-    @property
-    def peak_rss_bytes(self) -> Field: ...
-    @property
-    def gpu_memory_bytes(self) -> Field: ...
-    @property
-    def power_w(self) -> Field: ...
-    @property
-    def energy_per_sample_j(self) -> Field: ...
-
-
 @dataclass(frozen=True)
 class Constraint:
     """A bound on one quantity: `p99<=33ms`. `text` is how it was written, `limit` is SI."""
@@ -140,6 +110,19 @@ class Constraint:
         bound = "" if _hurting(found, known) == found.value else f", the bound of {found.value / factor:.4g}"
         against = f", fp32 reaches {limit / self.limit:.4g}" if limit != self.limit else ""
         return f"{self.text} broken: {shown}{_spaced(bound)}{_counted(found, known)}{against}"
+
+    def kept(self, of: Figures) -> str:
+        """Return the figures by which a variant keeps this constraint: `p99<=33ms: at most 31.2 ms, 29.8 measured`."""
+        known, found, limit = self._figure(of)
+        if isinstance(found, Absent):
+            return f"{self.text}: {found.reason}"
+        unit, factor = next(iter(known.units.items()))
+        value, end = found.value / factor, _hurting(found, known) / factor
+        against = f", fp32 reaches {limit / self.limit:.4g}" if limit != self.limit else ""
+        if end == value:
+            return f"{self.text}: {value:.4g}{_spaced(unit)}{_counted(found, known)}{against}"
+        word = "at most" if known.at_most else "at least"
+        return f"{self.text}: {word} {end:.4g}{_spaced(unit)}, {value:.4g} measured{against}"
 
     def _figure(self, of: Figures) -> tuple[Quantity, Field, float]:
         """Return what is judged: the quantity, the field, and its limit in the field's unit."""

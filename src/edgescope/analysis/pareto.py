@@ -6,7 +6,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 Row = TypeVar("Row")
@@ -26,3 +26,19 @@ def pareto(
         if not front or point[1] < front[-1][1] or point[:2] == front[-1][:2]:
             front.append(point)
     return [row for *_, row in front]
+
+
+def nondominated(rows: Iterable[Row], costs: Callable[[Row], Sequence[float] | None]) -> list[Row]:
+    """Return the rows that no other is as good as on every cost and better on one, in their order.
+
+    A row without costs is left out; equals all stay.
+    """
+    points = [(found, row) for row in rows if (found := costs(row)) is not None]
+
+    def beaten(mine: Sequence[float]) -> bool:
+        return any(
+            all(a <= b for a, b in zip(other, mine, strict=True)) and tuple(other) != tuple(mine)
+            for other, _ in points
+        )
+
+    return [row for found, row in points if not beaten(found)]

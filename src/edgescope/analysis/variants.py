@@ -198,7 +198,7 @@ def _row(
         label=first.trial.label,
         trial=first.trial,
         status=first.status,
-        verdict=_verdict(results),
+        verdict=worst_verdict(results),
         p50_s=pooled_quantile(results, 0.50),
         p95_s=pooled_quantile(results, 0.95),
         p99_s=pooled_quantile(results, 0.99),
@@ -214,14 +214,14 @@ def _row(
         agreement=fields.get("top1_agreement", NOT_VERIFIED),
         speedup=_speedup(_against_cell(groups, cell, base), done),
         gate=checked.detail if checked else "",
-        rejected=_rejected(group),
+        rejected=rejected(group),
         replicates=done,
     )
     broken = () if row.rejected else wanted.broken(row)
     return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
 
 
-def _rejected(every: Sequence[Result]) -> str:
+def rejected(every: Sequence[Result]) -> str:
     """Say why a cell may not be used: any replicate that failed or gave wrong outputs speaks for all.
 
     Of a replicate that was run again, the newer run speaks.
@@ -240,7 +240,7 @@ def _rejected(every: Sequence[Result]) -> str:
     return "" if all(r.verification for r in done) else "not verified against the fp32 reference"
 
 
-def _verdict(results: Sequence[Result]) -> Verdict:
+def worst_verdict(results: Sequence[Result]) -> Verdict:
     """Return the worst verdict of the replicates, how many share it, and the evidence of the first that does."""
     trusts = [r.verdict.trust for r in results]
     worst = next((t for t in WORST_FIRST if t in trusts), None)

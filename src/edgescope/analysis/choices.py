@@ -1,0 +1,228 @@
+"""From stored results to the rows that a recommendation chooses among: one per cell, each figure with its bad end.
+
+A figure's value is the mean of its processes'. Its ends are where a fresh process may lie (bounds.py), and of a tail at
+least the largest order-statistic bound of any of its processes: a constraint is judged on the end that hurts.
+
+What `memory` is: of a trial on a CPU the resident memory of its processes, shared pages counted once (PSS) where that
+was read; on a GPU what the driver says its processes hold, else all that is in use on the board.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgescope.analysis import scopes
+from edgescope.analysis.bounds import Spread, fresh, pooled
+from edgescope.analysis.crowd_cells import kept_warm
+from edgescope.analysis.objective import QUANTITIES, Wanted
+from edgescope.analysis.replicates import across, by_replicate, field_of, latencies_s, value_of
+from edgescope.analysis.variants import NOT_VERIFIED, VariantRow, rejected, variant, worst_verdict
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial
+from edgescope.stats import percentile, refusal, upper_bound
+
+QUANTILES: Mapping[str, float] = {"p50_s": 0.50, "p95_s": 0.95, "p99_s": 0.99, "p999_s": 0.999}
+#: Columns whose bound may need the raw rows of all processes together.
+TAILS = frozenset({"p95_s", "p99_s", "p999_s"})
+#: Column -> metric of a result, of those that one name serves for every trial.
+METRICS = {
+    "throughput_sps": "throughput_sps",
+    "power_w": "power_w",
+    "energy_per_sample_j": "energy_per_sample_j",
+}
+MEMORY_HERE = ("processes_pss_bytes", "processes_rss_bytes", "peak_rss_bytes")
+MEMORY_GPU = ("gpu_processes_memory_bytes", "gpu_board_memory_bytes")
+
+
+@dataclass(frozen=True)
+class Choice(VariantRow):
+    """One cell that may be picked: a row whose intervals end where constraints are judged."""
+
+    notes: tuple[str, ...] = ()
+    """What weakens its figures."""
+
+    @property
+    def name(self) -> str:
+        """Model and variant."""
+        return f"{self.trial.model.partition('#')[0]} {self.label}"
+
+
+def asks_tails(wanted: Wanted) -> bool:
+    """Return whether a question needs the raw rows: its bound may be that of all processes' rows together."""
+    return any(QUANTITIES[c.quantity].column in TAILS for c in wanted.constraints)
+
+
+def belongs(trial: Trial, scenario: str) -> bool:
+    """Return whether a trial answers such a question: inference in this scenario, with nothing beside it."""
+    return (trial.workload, trial.scenario, trial.beside) == ("inference", scenario, "")
+
+
+def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Choice], Spreads]:
+    """Return one row per cell, rejected with the figures where it breaks a constraint, and what processes differ by."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(variant(result.trial), []).append(result)
+    every = [_longest(group) for group in groups.values()]
+    spreads = Spreads([list(_done(group).values()) for group in every])
+    scope = scopes.usual([r for group in every for r in group])
+    return [_choice(group, wanted, spreads, scope) for group in every], spreads
+
+
+class Spreads:
+    """What fresh processes of one cell differ by on this machine, for each metric, pooled over its cells."""
+
+    def __init__(self, groups: Sequence[Sequence[Result]]) -> None:
+        self.groups = groups
+        self.known: dict[str, Spread | None] = {}
+
+    def of(self, column: str) -> Spread | None:
+        """Return the spread of one column."""
+        if column not in self.known:
+            self.known[column] = pooled(values(group, column) for group in self.groups)
+        return self.known[column]
+
+
+def values(group: Sequence[Result], column: str) -> list[float]:
+    """Return the positive values of one column, one a process."""
+    found = (_figure(r, column) for r in group)
+    return [f.value for f in found if isinstance(f, Measured) and f.value > 0]
+
+
+def _longest(group: Sequence[Result]) -> list[Result]:
+    """Return the runs over the longest window of one variant, fresh processes alone where there are any."""
+    most = max(r.trial.max_s for r in group)
+    long = [r for r in group if r.trial.max_s == most]
+    started = [r for r in long if not kept_warm(r)]
+    return started if any(r.status is Status.OK for r in started) else long
+
+
+def _done(group: Sequence[Result]) -> dict[int, Result]:
+    return by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT, Status.UNSTABLE))
+
+
+def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: str) -> Choice:
+    replicates = _done(group)
+    done, first = list(replicates.values()), next(iter(replicates.values()), group[0])
+    fields = first.verification.fields if first.verification else {}
+    notes: list[str] = []
+    figures = {name: _latency(done, name, spreads, notes) for name in QUANTILES}
+    figures |= {name: _between(done, name, spreads, scope) for name in METRICS}
+    row = Choice(
+        cell=first.trial.cell,
+        label=first.trial.label,
+        trial=first.trial,
+        status=first.status,
+        verdict=worst_verdict(done),
+        p50_s=figures["p50_s"],
+        p95_s=figures["p95_s"],
+        p99_s=figures["p99_s"],
+        p999_s=figures["p999_s"],
+        throughput_sps=figures["throughput_sps"],
+        power_w=figures["power_w"],
+        energy_per_sample_j=figures["energy_per_sample_j"],
+        peak_rss_bytes=_between(done, "peak_rss_bytes", spreads, scope),
+        gpu_memory_bytes=_between(done, "gpu_memory_bytes", spreads, scope),
+        scope=scopes.usual(done),
+        accuracy=fields.get("accuracy", NOT_VERIFIED),
+        reference_accuracy=fields.get("reference_accuracy", NOT_VERIFIED),
+        agreement=fields.get("top1_agreement", NOT_VERIFIED),
+        speedup=Absent("not compared with a baseline"),
+        gate=first.verification.detail if first.verification else "",
+        rejected=rejected(group),
+        replicates=replicates,
+        notes=(*dict.fromkeys(notes), *_weak(done, spreads)),
+    )
+    broken = () if row.rejected else wanted.broken(row)
+    return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
+
+
+def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
+    found = []
+    if done and all(kept_warm(r) for r in done):
+        found.append("its workers were kept from the cell before")
+    if len(done) == 1 and spreads.of("throughput_sps") is None:
+        found.append("one process: what lies between processes is in none of its bounds")
+    return tuple(found)
+
+
+def _figure(result: Result, column: str) -> Field:
+    """Return one column's figure of one process."""
+    if column == "peak_rss_bytes":
+        return _first(result, MEMORY_GPU if result.trial.device == "cuda" else MEMORY_HERE)
+    if column == "gpu_memory_bytes":
+        return _first(result, tuple(reversed(MEMORY_GPU)))
+    if column in QUANTILES:
+        stored = result.metrics.get(f"latency_{column.removesuffix('_s')}_s")
+        return stored if stored is not None else _quantile(result, QUANTILES[column])
+    return field_of(result, METRICS[column])
+
+
+def _first(result: Result, names: Sequence[str]) -> Field:
+    found = [f for f in (result.metrics.get(n) for n in names) if f is not None]
+    measured = [f for f in found if isinstance(f, Measured)]
+    return measured[0] if measured else found[0] if found else Absent("not measured")
+
+
+def _quantile(result: Result, q: float) -> Field:
+    latency = latencies_s(result)
+    if latency is None:
+        return Absent("raw latencies are not loaded" if result.trial.scenario != "offline" else "offline")
+    need = math.ceil(round(1 / (1 - q), 6))
+    return (
+        Measured(percentile(latency, q), "s", n=len(latency))
+        if len(latency) >= need
+        else refusal(len(latency), need)
+    )
+
+
+def _between(done: Sequence[Result], column: str, spreads: Spreads, scope: str) -> Field:
+    """Return the mean of the processes with the ends between which a fresh one lies; of watts at least the meter's."""
+    if column not in METRICS:
+        found = values(done, column)
+        first = next((_figure(r, column) for r in done), Absent("no replicate finished"))
+        mean: Field = Measured(max(found), "bytes", n=len(found)) if found else first
+    else:
+        mean = scopes.within(across(done, METRICS[column]), done, scope)
+    if isinstance(mean, Absent) or mean.value <= 0:
+        return mean
+    ends = fresh(values(done, column), spreads.of(column))
+    if ends is None:
+        return mean
+    lo, hi = (e if e is not None else mean.value for e in (mean.lo, mean.hi))
+    return replace(mean, lo=min(lo, ends[0]), hi=max(hi, ends[1]))
+
+
+def _latency(done: Sequence[Result], column: str, spreads: Spreads, notes: list[str]) -> Field:
+    """Return the mean of the processes' percentiles; its end is where a fresh one stays below."""
+    found = values(done, column)
+    if not found:
+        return next((_figure(r, column) for r in done), Absent("no replicate finished"))
+    mean = float(np.mean(found))
+    ends = fresh(found, spreads.of(column))
+    top = [max(found)] + ([ends[1]] if ends else [])
+    if column in TAILS:
+        top.append(_order_bound(done, column, notes))
+    return Measured(mean, "s", min(found) if ends is None else min(*found, ends[0]), max(top), len(found))
+
+
+def _order_bound(done: Sequence[Result], column: str, notes: list[str]) -> float:
+    """Return the largest order-statistic bound of a process, else that of all rows together, else the longest wait."""
+    stored = [r.metrics.get("latency_p99_bound_s") for r in done] if column == "p99_s" else []
+    known = [f.value for f in stored if isinstance(f, Measured)]
+    if known and len(known) == len(done):
+        return max(known)
+    parts = [x for x in map(latencies_s, done) if x is not None]
+    rows = np.concatenate(parts) if parts else np.zeros(0)
+    bound = upper_bound(rows, QUANTILES[column]) if len(rows) else Absent("no rows")
+    if isinstance(bound, float):
+        return max([bound, *known])
+    longest = [value_of(r, "latency_max_s") or 0.0 for r in done]
+    n = len(rows) or sum(f.n for f in (field_of(r, "latency_max_s") for r in done) if isinstance(f, Measured))
+    if n:
+        sure = 1 - QUANTILES[column] ** n
+        word = column.removesuffix("_s")
+        notes.append(f"its {word} is bounded by the longest of {n} queries, {math.floor(100 * sure)} % sure")
+    return max([*longest, *known, 0.0])
