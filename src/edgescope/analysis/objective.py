@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
 from edgescope.analysis.figures import Figures
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Measured
