@@ -130,9 +130,9 @@ def read(path: Path, pin: Callable[[str], str] = lambda name: name) -> Study:
     data, place = _parsed(path)
     if found := study_schema.problems(data):
         raise place.error(found)
-    asked, notes = dict(data["trial"]), list[str]()
+    notes: list[str] = []
     try:
-        made = list(_product(asked))
+        made = list(_product(data["trial"]))
     except EdgescopeError as error:
         raise place.at_key_of(error) from error
     left = study_cells.kept(made, data.get("exclude", []), place, notes)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from edgescope.records import Trial
+from edgescope.scenarios import asked
 
 _TORCH = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "tf32", "fp16", "bf16")}
 #: Backend -> device -> precisions that it has a path for on some machine; a backend that is not here has no limits.
@@ -20,8 +21,6 @@ PRECISIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "openvino": {"cpu": ("fp32", "bf16", "int8")},
     "litert": {"cpu": ("fp32", "fp16", "int8")},
 }
-#: Closed loops: the next query waits for one that ends, so nothing is offered at a rate.
-CLOSED = ("single_stream", "offline")
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,9 @@ def conflicts(trial: Trial) -> Iterator[Conflict]:
     if trial.io != "host" and trial.device != "cuda":
         what = f"io {trial.io} needs a device with memory of its own, and the device is {trial.device}"
         yield Conflict(("io", "device"), what)
-    if trial.rate is not None and trial.scenario in CLOSED:
-        yield Conflict(
-            ("rate", "scenario"), f"{trial.scenario} is a closed loop and offers nothing at a rate"
-        )
+    if trial.rate is not None and trial.scenario not in asked.RATED:
+        what = f"{trial.scenario} offers nothing at a rate: {', '.join(asked.RATED)} do"
+        yield Conflict(("rate", "scenario"), what)
     able = PRECISIONS.get(trial.backend, {}).get(trial.device)
     if able and trial.precision not in able:
         what = f"{trial.backend} has no {trial.precision} on {trial.device}: it has {', '.join(able)}"

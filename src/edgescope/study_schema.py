@@ -26,19 +26,20 @@ from edgescope.errors import UsageError
 from edgescope.records import Json, Trial
 from edgescope.toml_lines import Path
 
-TEXT, WHOLE, NUMBER, TIME, SWITCH, TABLE = (
+TEXT, WHOLE, NUMBER, TIME, SWITCH, TABLE, EITHER = (
     "text",
     "a whole number",
     "a number",
     "a time",
     "true or false",
     "a table",
+    "text or a number",
 )
 _OF = {"str": TEXT, "int": WHOLE, "int | None": WHOLE, "float": NUMBER, "float | None": NUMBER}
 #: Keys of a Trial with the kind of value each takes; `replicate` is numbered by the sweep.
 TRIAL: Mapping[str, str] = {
     f.name: _OF.get(str(f.type), TABLE) for f in dataclasses.fields(Trial) if f.name != "replicate"
-}
+} | {"arrivals": EITHER}
 SWEEP: Mapping[str, str] = {
     "cooldown": TIME,
     "cooldown_c": NUMBER,
@@ -232,7 +233,12 @@ def _fits(kind: str, value: Json) -> bool:
         return (isinstance(value, int | float) and value >= 0) or (
             isinstance(value, str) and _TIME.fullmatch(value.strip()) is not None
         )
-    types: Mapping[str, tuple[type, ...]] = {TEXT: (str,), WHOLE: (int,), NUMBER: (int, float)}
+    types: Mapping[str, tuple[type, ...]] = {
+        TEXT: (str,),
+        WHOLE: (int,),
+        NUMBER: (int, float),
+        EITHER: (str, int, float),
+    }
     return isinstance(value, types.get(kind, ()))
 
 

@@ -110,6 +110,11 @@ def exit_code(result: Result) -> int:
     return codes.get(result.status, 1) if kind is None else kind
 
 
+def say(text: str) -> None:
+    """Print one line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def tell(progress: Progress) -> None:
     """Print where a sweep stands on stderr."""
     t = progress.trial

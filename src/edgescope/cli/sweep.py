@@ -1,25 +1,38 @@
-"""Measure a grid: every combination of the values given, shuffled, each cell in a fresh process, resumable.
+"""Measure a grid: every combination of the values given, shuffled, resumable.
 
   edgescope sweep --model mobilenet_v2,resnet50 --backend onnxruntime,openvino --precision fp32,int8 --batch 1,4
+  edgescope sweep study.toml --dry-run
   edgescope sweep study.toml
 
-The same command again runs only what is missing.
+The same command again runs only what is missing. A cell that ran out of memory answers for the larger ones, and one
+that cannot fit is not started; both are shown as skipped, with the reason. docs/sweeps.md has every key of a study.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgescope.cli import opened, trial_flags
 
-#: Flags that a study may set in its section [sweep].
-SWEEP_DEFAULTS = {"cooldown": 0.0, "order_seed": 0, "timeout": 900.0, "memory_floor": None}
+if TYPE_CHECKING:
+    from edgescope.records import Trial
+    from edgescope.study import Study
 
-HELP = "measure a grid of models, engines, precisions and batches; resumable"
+#: Flags that a study may set in its section [sweep], by key; what is typed wins over what is written.
+SWEEP_DEFAULTS = {
+    "cooldown": 0.0,
+    "cooldown_c": None,
+    "order_seed": 0,
+    "timeout": 900.0,
+    "memory_floor": None,
+    "warm": False,
+    "prune": True,
+}
+
+HELP = "measure a grid of models, engines, precisions, batches and processes; resumable"
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -33,89 +46,106 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--batch", default="1", help="comma-separated")
     sub.add_argument("--replicates", type=int, default=1, help="fresh processes a cell")
     sub.add_argument(
-        "--cooldown", type=trial_flags.seconds, default=0.0, metavar="2s", help="pause between cells"
+        "--dry-run", action="store_true", help="print the grid and which cells are finished; run nothing"
     )
-    sub.add_argument("--order-seed", type=int, default=0, help="seed of the shuffled order")
-    sub.add_argument(
-        "--dry-run", action="store_true", help="print the cells and which are finished; run nothing"
-    )
+    _add_manner(sub.add_argument_group("how it is run"))
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
 
 
+def _add_manner(group: argparse._ArgumentGroup) -> None:
+    """Add the flags that change no number, only the way to it."""
+    group.add_argument(
+        "--cooldown", type=trial_flags.seconds, default=0.0, metavar="2s", help="pause between cells"
+    )
+    text = "pause until the machine is at most so many degrees warmer than before the sweep (2 min at most)"
+    group.add_argument("--cooldown-c", type=float, default=None, metavar="DEGREES", help=text)
+    group.add_argument("--order-seed", type=int, default=0, help="seed of the shuffled order")
+    text = "keep workers loaded between cells of one model, engine and precision; replicates stay fresh"
+    group.add_argument("--warm", action="store_true", help=text)
+    text = "try cells larger than one that ran out of memory, and those that will not fit"
+    group.add_argument("--no-prune", dest="prune", action="store_false", help=text)
+    text = "`here`, or the beginning of this machine's id: measure here although another machine's results are there"
+    group.add_argument("--machine", default="", metavar="ID", help=text)
+
+
 def run(args: argparse.Namespace) -> int:
-    """Run what the store lacks; print one line a cell, or JSON lines."""
-    from edgescope import codec, sweep
+    """Run what the store lacks; print one line a cell and a summary, or JSON lines."""
+    from edgescope import sweep
+    from edgescope.analysis import machines
     from edgescope.bench import here
+
+    plan = _plan(args)
+    opened.check_modes(plan.trials)
+    if plan.store is not None and args.store is None:
+        args.store = str(plan.store)
+    store, where = opened.store(args), here()
+    machines.unmixed(plan.trials, store.results(), where, args.machine)
+    if args.dry_run:
+        from edgescope.cli import grid_view
+
+        missing = sweep.pending(plan.trials, store, where, opened.retried(args))
+        grid_view.show(plan.trials, {t.id for t in missing}, as_json=args.json)
+        return 0
+    return _measure(plan.trials, args)
+
+
+def _measure(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
+    """Run the cells and show them; return 1 where one did not end well."""
+    from edgescope import codec, sweep
+    from edgescope.cli import sweep_manner
+    from edgescope.cli.sweep_view import View
     from edgescope.records import Status
 
-    trials, where = _plan(args)
-    opened.check_modes(trials)
-    if where is not None and args.store is None:
-        args.store = str(where)
-    store = opened.store(args)
-    if args.dry_run:
-        missing = sweep.pending(trials, store, here(), opened.retried(args))
-        return _dry(trials, {t.id for t in missing}, as_json=args.json)
-    cells = opened.cells(args, store)
+    cells, view = opened.cells(args, opened.store(args)), View(trials)
+    good = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
     worst = 0
-    for result in sweep.run(
-        trials, cells, seed=int(args.order_seed), cooldown_s=args.cooldown, tell=opened.tell
-    ):
-        if args.json:
-            print(json.dumps(codec.to_json(result)), flush=True)
-        else:
-            from edgescope.cli import card
-
-            card.line(result)
-        worst = max(worst, 0 if result.status in (Status.UNSUPPORTED, Status.OK) else 1)
+    with sweep_manner.manner(args, cells) as manner:
+        told = opened.tell if args.json else view.tell
+        for result in sweep.run(trials, cells, tell=told, **manner):
+            if args.json:
+                print(json.dumps(codec.to_json(result)), flush=True)
+            else:
+                view.show(result)
+            worst = max(worst, result.status not in good)
+    if not args.json:
+        view.close(cells.finished())
     return worst
 
 
-def _plan(args: argparse.Namespace) -> tuple[tuple[Any, ...], Path | None]:
+def _plan(args: argparse.Namespace) -> Study:
+    """Return the study that the file or the flags describe; set the flags that its [sweep] sets."""
     from edgescope import study
     from edgescope.errors import UsageError
     from edgescope.models import zoo
 
-    if args.study:
-        if args.model:
-            raise UsageError("E-SWEEP-5", "give a study.toml or --model, not both")
-        plan = study.read(Path(args.study))
-        for key, value in (plan.sweep or {}).items():
-            if key not in SWEEP_DEFAULTS:
-                text = f"{args.study}: [sweep] has no key {key}"
-                raise UsageError("E-SWEEP-3", text, evidence=f"known: {', '.join(SWEEP_DEFAULTS)}")
-            if getattr(args, key) == SWEEP_DEFAULTS[key]:  # what is typed wins over what is written
-                setattr(args, key, _setting(key, value))
-        return tuple(replace(t, model=zoo.pin(t.model)) for t in plan.trials), plan.store
+    if not args.study:
+        return _of_flags(args)
+    if args.model:
+        raise UsageError("E-SWEEP-5", "give a study.toml or --model, not both")
+    plan = study.read(Path(args.study), zoo.pin)
+    for note in plan.notes:
+        opened.say(note)
+    for key, value in (plan.sweep or {}).items():
+        if getattr(args, key) == SWEEP_DEFAULTS[key]:
+            setattr(args, key, trial_flags.seconds(str(value)) if key in ("cooldown", "timeout") else value)
+    return plan
+
+
+def _of_flags(args: argparse.Namespace) -> Study:
+    from edgescope import study, study_cells
+    from edgescope.errors import UsageError
+    from edgescope.models import zoo
+
     if not args.model:
         raise UsageError("E-SWEEP-1", "a sweep needs a study.toml or --model", fix="edgescope sweep --help")
-    keys = trial_flags.keys(args)
+    keys: dict[str, Any] = trial_flags.keys(args)
     keys |= {name: getattr(args, name).split(",") for name in ("model", "backend", "precision")}
     keys["model"] = [zoo.pin(name) for name in keys["model"]]
     try:
         keys["batch"] = [int(n) for n in args.batch.split(",")]
     except ValueError as error:
         raise UsageError("E-SWEEP-2", f"--batch takes whole numbers, not {args.batch!r}") from error
-    return study.grid(keys | {"replicates": args.replicates}), None
-
-
-def _setting(key: str, value: Any) -> Any:
-    """Read a value of [sweep] as its flag would be read: 15min and 900 alike."""
-    try:
-        return trial_flags.seconds(str(value)) if key in ("cooldown", "timeout") else float(value)
-    except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
-        from edgescope.errors import UsageError
-
-        raise UsageError("E-SWEEP-4", f"[sweep] {key} = {value!r}: {error}") from error
-
-
-def _dry(trials: tuple[Any, ...], missing: set[str], *, as_json: bool) -> int:
-    rows = [{"trial": t.id, "label": f"{t.model} {t.label}", "finished": t.id not in missing} for t in trials]
-    if as_json:
-        print(json.dumps(rows, indent=1))
-    else:
-        for row in rows:
-            print(f"{row['trial']}  {'finished' if row['finished'] else 'to do   '}  {row['label']}")
-    return 0
+    trials = study.grid(keys | {"replicates": args.replicates})
+    return study.Study(tuple(study_cells.pinned(trial, zoo.pin) for trial in trials))

@@ -1,0 +1,71 @@
+"""How a sweep is run, from its flags: what keeps cells from being tried, what is waited for, who stays loaded."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from edgescope.cli import opened
+
+if TYPE_CHECKING:
+    from edgescope.cooling import Cooling
+    from edgescope.sweep import Cells, Sieve
+
+SAMPLER_HZ = 10.0
+
+
+@contextmanager
+def manner(args: argparse.Namespace, cells: Cells) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of sweep.run that these flags set."""
+    asked = {
+        "seed": int(args.order_seed),
+        "cooldown_s": args.cooldown,
+        "sieves": _sieves(args, cells) if args.prune else (),
+        "warm": args.warm,
+    }
+    if args.cooldown_c is not None:
+        asked["rest"] = _cooling(args).wait
+    yield asked
+
+
+def _sieves(args: argparse.Namespace, cells: Cells) -> tuple[Sieve, ...]:
+    """Return what keeps cells from being tried that ran out of memory smaller, or will not fit."""
+    from edgescope.forecast import Forecast, ThisMachine
+    from edgescope.pruning import Exhausted
+
+    gpus = cells.where.stable.get("nvidia", {}).get("gpus", [])
+    total = gpus[0].get("memory_total_bytes") if gpus and isinstance(gpus[0], Mapping) else None
+    free = None
+    if isinstance(total, int | float):
+        used = _readings().get("gpu0_memory_used_bytes")
+        free = None if used is None else total - used
+    room = ThisMachine(opened.limits(args), free, unified="jetson" in cells.where.stable)
+    return Exhausted(), Forecast(room)
+
+
+def _readings(unit: str = "") -> dict[str, float]:
+    """Return channel -> value of what this machine's sensors say now, of one unit only where it is given."""
+    import os
+
+    from edgescope.bench import present
+    from edgescope.monitor.sensors import Sensors
+
+    specs = [spec for device in present().values() for spec in device.sources(os.getpid())]
+    sensors = Sensors(specs, SAMPLER_HZ)
+    sensors.tick(0)
+    units = {name: channel.unit for name, channel in sensors.channels.items()}
+    return {name: v for name, v in sensors.values.items() if not unit or units.get(name) == unit}
+
+
+def _cooling(args: argparse.Namespace) -> Cooling:
+    """Return what waits for the heat to go; say where no temperature can be read."""
+    from edgescope.cooling import Cooling
+    from edgescope.errors import message
+
+    found = Cooling(lambda: _readings("degC"), args.cooldown_c, least_s=args.cooldown)
+    if not found.target:
+        text = "no temperature can be read here, so --cooldown-c waits for nothing"
+        opened.say(message("W-SWEEP-1", text, fix="--cooldown 5s"))
+    return found
