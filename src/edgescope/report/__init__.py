@@ -38,11 +38,11 @@ def write(
     return written
 
 
-def writable(path: Path) -> str:
+def writable(path: Path, formats: Mapping[str, str] = FORMATS) -> str:
     """Return the module that writes `path`'s format; UsageError for an unknown one or a path that cannot be written."""
-    target = FORMATS.get(path.suffix.lower())
+    target = formats.get(path.suffix.lower())
     if target is None:
-        known = ", ".join(FORMATS)
+        known = ", ".join(formats)
         raise UsageError(
             "E-REPORT-1",
             f"no report format is called {path.suffix!r}",

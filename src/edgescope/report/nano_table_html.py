@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-
 from edgescope.analysis.nano_study import StudyRow
 from edgescope.analysis.nano_table import TIMES, NanoRow, NanoTable
 from edgescope.plots.beside_study import beside_study
-from edgescope.records import Absent, Field, Measured
+from edgescope.records import Measured
 from edgescope.report import nano_table_words as words
 from edgescope.report.figures import island
 from edgescope.report.html import shell
-from edgescope.report.markup import Child, Markup, join, tag
-from edgescope.report.numbers import Format, absence, ratios, shares, times
+from edgescope.report.markup import Markup, join, tag
+from edgescope.report.numbers import ratios, shares
+from edgescope.report.page_table import Column, column, num, scroll
 
 FIGURE = (
     "Filled circles are this machine, with 95 % intervals; open circles are the same processes timed as the study did; "
@@ -83,14 +81,14 @@ def _figure(found: NanoTable) -> Markup:
 
 def _here(found: NanoTable) -> Markup:
     rows = found.rows
-    before = [_column(f"{words.TIMES[t]} before", [getattr(r.before, t) for r in rows]) for t in TIMES]
+    before = [column(f"{words.TIMES[t]} before", [getattr(r.before, t) for r in rows]) for t in TIMES]
     columns = [
         *before,
-        _column("Steady after", [r.after.steady_s for r in rows]),
-        _column("Speed-up", [r.speedup for r in rows], ratios, "steady / steady"),
-        _column("Study's way", [r.claimed for r in rows], ratios, "cold / warm"),
-        _column("Of the limit", [r.of_limit for r in rows], shares),
-        Column("The study", "its seconds", [_num(f"{r.study.recomputed:.2f}×", "The study") for r in rows]),
+        column("Steady after", [r.after.steady_s for r in rows]),
+        column("Speed-up", [r.speedup for r in rows], ratios, "steady / steady"),
+        column("Study's way", [r.claimed for r in rows], ratios, "cold / warm"),
+        column("Of the limit", [r.of_limit for r in rows], shares),
+        Column("The study", "its seconds", [num(f"{r.study.recomputed:.2f}×", "The study") for r in rows]),
     ]
     if not any(isinstance(r.of_limit, Measured) for r in rows):
         columns = [c for c in columns if c.words != "Of the limit"]
@@ -98,51 +96,12 @@ def _here(found: NanoTable) -> Markup:
     return tag(
         "section",
         tag("h3", "Before and after, timed four ways"),
-        _scroll([_network(r) for r in rows], columns),
+        scroll([_network(r) for r in rows], columns),
         tag("ul", [tag("li", line) for line in words.LEGEND], class_="missing"),
         tag("details", tag("summary", "Gates, rejections, gaps"), tag("ul", notes, class_="missing"))
         if notes
         else None,
     )
-
-
-@dataclass(frozen=True)
-class Column:
-    """A heading, its unit, and one cell a network."""
-
-    words: str
-    unit: str
-    cells: Sequence[Markup]
-
-
-Formatter = Callable[[Iterable[Field]], Format]
-
-
-def _column(name: str, fields: Sequence[Field], form: Formatter = times, unit: str = "") -> Column:
-    """Return a column of measured fields in one unit, each with its interval."""
-    look = form(fields)
-    heading = f"{name} ({look.unit})" if look.unit else name
-    return Column(name, unit or look.unit, [_cell(f, look, heading) for f in fields])
-
-
-def _cell(field: Field, look: Format, heading: str) -> Markup:
-    if isinstance(field, Absent):
-        return tag("td", "n/a", class_="num absent", data_label=heading, title=absence(field))
-    between = look.interval(field)
-    small = tag("span", between, class_="ci") if between else None
-    hover = f"{field.value:.6g} {field.unit if field.unit != '1' else ''}, n = {field.n:,}"
-    return tag(
-        "td",
-        tag("span", look.number(field.value), class_="v"),
-        small,
-        class_="num",
-        data_label=heading,
-        title=hover,
-    )
-
-
-def _num(text: Child, heading: str, *, more: Child = None) -> Markup:
-    return tag("td", text, more, class_="num", data_label=heading)
 
 
 def _network(row: NanoRow) -> Markup:
@@ -152,40 +111,21 @@ def _network(row: NanoRow) -> Markup:
     return tag("th", row.model, below, scope="row")
 
 
-def _scroll(names: Sequence[Markup], columns: Sequence[Column]) -> Markup:
-    """Return the table: one row a network, headings with their units."""
-    head = [tag("th", "Network", scope="col")]
-    for c in columns:
-        kind = "num" if c.cells and 'class="num' in c.cells[0] else None
-        head.append(
-            tag(
-                "th",
-                c.words,
-                tag("span", c.unit, class_="unit") if c.unit else None,
-                class_=kind,
-                scope="col",
-            )
-        )
-    body = [tag("tr", name, [c.cells[i] for c in columns]) for i, name in enumerate(names)]
-    table = tag("table", tag("thead", tag("tr", head)), tag("tbody", body), class_="variants stack")
-    return tag("div", table, class_="scroll")
-
-
 def _printed(found: NanoTable) -> Markup:
     rows = [r.study for r in found.rows]
     columns = [
-        Column("Before", "s", [_num(f"{s.before_s:.4f}", "Before (s)") for s in rows]),
-        Column("After", "s", [_num(f"{s.after_s:.4f}", "After (s)") for s in rows]),
+        Column("Before", "s", [num(f"{s.before_s:.4f}", "Before (s)") for s in rows]),
+        Column("After", "s", [num(f"{s.after_s:.4f}", "After (s)") for s in rows]),
         Column("Ratio", "as printed", [_quotient(s, "ratio", s.ratio) for s in rows]),
         Column("Speed-up", "as printed", [_quotient(s, "speed-up", s.speedup) for s in rows]),
-        Column("Before / after", "recomputed", [_num(f"{s.recomputed:.3f}", "Before / after") for s in rows]),
+        Column("Before / after", "recomputed", [num(f"{s.recomputed:.3f}", "Before / after") for s in rows]),
     ]
     notes = [tag("li", line) for line in words.study_notes(found)]
     return tag(
         "section",
         tag("h3", "The study as printed"),
         tag("p", f"{found.study.title}, {found.study.source}, on a {found.study.board}.", class_="lead"),
-        _scroll([tag("th", s.name, scope="row") for s in rows], columns),
+        scroll([tag("th", s.name, scope="row") for s in rows], columns),
         tag("ul", notes, class_="missing"),
     )
 
@@ -194,21 +134,21 @@ def _quotient(row: StudyRow, column: str, printed: str) -> Markup:
     """Return the printed value; a misprint struck out, with the corrected value and the arithmetic below."""
     wrong = next((m for m in row.misprints if m.column == column), None)
     if wrong is None:
-        return _num(printed, column)
+        return num(printed, column)
     new = join(tag("s", printed, class_="dim"), " ", tag("b", wrong.correct))
-    return _num(new, column, more=tag("span", wrong.why, class_="ci"))
+    return num(new, column, more=tag("span", wrong.why, class_="ci"))
 
 
 def _sizes(found: NanoTable) -> Markup:
     rows = found.rows
     columns = [
-        Column("Parameters", "ours", [_num(words.count(r.params), "Parameters") for r in rows]),
+        Column("Parameters", "ours", [num(words.count(r.params), "Parameters") for r in rows]),
         Column(
-            "Parameters", "the study", [_num(f"{r.study.params:,}", "The study: parameters") for r in rows]
+            "Parameters", "the study", [num(f"{r.study.params:,}", "The study: parameters") for r in rows]
         ),
-        Column("MACs", "ours", [_num(words.count(r.macs), "MACs") for r in rows]),
-        Column("FLOPs", "ours, 2 × MACs", [_num(words.count(r.flops), "FLOPs") for r in rows]),
-        Column("FLOPS column", "the study", [_num(f"{r.study.flops:,}", "FLOPS column") for r in rows]),
+        Column("MACs", "ours", [num(words.count(r.macs), "MACs") for r in rows]),
+        Column("FLOPs", "ours, 2 × MACs", [num(words.count(r.flops), "FLOPs") for r in rows]),
+        Column("FLOPS column", "the study", [num(f"{r.study.flops:,}", "FLOPS column") for r in rows]),
         Column(
             "which counts", "", [tag("td", words.flops_count(r), data_label="which counts") for r in rows]
         ),
@@ -218,5 +158,5 @@ def _sizes(found: NanoTable) -> Markup:
         "section",
         tag("h3", "Sizes"),
         tag("p", lead, class_="lead"),
-        _scroll([tag("th", r.model, scope="row") for r in rows], columns),
+        scroll([tag("th", r.model, scope="row") for r in rows], columns),
     )

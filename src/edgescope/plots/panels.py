@@ -1,0 +1,180 @@
+"""Small panels in rows and columns with axes of the same kind: one column a model, one row a quantity.
+
+A line is named once in the legend, however many panels it runs through; a click on its name hides it in all of them.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from plotly.subplots import make_subplots
+
+from edgescope.plots.style import BASELINE_COLOUR, INK, Figure, Scale, axis, axis_kind, bounds, layout
+from edgescope.records import Field, Measured
+
+PANEL_PX, HEAD_PX = 230, 120
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one line, or one group of bars, looks."""
+
+    name: str
+    colour: str
+    dash: str = "solid"
+    symbol: str = "circle"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One mark: where it stands, its value with its interval, and what a hover says."""
+
+    x: float | str
+    y: Measured
+    hover: str
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks of one look in one panel."""
+
+    look: Look
+    points: Sequence[Point]
+    joined: bool = True
+    bars: bool = False
+    theirs: bool = False
+    """Of another board: drawn open and grey, never joined to ours."""
+
+
+@dataclass
+class Panel:
+    """One panel's marks."""
+
+    marks: list[Marks] = field(default_factory=list)
+
+    @property
+    def values(self) -> list[float]:
+        """Return what is drawn, in SI units."""
+        return [p.y.value for m in self.marks for p in m.points]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of panels: its quantity, the scale that it prints in, and whether 0 belongs on its axis."""
+
+    title: str
+    scale: Scale
+    panels: Sequence[Panel]
+    zero: bool = False
+
+
+def panels(columns: Sequence[str], rows: Sequence[Row], x: dict[str, Any], x_title: str) -> Figure:
+    """Return the figure of these rows; `x` is what the horizontal axes share, in plotly's words."""
+    figure = make_subplots(
+        rows=len(rows),
+        cols=len(columns),
+        subplot_titles=[html.escape(c) for c in columns],
+        vertical_spacing=0.09 if len(rows) > 1 else 0.0,
+        horizontal_spacing=0.09 if len(columns) > 1 else 0.0,
+    )
+    named: set[str] = set()
+    for i, row in enumerate(rows, start=1):
+        for j, panel in enumerate(row.panels, start=1):
+            for marks in panel.marks:
+                _draw(figure, marks, row.scale, (i, j), named)
+            _axes(figure, row, panel, (i, j))
+            figure.update_xaxes(axis(x_title if i == len(rows) else "", **x), row=i, col=j)
+    figure.update_layout(layout(height=HEAD_PX + PANEL_PX * len(rows), showlegend=True))
+    figure.update_layout(
+        legend={
+            "orientation": "h",
+            "y": 1.0,
+            "yanchor": "bottom",
+            "yref": "container",
+            "x": 0,
+            "font": {"size": 12},
+        },
+        margin={"l": 12, "r": 16, "t": 96, "b": 12},
+        barmode="group",
+        bargap=0.25,
+    )
+    figure.update_layout(legend={"y": 0.995, "yanchor": "top"})
+    figure.update_annotations(font={"size": 13.5, "color": INK})
+    return figure
+
+
+def _axes(figure: Figure, row: Row, panel: Panel, at: tuple[int, int]) -> None:
+    """Give a panel its vertical axis; the first of a row names the quantity."""
+    shown = [v * row.scale.factor for v in panel.values]
+    unit = f" ({row.scale.unit})" if row.scale.unit else ""
+    kind = "linear" if row.zero else axis_kind(shown)
+    title = f"{row.title}{unit}" if at[1] == 1 else ""
+    more: dict[str, Any] = {"type": kind}
+    if kind == "linear" and (row.zero or not shown):
+        more["rangemode"] = "tozero"
+    if kind == "log":
+        low, high = math.log10(min(shown)), math.log10(max(shown))
+        more |= {"dtick": "D1" if high - low < 1 else "D2", "range": [low - 0.12, high + 0.12]}
+    figure.update_yaxes(axis(title, **more), row=at[0], col=at[1])
+    if not shown:
+        figure.add_annotation(
+            text="not measured",
+            showarrow=False,
+            x=0.5,
+            y=0.5,
+            xref="x domain",
+            yref="y domain",
+            row=at[0],
+            col=at[1],
+        )
+
+
+def _draw(figure: Figure, marks: Marks, scale: Scale, at: tuple[int, int], named: set[str]) -> None:
+    if not marks.points:
+        return
+    look, f = marks.look, scale.factor
+    below, above = zip(*(bounds(p.y) for p in marks.points), strict=True)
+    whiskers = {
+        "type": "data",
+        "array": [v * f for v in above],
+        "arrayminus": [v * f for v in below],
+        "thickness": 1.3,
+        "width": 3,
+        "color": BASELINE_COLOUR if marks.bars else look.colour,
+    }
+    shared: dict[str, Any] = {
+        "x": [p.x for p in marks.points],
+        "y": [p.y.value * f for p in marks.points],
+        "name": html.escape(look.name),
+        "legendgroup": look.name,
+        "showlegend": look.name not in named,
+        "text": [html.escape(p.hover) for p in marks.points],
+        "hovertemplate": "%{text}<extra></extra>",
+        "error_y": whiskers,
+    }
+    named.add(look.name)
+    if marks.bars:
+        figure.add_bar(**shared, marker={"color": look.colour}, textposition="none", row=at[0], col=at[1])
+        return
+    mode = "lines+markers" if marks.joined and not marks.theirs else "markers"
+    marker = {
+        "symbol": f"{look.symbol}-open" if marks.theirs else look.symbol,
+        "size": 11 if marks.theirs else 8,
+    }
+    figure.add_scatter(
+        **shared,
+        mode=mode,
+        line={"color": look.colour, "dash": look.dash, "width": 2},
+        marker=marker | {"color": look.colour, "line": {"width": 2 if marks.theirs else 0}},
+        row=at[0],
+        col=at[1],
+    )
+
+
+def measured(y: Field) -> Measured | None:
+    """Return a field that was measured, else None."""
+    return y if isinstance(y, Measured) else None

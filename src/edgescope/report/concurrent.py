@@ -1,0 +1,32 @@
+"""The concurrent-inference sweep as a page, as Markdown, CSV or JSON: the file's suffix says which.
+
+All read the same Concurrent, so a figure and the number beside it cannot disagree.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgescope.analysis.concurrent import Concurrent
+from edgescope.report import writable
+
+FORMATS: Mapping[str, str] = {
+    ".html": "edgescope.report.concurrent_html",
+    ".htm": "edgescope.report.concurrent_html",
+    ".md": "edgescope.report.concurrent_text",
+    ".csv": "edgescope.report.concurrent_csv",
+    ".json": "edgescope.report.concurrent_json",
+}
+CALL = "edgescope.report.concurrent.write(concurrent(results), path)"
+
+
+def write(found: Concurrent, path: Path, command: str = "") -> Path:
+    """Write the table in the format of `path`'s suffix and return the path; UsageError for another suffix.
+
+    `command` is what made this file, printed in it; without one the call is.
+    """
+    module = importlib.import_module(writable(path, FORMATS))
+    path.write_text(module.render(found, command or CALL), encoding="utf-8")
+    return path
