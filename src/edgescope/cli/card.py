@@ -170,8 +170,15 @@ def line(result: Result) -> None:
 
 
 def lines(results: Sequence[Result]) -> None:
-    """Print a listing as plain columns: a thousand rows must not take a table layout's seconds."""
+    """Print a listing as plain columns: a thousand rows must not take a table layout's seconds.
+
+    Where they come from several machines, each row says from which.
+    """
+    several = len({r.machine.id for r in results}) > 1
     header = ("result", "model", "variant", "status", "verdict", "p50", "throughput", "peak RSS")
     rows = [header, *(tuple(map(str, _row(r))) for r in results)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    if several:
+        where = ["machine", *(r.machine.id[:8] for r in results)]
+        rows = [(*row, machine) for row, machine in zip(rows, where, strict=True)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     print("\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows))

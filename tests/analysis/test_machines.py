@@ -1,0 +1,47 @@
+"""Results of two machines are never put together by mistake."""
+
+import pytest
+
+from edgescope import study
+from edgescope.analysis import machines
+from edgescope.errors import UsageError
+from edgescope.records import Machine, Status
+from making import MACHINE, result
+
+OTHER = Machine({"cpu": {"model": "another cpu", "cores": 2}, "nvidia": {"gpus": [{"name": "a GPU"}]}}, {})
+UNKNOWN = Machine({"absent": "the trial's process ended before it had described the machine"}, {})
+GRID = study.grid({"model": "null", "backend": "null", "batch": [1, 2, 3]})
+
+
+def test_one_machine_is_taken_as_it_is_and_a_result_without_one_stays():
+    made = [result(GRID[0]), result(GRID[1], machine=UNKNOWN, status=Status.CRASHED)]
+    assert machines.one(made) == made
+    assert machines.one([]) == []
+
+
+def test_two_are_refused_by_name_and_one_can_be_chosen():
+    made = [result(GRID[0]), result(GRID[1], machine=OTHER), result(GRID[2])]
+    with pytest.raises(
+        UsageError, match=r"2 machines \(.*test cpu\): 2 results; .*another cpu, a GPU\): 1 result\)"
+    ):
+        machines.one(made)
+    assert machines.one(made, OTHER.id[:6]) == [made[1]]
+    with pytest.raises(UsageError, match="E-MIX-2: no machine's id in this store begins with 'zz'"):
+        machines.one(made, "zz")
+
+
+def test_a_sweep_into_another_machines_store_is_refused_with_what_differs():
+    stored = [result(GRID[0], machine=OTHER), result(GRID[1])]
+    with pytest.raises(
+        UsageError, match=r"has measured 1 of these 3 cells.*differ in cpu\.model, nvidia\.gpus"
+    ):
+        machines.unmixed(GRID, stored, MACHINE)
+    for chosen in ("here", MACHINE.id[:8]):
+        machines.unmixed(GRID, stored, MACHINE, chosen)
+    with pytest.raises(UsageError, match="E-MIX-3: this machine is"):
+        machines.unmixed(GRID, stored, MACHINE, OTHER.id[:8])
+
+
+def test_other_cells_of_another_machine_and_undescribed_ones_are_no_obstacle():
+    elsewhere = study.grid({"model": "null", "backend": "null", "batch": 64})
+    machines.unmixed(GRID, [result(elsewhere[0], machine=OTHER), result(GRID[0], machine=UNKNOWN)], MACHINE)
