@@ -1,6 +1,10 @@
 """The process a trial runs in: reads trial.json from a folder, leaves a result there, ends with its parent.
 
 python -m edgescope.child run|prepare FOLDER PARENT_PID
+python -m edgescope.child serve FOLDER PARENT_PID
+
+`serve` answers one trial after another, each named by a line of JSON on stdin, and keeps the workers of crews alive
+between them.
 """
 
 from __future__ import annotations
@@ -11,6 +15,10 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgescope.crew.kept import Crews
 
 PR_SET_PDEATHSIG = 1
 
@@ -26,6 +34,8 @@ def main(argv: list[str]) -> int:
     """Run or prepare the trial in the folder; write FOLDER/result; return 0."""
     die_with_parent(int(argv[2]))
     verb, folder = argv[0], Path(argv[1])
+    if verb == "serve":
+        return serve()
     from edgescope import bench, store
     from edgescope.records import Trial
 
@@ -43,6 +53,36 @@ def main(argv: list[str]) -> int:
     result = bench.answer(begun, devices=devices) if verb == "run" else bench.prepare(begun)
     store.write(result, folder / "result")
     return 0
+
+
+def serve() -> int:
+    """Answer the trials that stdin names, until it ends; say on stdout when each is on disk; return 0."""
+    from edgescope.crew.kept import LIMIT, Crews
+    from edgescope.crew.talk import Talk
+
+    talk = Talk.own()
+    with Crews() as crews:
+        for order in talk.heard():
+            os.environ[LIMIT] = str(order["timeout_s"])
+            crews.begin(order["env"])
+            _answer(order["verb"], Path(order["folder"]), crews)
+            talk.say("done")
+    return 0
+
+
+def _answer(verb: str, folder: Path, crews: Crews) -> None:
+    from edgescope import bench, store
+    from edgescope.records import Trial
+
+    trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
+    devices = bench.present()
+    begun = bench.begin(trial, devices)
+    for name in ("begun", "result"):
+        (folder / name).mkdir()
+    store.write(begun, folder / "begun")
+    run = verb == "run"
+    result = bench.answer(begun, devices=devices, crews=crews) if run else bench.prepare(begun)
+    store.write(result, folder / "result")
 
 
 if __name__ == "__main__":

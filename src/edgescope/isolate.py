@@ -27,11 +27,13 @@ from pathlib import Path
 from edgescope import store
 from edgescope.errors import StoreError, message
 from edgescope.memory import Memory
-from edgescope.records import Machine, Result, Status, Trial, digest
+from edgescope.records import Json, Machine, Result, Status, Trial, digest
 
 POLL_MS = 100
 #: Carries the command the user typed to the trial's process, whose own says nothing.
 COMMAND = "EDGESCOPE_COMMAND"
+#: Tells the child when it will be stopped, so that it can say first which of its workers was late.
+TIMEOUT = "EDGESCOPE_TIMEOUT"
 #: Default memory floor: 8 % of the machine, at least 400 MB; a unified-memory board needs this to stay up.
 FLOOR_SHARE, FLOOR_BYTES = 0.08, 400_000_000
 #: How much of the end of the child's stderr is read, and how much of that goes into a Result: the traceback of a
@@ -88,7 +90,7 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
             folder = Path(name)
             (folder / "trial.json").write_text(json.dumps(trial.to_json()))
             child = [sys.executable, "-m", "edgescope.child", verb, name, str(os.getpid())]
-            env = {COMMAND: shlex.join(sys.orig_argv), **os.environ, **launch.env}
+            env = _environment(limits, launch)
             stopped = _watch([*launch.prefix, *child], env, folder, limits)
             return _outcome(trial, stopped, started, folder)
     except OSError as error:
@@ -99,6 +101,11 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
             effect="This trial was not measured; results finished earlier are untouched",
             fix="TMPDIR=/another/folder edgescope ..., or free some space",
         ) from error
+
+
+def _environment(limits: Limits, launch: Launch) -> dict[str, str]:
+    """Return the child's environment: the user's command and the time-out go with it."""
+    return {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s), **os.environ, **launch.env}
 
 
 def _outcome(trial: Trial, stopped: _Stopped | None, started: datetime, folder: Path) -> Result:
@@ -164,24 +171,32 @@ def _watch(argv: Sequence[str], env: Mapping[str, str], folder: Path, limits: Li
 
 
 def _wait(child: subprocess.Popen[bytes], limits: Limits) -> _Stopped | None:
-    deadline = time.monotonic() + limits.timeout_s
+    """Wait for the child's end within the limits; None when it came."""
     pidfd = os.pidfd_open(child.pid)
-    ended = select.poll()
-    ended.register(pidfd, select.POLLIN)
     try:
-        with Memory() as memory:
-            floor = limits.floor_bytes
-            if floor is None:
-                floor = max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total))
-            while not ended.poll(POLL_MS):
-                free = memory.available()
-                if free < floor:
-                    return _Stopped(Status.OOM, _floor_message(free, floor))
-                if time.monotonic() > deadline:
-                    return _Stopped(Status.TIMEOUT, _timeout_message(limits.timeout_s))
+        stopped = _until_readable(pidfd, limits)
     finally:
         os.close(pidfd)
-    child.wait()
+    if stopped is None:
+        child.wait()
+    return stopped
+
+
+def _until_readable(handle: int, limits: Limits) -> _Stopped | None:
+    """Wait until `handle` has something to say; what stops the trial where a limit comes first."""
+    deadline = time.monotonic() + limits.timeout_s
+    ready = select.poll()
+    ready.register(handle, select.POLLIN)
+    with Memory() as memory:
+        floor = limits.floor_bytes
+        if floor is None:
+            floor = max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total))
+        while not ready.poll(POLL_MS):
+            free = memory.available()
+            if free < floor:
+                return _Stopped(Status.OOM, _floor_message(free, floor))
+            if time.monotonic() > deadline:
+                return _Stopped(Status.TIMEOUT, _timeout_message(limits.timeout_s))
     return None
 
 
@@ -234,3 +249,80 @@ def inherited(failed: Result, trial: Trial) -> Result:
     return replace(
         failed, id=new_id(trial, now), trial=trial, started_at=now.isoformat(timespec="milliseconds")
     )
+
+
+class Served:
+    """A process that answers one trial after another, each within its limits; a context manager that ends it.
+
+    It is started when the first trial comes, and anew after one that had to be stopped or that ended it.
+    """
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="edgescope-served-", ignore_cleanup_errors=True)
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process and everything it started."""
+        self.stop()
+        self._folder.cleanup()
+
+    def stop(self) -> None:
+        """End the process; the next trial starts another."""
+        if self._child is not None:
+            _kill(self._child)
+            for pipe in (self._child.stdin, self._child.stdout):
+                assert pipe is not None
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        self._child = None
+
+    def answer(self, verb: str, trial: Trial, limits: Limits, env: Mapping[str, str] | None = None) -> Result:
+        """Return the Result of `run` or `prepare`, whatever happened to the process; `env` is added to the workers'."""
+        started = datetime.now(timezone.utc)
+        with tempfile.TemporaryDirectory(dir=self._folder.name, ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            (folder / "trial.json").write_text(json.dumps(trial.to_json()))
+            words = Path(self._folder.name) / "stderr"
+            said = words.stat().st_size if self._child and words.exists() else 0
+            stopped = self._ask(
+                {"verb": verb, "folder": name, "env": dict(env or {}), "timeout_s": limits.timeout_s}, limits
+            )
+            with words.open("rb") as log:
+                log.seek(said)
+                (folder / "stderr").write_bytes(log.read()[-TAIL_BYTES:])
+            if stopped is not None and self._child is None and stopped.status is Status.CRASHED:
+                stopped = _Stopped(*_crash(self._code, _last_lines(folder)))
+            return _outcome(trial, stopped, started, folder)
+
+    def _ask(self, order: Mapping[str, Json], limits: Limits) -> _Stopped | None:
+        child = self._child or self._start(limits)
+        assert child.stdin is not None and child.stdout is not None
+        with contextlib.suppress(OSError):  # where it has ended its pipe says so below
+            child.stdin.write(json.dumps(order).encode() + b"\n")
+            child.stdin.flush()
+        stopped = _until_readable(child.stdout.fileno(), limits)
+        if stopped is None and not child.stdout.readline():
+            self._code = child.wait()
+            stopped = _Stopped(Status.CRASHED, "")
+        if stopped is not None:
+            self.stop()
+        return stopped
+
+    def _start(self, limits: Limits) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-m", "edgescope.child", "serve", self._folder.name, str(os.getpid())]
+        with (Path(self._folder.name) / "stderr").open("wb") as err:
+            self._child = subprocess.Popen(
+                argv,
+                env=_environment(limits, Launch()),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                start_new_session=True,
+            )
+        return self._child

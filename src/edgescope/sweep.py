@@ -19,6 +19,7 @@ from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageE
 from edgescope.isolate import Limits
 from edgescope.modes import catalog
 from edgescope.modes.entering import entered
+from edgescope.modes.sharing import kept, with_sharing
 from edgescope.pace import Pace
 from edgescope.pruning import kin, skipped
 from edgescope.records import Machine, Result, Status, Trial
@@ -49,9 +50,10 @@ class Isolated:
         result = None
         try:
             devices = {} if trial.mode == catalog.AS_IS else bench.present()
-            with entered(catalog.find(trial.mode, devices)) as mode:
+            asked, daemon = with_sharing(catalog.find(trial.mode, devices), trial)
+            with entered(asked) as mode:
                 env, prefix = mode.launch()
-                result = isolate.run(trial, limits, isolate.Launch(prefix, env))
+                result = kept(isolate.run(trial, limits, isolate.Launch(prefix, env)), daemon)
         except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
             if result is None:
                 return bench.refused(trial, bench.present(), error)

@@ -8,6 +8,7 @@ where all get the same, 1/n where one gets everything (Jain, Chiu and Hawe, DEC-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,6 @@ from edgescope.errors import message
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_DTYPES,
-    QUERY_OK,
     Absent,
     Field,
     Measured,
@@ -185,15 +185,21 @@ def _beside(queries: Queries, window: Window, others: Sequence[Worker]) -> dict[
     }
 
 
-def counter_gap(rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int], tuple[int, int]]) -> int:
-    """Return by how many queries a worker's rows and the shared counter differ between two looks at the counter.
+def counter_gap(
+    rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int], tuple[int, int]], batch: int
+) -> int:
+    """Return by how many queries a worker's rows and the shared counter of samples differ between two looks at it.
 
-    `looks` are the times before and after each; any moment in between may have been the one that was read.
+    `looks` are the times before and after each; any moment in between may have been the one that was read. A query
+    of which some samples were counted and others not yet counts as one.
     """
-    done = np.sort(rows.columns["done_ns"][rows.columns["done_ns"] >= 0])
-    (a0, a1), (b0, b1) = (np.searchsorted(done, look, side="right") for look in looks)
+    c = rows.columns
+    done, samples = c["done_ns"][c["done_ns"] >= 0], c["samples"][c["done_ns"] >= 0]
+    order = np.argsort(done, kind="stable")
+    sums = np.concatenate(([0], np.cumsum(samples[order], dtype=np.int64)))
+    (a0, a1), (b0, b1) = (sums[np.searchsorted(done[order], look, side="right")] for look in looks)
     counted = counts[1] - counts[0]
-    return int(max(0, (b0 - a1) - counted, counted - (b1 - a0)))
+    return math.ceil(max(0, (b0 - a1) - counted, counted - (b1 - a0)) / batch)
 
 
 def warnings(trial: Trial, found: Mapping[str, Field], each: Sequence[int], cores: int) -> tuple[str, ...]:
@@ -235,8 +241,3 @@ def _coarse(queries: int) -> str:
         effect=f"One more or less would change its throughput by {1 / max(queries, 1):.0%}",
         fix="--duration 30s",
     )
-
-
-def successful(rows: Queries) -> int:
-    """Return how many of these queries succeeded."""
-    return int(np.count_nonzero(rows.columns["status"] == QUERY_OK))

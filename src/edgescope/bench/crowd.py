@@ -26,7 +26,8 @@ from edgescope.bench.watch import Watch, board
 from edgescope.clock import MonotonicClock
 from edgescope.crew import seats as seating
 from edgescope.crew.agreed import AT_STOP
-from edgescope.crew.leader import Crew, Driven, Shift
+from edgescope.crew.kept import Crews
+from edgescope.crew.leader import Driven, Shift
 from edgescope.crew.member import CrewError
 from edgescope.errors import WrongOutputError
 from edgescope.records import (
@@ -66,14 +67,13 @@ def seconds(trial: Trial) -> float:
     return min(trial.max_s, max(trial.min_s, SHORTEST_S))
 
 
-def measure(bare: Result, watch: Watch, crew: Crew | None = None) -> Found:
-    """Return the Result of a trial that several workers answer, in `crew` where one is kept."""
+def measure(bare: Result, watch: Watch, crews: Crews | None = None) -> Found:
+    """Return the Result of a trial that several workers answer, those of `crews` where some are kept."""
     trial = bare.trial
     with ExitStack() as stack:
-        mine = crew or stack.enter_context(Crew())
+        kept = crews or stack.enter_context(Crews())
         try:
-            seats = seating.seats(trial)
-            with mine.shift(seating.trials(trial), seats) as shift:
+            with kept.of(trial).shift(seating.trials(trial), kept.seats(trial), kept.limit_s) as shift:
                 for word in shift.opened[: trial.processes]:
                     require(trial, Effective(**word["effective"]))
                 with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()):
@@ -110,7 +110,7 @@ def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked]) -> 
         **_facts(shift.opened[: trial.processes]),
         **crowd.crowd_metrics(trial, queries, window, workers),
         **long_run.fields,
-        "counter_gap_queries": _gap(driven, rows),
+        "counter_gap_queries": _gap(driven, rows, trial.batch),
         **_memory(workers[: trial.processes]),
         "memory_rule_bytes": _rule(trial, model, artifact, answers[0]),
         **watch.board_memory(trial.device, window),
@@ -164,7 +164,7 @@ def _worker(trial: Trial, shift: Shift, driven: Driven[Looked], number: int, row
         cpus=member.seat.cpus or tuple(sorted(os.sched_getaffinity(member.pid))),
         start_ns=start,
         stop_ns=stop,
-        counted=last.counts[number] - first.counts[number],
+        counted=(last.counts[number] - first.counts[number]) // trial.batch,
         load_s=_load(shift.opened[number]),
         peak_rss_bytes=seen.peak_rss,
         pss_bytes=seen.pss,
@@ -177,10 +177,13 @@ def _load(word: dict[str, Json]) -> Field:
     return codec.field_from_json(told) if told else Absent("nothing is loaded")
 
 
-def _gap(driven: Driven[Looked], rows: Sequence[Rows]) -> Field:
+def _gap(driven: Driven[Looked], rows: Sequence[Rows], batch: int) -> Field:
     first, last = driven.looks
     looks = ((first.before_ns, first.after_ns), (last.before_ns, last.after_ns))
-    gaps = [crowd.counter_gap(mine, (first.counts[n], last.counts[n]), looks) for n, mine in enumerate(rows)]
+    gaps = [
+        crowd.counter_gap(mine, (first.counts[n], last.counts[n]), looks, batch)
+        for n, mine in enumerate(rows)
+    ]
     return Measured(float(max(gaps)), "queries", n=len(gaps))
 
 

@@ -23,6 +23,7 @@ from edgescope.bench.failures import told
 from edgescope.bench.require import require
 from edgescope.bench.watch import Devices, Watch, board
 from edgescope.clock import Clock, MonotonicClock
+from edgescope.crew.kept import Crews
 from edgescope.devices import manifest, replay
 from edgescope.errors import EdgescopeError, message
 from edgescope.isolate import new_id
@@ -68,12 +69,13 @@ def answer(
     clock: Clock = MonotonicClock(),  # noqa: B008
     hz: float = SAMPLER_HZ,
     devices: Devices,
+    crews: Crews | None = None,
 ) -> Result:
-    """Return the Result that a begun one becomes when its trial is measured."""
+    """Return the Result that a begun one becomes when its trial is measured; workers of `crews` do it where given."""
 
     def measured(bare: Result) -> Result:
         in_effect = mode.require(bare.trial, devices)
-        return mode.noted(mode.kept(_measure(bare, clock, hz, devices), devices), in_effect)
+        return mode.noted(mode.kept(_measure(bare, clock, hz, devices, crews), devices), in_effect)
 
     return replayed.marked(guarded(begun, measured))
 
@@ -119,10 +121,10 @@ def guarded(bare: Result, work: Callable[[Result], Result]) -> Result:
         return replace(bare, status=status, reason=reason)
 
 
-def _measure(bare: Result, clock: Clock, hz: float, devices: Devices) -> Result:
+def _measure(bare: Result, clock: Clock, hz: float, devices: Devices, crews: Crews | None) -> Result:
     trial, plan, watch = bare.trial, Plan(bare.trial), Watch(devices, hz)
-    if trial.crowded:
-        found = crowd.measure(bare, watch)
+    if trial.crowded or crews is not None:
+        found = crowd.measure(bare, watch, crews)
         return settled(found.result, warmed=found.warmed, failure=found.failure)
     scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, plan)
     model = zoo.get(trial.model, trial.shapes, trial.batch)

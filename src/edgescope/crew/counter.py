@@ -1,15 +1,16 @@
-"""Completions counted in shared memory: an account of the window that is kept apart from the workers' rows.
+"""Samples counted in shared memory: an account of the window that is kept apart from the workers' rows.
 
-Each worker writes a number of its own, after each query; nobody waits for anybody, so counting costs a fraction of a
-microsecond. The leader reads all of them at the start and at the stop. It cannot read at an exact nanosecond, so it
-notes the time before and after reading, and the rows must agree for some moment in between.
+Each worker writes a number of its own, the samples it has completed, after each query; nobody waits for anybody, so
+counting costs a fraction of a microsecond. The leader reads all of them at the start and at the stop. It cannot read
+at an exact nanosecond, so it notes the time before and after reading, and the rows must agree for some moment in
+between.
 """
 
 from __future__ import annotations
 
-import itertools
 import mmap
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,33 +64,34 @@ class Counter:
         return Look(before, counts, time.monotonic_ns())
 
     def counted(self, work: Work, worker: int) -> Counted:
-        """Return `work` with every completion counted for `worker`."""
+        """Return `work` with every completed sample counted for `worker`."""
         return Counted(work, self._cells, worker * _STRIDE)
 
 
 class Counted:
-    """A Work that counts its completions; `done` is called first, so counting is in no latency."""
+    """A Work that counts the samples it completes; `done` is called first, so counting is in no latency."""
 
     def __init__(self, work: Work, cells: memoryview, cell: int) -> None:
         self.work, self._cells, self._cell = work, cells, cell
-        self._number = itertools.count(1)
-        """Taking the next number is one step even among threads; adding one to shared memory would be three."""
-        self._done: Done | None = None
+        self._lock, self._total = threading.Lock(), 0
+        self._known: tuple[Done, int] | None = None
         self._counted: Done | None = None
         cells[cell] = 0
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
-        """Issue the query; count it once it is done."""
-        if done is not self._done or self._counted is None:
-            self._done, self._counted = done, self._counting(done)
+        """Issue the query; count its samples once it is done."""
+        if self._counted is None or self._known != (done, samples):
+            self._known, self._counted = (done, samples), self._counting(done, samples)
         self.work.issue(query_id, samples, self._counted)
 
-    def _counting(self, done: Done) -> Done:
-        cells, cell, number = self._cells, self._cell, self._number.__next__
+    def _counting(self, done: Done, samples: int) -> Done:
+        cells, cell, lock = self._cells, self._cell, self._lock
 
         def counted(query_id: int, state: int) -> None:
             done(query_id, state)
-            cells[cell] = number()
+            with lock:
+                self._total += samples
+                cells[cell] = self._total
 
         return counted
 

@@ -44,8 +44,8 @@ class Driven(Generic[Seen]):
 class Crew:
     """Worker processes that wait for trials; a context manager that ends them."""
 
-    def __init__(self, *, patience_s: float = PATIENCE_S, grace_s: float = GRACE_S) -> None:
-        self.patience_s, self.grace_s = patience_s, grace_s
+    def __init__(self, *, grace_s: float = GRACE_S) -> None:
+        self.grace_s = grace_s
         self.folder = Path(tempfile.mkdtemp(prefix="edgescope-crew-"))
         self.members: list[Member] = []
 
@@ -77,8 +77,12 @@ class Crew:
         return self.members[: len(seats)]
 
     @contextmanager
-    def shift(self, trials: Sequence[Trial], seats: Sequence[Seat]) -> Iterator[Shift]:
+    def shift(
+        self, trials: Sequence[Trial], seats: Sequence[Seat], limit_s: float = PATIENCE_S
+    ) -> Iterator[Shift]:
         """Have one worker a trial open it; yield the shift once all have. CrewError where one fails, dies or hangs.
+
+        All of it may take `limit_s`.
 
         Afterwards no worker holds a session. Workers are ended where anything went wrong, but for a trial that the
         engine cannot run: that harms nobody.
@@ -87,11 +91,11 @@ class Crew:
         members = self._staff(seats)
         try:
             with Counter(folder / "counter", len(members)) as counter:
-                shift = Shift(self, members, folder, counter)
+                shift = Shift(self, members, folder, counter, limit_s)
                 shift.open(trials)
                 yield shift
                 shift.say("close")
-                shift.gathered("closed", "closed", self.patience_s)
+                shift.gathered("closed", "closed")
         except CrewError as error:
             if error.status is not Status.UNSUPPORTED or not shift.abandoned():
                 self.dismiss()
@@ -108,8 +112,11 @@ class Crew:
 class Shift:
     """One trial, open in several workers."""
 
-    def __init__(self, crew: Crew, members: Sequence[Member], folder: Path, counter: Counter) -> None:
+    def __init__(
+        self, crew: Crew, members: Sequence[Member], folder: Path, counter: Counter, limit_s: float
+    ) -> None:
         self.crew, self.members, self.folder, self.counter = crew, members, folder, counter
+        self.begun, self.limit_s = time.monotonic(), limit_s
         self.opened: list[dict[str, Json]] = []
 
     def open(self, trials: Sequence[Trial]) -> None:
@@ -123,7 +130,7 @@ class Shift:
                 folder=str(self.folder),
                 again=member.used,
             )
-        self.opened = self.gathered("opened", "open", self.crew.patience_s)
+        self.opened = self.gathered("opened", "open")
 
     def say(self, do: str, **what: Json) -> None:
         """Give every worker the same order."""
@@ -134,15 +141,16 @@ class Shift:
         self,
         said: str,
         done: str,
-        limit_s: float,
         *,
+        limit_s: float | None = None,
         of: Sequence[Member] | None = None,
         until_ns: int | None = None,
         before: Sequence[dict[str, Json] | None] = (),
     ) -> list[dict[str, Json]]:
-        """Return what every worker says when it says `said`; CrewError where one fails, dies, or is not `done` in time.
+        """Return what every worker says when it says `said`.
 
-        With `until_ns` it returns then, with an empty word of those that have not said it.
+        CrewError where one fails, dies, or is not `done` in time: `limit_s`, or what is left to the shift. With
+        `until_ns` it returns then, with an empty word of those that have not said it.
         """
         members = list(self.members if of is None else of)
         words: dict[int, dict[str, Json]] = {m.number: w for m, w in zip(members, before, strict=False) if w}
@@ -151,14 +159,16 @@ class Shift:
         for handle in by_handle:
             ears.register(handle, select.POLLIN)
         started = time.monotonic_ns()
-        end = started + round(limit_s * 1e9) if until_ns is None else until_ns
+        left_s = max(0.0, self.limit_s - (time.monotonic() - self.begun))
+        wait_s = left_s if limit_s is None else min(limit_s, left_s)
+        end = started + round(wait_s * 1e9) if until_ns is None else until_ns
         while len(words) < len(members):
             left_ms = (end - time.monotonic_ns()) / 1e6
             if left_ms <= 0:
                 if until_ns is not None:
                     break
                 late = next(m for m in members if m.number not in words)
-                raise late.silent(done, limit_s)
+                raise late.silent(done, wait_s)
             for handle, _ in ears.poll(left_ms):
                 by_handle[handle].listen()
             self._sorted(members, said, words)
@@ -178,15 +188,15 @@ class Shift:
     def drive(self, seconds: float, at_stop: Callable[[Sequence[int]], Seen]) -> Driven[Seen]:
         """Have all warm up, agree on a start and a stop `seconds` later, and collect; `at_stop(pids)` is asked then."""
         self.say("drive")
-        ready = self.gathered("ready", "ready", self.crew.patience_s)
+        ready = self.gathered("ready", "ready")
         first = self.counter.look()
         start = time.monotonic_ns() + LEAD_NS
         span = Span(start, start + round(seconds * 1e9))
         self.say("start", start_ns=span.start_ns, stop_ns=span.stop_ns)
-        early = self.gathered("driven", "done", 0.0, until_ns=span.stop_ns)
+        early = self.gathered("driven", "done", until_ns=span.stop_ns)
         last = self.counter.look()
         seen = at_stop([member.pid for member in self.members])
-        words = self.gathered("driven", "done", self._grace_s(), before=early)
+        words = self.gathered("driven", "done", limit_s=self._grace_s(), before=early)
         return Driven(span, (first, last), ready, words, seen)
 
     def _grace_s(self) -> float:
@@ -197,7 +207,7 @@ class Shift:
         """Have some workers do one thing with the open session; return their answers."""
         for member in of:
             member.say(do, **what)
-        return self.gathered(said, said, self.crew.patience_s, of=of)
+        return self.gathered(said, said, of=of)
 
     def abandoned(self) -> bool:
         """Have all give the trial up; return whether each has closed what it had opened."""

@@ -7,6 +7,7 @@ Tegra boards differ by release. The daemon is started and asked; what it answers
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -27,20 +28,20 @@ _GONE = "cannot find mps control daemon"
 
 
 class Mps:
-    """A private MPS daemon, and at most `percent` of the GPU's threads."""
+    """A private MPS daemon, and at most `percent` of the GPU's threads; None: as many as there are."""
 
-    def __init__(self, percent: float) -> None:
+    def __init__(self, percent: float | None = None) -> None:
         self.percent = percent
         self._folder: Path | None = None
 
     @property
     def name(self) -> str:
         """The word after --mode."""
-        return f"mps={self.percent:g}"
+        return "mps" if self.percent is None else f"mps={self.percent:g}"
 
     def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
         """Return the client's environment."""
-        return {**_places(self._folder), PERCENT: f"{self.percent:g}"} if self._folder else {}, ()
+        return {**_places(self._folder), **share(self.percent)} if self._folder else {}, ()
 
     def enter(self, journal: Journal) -> None:
         """Start the daemon and ask it for its servers; UnsupportedError with what it said where it will not run."""
@@ -55,7 +56,10 @@ class Mps:
 
     def _not_here(self, evidence: str) -> UnsupportedError:
         return UnsupportedError(
-            "E-MPS-1", "MPS does not run here", evidence=evidence, fix="measure without --mode mps="
+            "E-MPS-1",
+            "MPS does not run here",
+            evidence=evidence,
+            fix="measure without MPS: --sharing shared, no --mode mps=",
         )
 
     def leave(self, journal: Journal) -> None:
@@ -66,7 +70,7 @@ class Mps:
 
     def problem(self) -> str:
         """Return '' where this process has the share and the daemon's pipe is there."""
-        if os.environ.get(PERCENT) != f"{self.percent:g}":
+        if os.environ.get(PERCENT) != share(self.percent).get(PERCENT):
             return f"{PERCENT} is {os.environ.get(PERCENT, 'not set')}"
         pipe = Path(os.environ.get(PIPE, "")) / "control"
         return "" if pipe.exists() else f"no MPS daemon: {pipe} is not there"
@@ -77,6 +81,35 @@ class Mps:
             f"{PERCENT}={os.environ.get(PERCENT, 'not set')}, daemon in {os.environ.get(PIPE, 'no folder')}"
         )
 
+    def dead(self) -> str:
+        """Return '' where the daemon still answers and has had a server, otherwise what it said."""
+        if self._folder is None:
+            return "it was never started"
+        problem, servers = _asked([], "get_server_list\n", self._folder)
+        if problem:
+            return "; ".join(filter(None, (problem, _log(self._folder))))
+        if (
+            servers.strip() or (self._folder / "log/server.log").exists()
+        ):  # a server may end with its last client
+            return ""
+        return "; ".join(
+            filter(None, ("it never had a server, so nobody was its client", _log(self._folder)))
+        )
+
+
+def share(percent: float | None) -> dict[str, str]:
+    """Return what gives a client that per cent of the GPU's threads; nothing for all of them."""
+    return {} if percent is None else {PERCENT: f"{percent:g}"}
+
+
+def _log(folder: Path) -> str:
+    """Return the end of what the daemon and its server wrote down."""
+    lines: list[str] = []
+    for name in ("control.log", "server.log"):
+        with contextlib.suppress(OSError):
+            lines += (folder / "log" / name).read_text(errors="replace").splitlines()[-2:]
+    return " | ".join(lines)[-300:]
+
 
 def _places(folder: Path | None) -> dict[str, str]:
     return {PIPE: str(folder), LOG: f"{folder}/log"}
@@ -84,6 +117,11 @@ def _places(folder: Path | None) -> dict[str, str]:
 
 def _control(words: Sequence[str], said: str, folder: Path) -> str:
     """Run the control program; return '' when it went well, otherwise what it said."""
+    return _asked(words, said, folder)[0]
+
+
+def _asked(words: Sequence[str], said: str, folder: Path) -> tuple[str, str]:
+    """Run the control program; return what is wrong ('' for nothing), and what it printed."""
     try:
         done = subprocess.run(
             [CONTROL, *words],
@@ -97,12 +135,10 @@ def _control(words: Sequence[str], said: str, folder: Path) -> str:
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    return (
-        ""
-        if done.returncode == 0
-        else " ".join(done.stdout.split())[-300:] or f"it ended with {done.returncode}"
-    )
+        return str(error), ""
+    if done.returncode == 0:
+        return "", done.stdout
+    return " ".join(done.stdout.split())[-300:] or f"it ended with {done.returncode}", done.stdout
 
 
 def quit_daemon(words: Sequence[str], root: Path = Path("/")) -> str:

@@ -1,0 +1,125 @@
+"""Runs trials in processes that are kept: what a large grid needs when starting an engine takes longer than measuring.
+
+One process leads the crews, as in `isolate` but for one trial after another; its workers stay alive between trials
+that share model, engine, device, precision, options and sharing. Every trial has the limits it would have alone. A
+result says that its workers were kept warm (`machine.state["warm"]`, `artifact["workers"]`), and one process of its own
+goes through the same crew, so that all cells of a grid compare. Replicates are what fresh processes are for: from the
+second on they run as `sweep.Isolated` runs them, and so does what a kept process cannot do.
+
+One MPS daemon serves the whole sweep. A cell that fails under it may have been a client's fatal fault, which ends the
+other clients, too; the daemon is started anew then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Protocol
+
+from edgescope.devices.base import Mode
+from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
+from edgescope.isolate import Limits, Served
+from edgescope.modes import catalog, sharing
+from edgescope.modes.entering import entered
+from edgescope.modes.mps import Mps, share
+from edgescope.records import Machine, Result, Status, Trial
+
+KEPT = "kept warm"
+"""What artifact["workers"] says of a result from here."""
+_UNHARMED = frozenset({Status.OK, Status.UNSTABLE, Status.UNSUPPORTED, Status.WRONG_OUTPUT})
+
+
+class Cold(Protocol):
+    """Runs one trial in fresh processes: sweep.Isolated."""
+
+    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
+        """Build what the trial needs."""
+
+    def run(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial."""
+
+
+class Warm:
+    """A Runner whose workers live on between trials; a context manager that ends them."""
+
+    def __init__(self, cold: Cold) -> None:
+        self.cold = cold
+        self._leader, self._preparer = Served(), Served()
+        self._mps: Mps | None = None
+        self._held = ExitStack()
+
+    def __enter__(self) -> Warm:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process; the MPS daemon last, since it waits for its clients."""
+        self._preparer.close()
+        self._leader.close()
+        self._quit_mps()
+
+    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
+        """Build artifact and reference in a process that is kept until the next trial is measured."""
+        result = self._preparer.answer("prepare", trial, limits)
+        return None if result.status is Status.OK else result
+
+    def run(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial with kept workers; a mode or a sharing that cannot be had is a Result that says why."""
+        from edgescope import bench
+
+        self._preparer.stop()  # an exporter's memory is none of the measured crew's
+        result = None
+        try:
+            with entered(_mode(trial)) as mode:
+                if trial.replicate or any(mode.launch()):
+                    return self.cold.run(trial, limits)
+                result = self._answered(trial, limits)
+        except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
+            if result is None:
+                return bench.refused(trial, bench.present(), error)
+            result = replace(result, warnings=(*result.warnings, str(error)))  # measured, then not put back
+        if result.reason.startswith("E-CREW-1") and not trial.crowded:
+            return self.cold.run(trial, limits)
+        return marked(result)
+
+    def _answered(self, trial: Trial, limits: Limits) -> Result:
+        env = self._environment(trial)
+        result = self._leader.answer("run", trial, limits, env)
+        if env:
+            assert self._mps is not None
+            result = sharing.kept(result, self._mps)
+            if result.status not in _UNHARMED:
+                self._leader.stop()
+                self._quit_mps()
+        return result
+
+    def _environment(self, trial: Trial) -> Mapping[str, str]:
+        """Return what makes the workers clients of the one MPS daemon, {} of a trial that shares otherwise."""
+        asked = sharing.mps_of(trial)
+        if asked is None:
+            return {}
+        if self._mps is None:
+            daemon = Mps()
+            self._held.enter_context(entered(daemon))
+            self._mps = daemon
+        return {**self._mps.launch()[0], **share(asked.percent)}
+
+    def _quit_mps(self) -> None:
+        self._mps = None
+        self._held.close()
+
+
+def _mode(trial: Trial) -> Mode:
+    from edgescope import bench
+
+    return catalog.find(trial.mode, {} if trial.mode == catalog.AS_IS else bench.present())
+
+
+def marked(result: Result) -> Result:
+    """Return the result with the word that its workers were kept."""
+    machine = Machine(result.machine.stable, {**result.machine.state, "warm": True})
+    artifact = {**result.artifact, "workers": KEPT} if result.artifact else result.artifact
+    return replace(result, machine=machine, artifact=artifact)
