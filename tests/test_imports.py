@@ -155,6 +155,7 @@ VERBS = (
     "sweep",
     "train",
     "optimize",
+    "recommend",
     "capacity",
     "offload",
     "compare",

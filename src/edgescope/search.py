@@ -23,7 +23,7 @@ from edgescope import expectations
 from edgescope.analysis.figures import Figures
 from edgescope.analysis.objective import QUANTITIES, STEADY, Constraint, Wanted, judged_end
 from edgescope.records import Measured, Status, Trial
-from edgescope.surrogate import Floats, Surrogate, axes, coordinates, under_way
+from edgescope.surrogate import Floats, Surrogate, axes, under_way
 
 #: Draws of every cell from which gains are taken.
 DRAWS = 256
@@ -116,11 +116,11 @@ class Search:
             return whole if watts is None or goal == "energy_per_sample_j" else watts
         return _log(getattr(row, column), None if column == goal else QUANTITY_SIDES.get(column))
 
-    def fail(self, cell: int, status: Status) -> None:
-        """Learn that a cell did not run or gave wrong outputs."""
+    def fail(self, cell: int, status: Status, *, alone: bool = False) -> None:
+        """Learn that a cell did not run or gave wrong outputs; `alone`: which says nothing of any other cell."""
         self.rows[cell] = None
         for other in range(len(self.trials)):
-            self.likely[other] *= self._survives(cell, other, status)
+            self.likely[other] *= float(cell != other) if alone else self._survives(cell, other, status)
 
     def _survives(self, failed: int, other: int, status: Status) -> float:
         """Return the factor that a failure leaves of another cell's chance to run."""
@@ -236,8 +236,3 @@ def _log(found: object, at_most: bool | None) -> float | None:
 
 def _rank(values: Floats) -> Floats:
     return np.asarray(values.argsort().argsort() / max(1, len(values) - 1))
-
-
-def cell_key(trial: Trial) -> tuple[object, ...]:
-    """Return what tells two cells of a grid apart."""
-    return tuple(sorted((k, str(v)) for k, v in coordinates(trial).items()))

@@ -37,7 +37,9 @@ NO_AXES = frozenset(
     }
 )
 #: How many settings of the covariance are averaged.
-SETTINGS = 48
+SETTINGS = 32
+#: Log units: the usual strength of one axis alone, and of a pair beyond its two.
+ALONE, TOGETHER = 0.3, 0.05
 #: Log units: the level of a whole grid may be anything.
 LEVEL_SD = 4.0
 
@@ -119,8 +121,8 @@ def _drawn(count: int, scale: float) -> list[_Setting]:
     rng = np.random.default_rng(0)
     return [
         _Setting(
-            single=(scale * 0.25 * np.exp(rng.normal(0, 0.8, count))) ** 2,
-            pairs=float((scale * 0.10 * np.exp(rng.normal(0, 0.7))) ** 2),
+            single=(scale * ALONE * np.exp(rng.normal(0, 0.8, count))) ** 2,
+            pairs=float((scale * TOGETHER * np.exp(rng.normal(0, 0.7))) ** 2),
             reach=float(2.5 * np.exp(rng.normal(0, 0.4))),
             noise=float(0.02 * np.exp(rng.normal(0, 0.5))),
         )

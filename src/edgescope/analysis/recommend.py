@@ -62,8 +62,11 @@ class Recommendation:
     remarks: tuple[Remark, ...] = ()
 
 
-def recommend(results: Iterable[Result], wanted: Wanted) -> Recommendation:
-    """Return the answer from these results of one machine; UsageError for none, or of several machines."""
+def recommend(results: Iterable[Result], wanted: Wanted, *, least: int = 1) -> Recommendation:
+    """Return the answer from these results of one machine; UsageError for none, or of several machines.
+
+    A cell of fewer than `least` processes is no pick where one of as many is there.
+    """
     found = list(results)
     machines = sorted({r.machine.id for r in found})
     if len(machines) > 1:
@@ -81,6 +84,7 @@ def recommend(results: Iterable[Result], wanted: Wanted) -> Recommendation:
     every, spreads = rows_of.choices(found, wanted)
     ranked = sorted(every, key=lambda c: (not _figure(c, wanted), _cost(c, wanted)))
     able = [c for c in ranked if not c.rejected and _figure(c, wanted)]
+    able = [c for c in able if len(c.replicates) >= least] or able
     axes = _axes(ranked, wanted)
     ran = [c for c in ranked if not c.failed]
     models = tuple(dict.fromkeys(r.trial.model.partition("#")[0] for r in found))

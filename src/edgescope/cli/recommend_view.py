@@ -1,0 +1,139 @@
+"""The Pareto set and the pick of `edgescope recommend`, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from edgescope.analysis.choices import Choice
+from edgescope.analysis.objective import QUANTITIES
+from edgescope.analysis.recommend import Recommendation
+from edgescope.cli import terminal
+from edgescope.cli.card import TRUST_STYLE
+from edgescope.records import Absent, Measured, Trust
+
+#: Rows of the table before the rest is counted only.
+MOST = 14
+#: Columns in the order shown: (column, heading, which end is judged: `hi`, `lo` or neither).
+COLUMNS = (
+    ("throughput_sps", "samples/s", ""),
+    ("p50_s", "p50", ""),
+    ("p95_s", "p95", "hi"),
+    ("p99_s", "p99", "hi"),
+    ("p999_s", "p99.9", "hi"),
+    ("power_w", "power", "hi"),
+    ("energy_per_sample_j", "energy/sample", "hi"),
+    ("peak_rss_bytes", "memory", "hi"),
+    ("gpu_memory_bytes", "GPU memory", "hi"),
+)
+ALWAYS = frozenset({"throughput_sps", "p50_s", "p99_s"})
+WORDS = {column: heading for column, heading, _ in COLUMNS} | {
+    "throughput_sps": "throughput",
+    "p50_s": "median latency",
+}
+
+
+def show(found: Recommendation, *, everything: bool = False) -> None:
+    """Print the table of the Pareto set (or of every cell), the pick with its reasons, and what nobody asked."""
+    out = terminal.console()
+    names = ", ".join(found.models)
+    bounds = ", ".join(c.text for c in found.wanted.constraints)
+    out.print(
+        Text(f"{names}: {found.wanted.goal.words}" + (f" with {bounds}" if bounds else ""), style="bold")
+    )
+    out.print(Text(_counted(found), style="dim"))
+    _table(found, everything)
+    if found.pick is None:
+        for reason in found.reasons:
+            out.print(Text("no pick  ", style="bold red") + Text(reason))
+    else:
+        name = found.pick.name if len(found.models) > 1 else found.pick.label
+        out.print(Text("pick  ", style="bold green") + Text(name, style="bold"))
+        for reason in found.reasons:
+            out.print(Text(f"  - {reason}"))
+    for remark in found.remarks:
+        out.print(Text("unasked  ", style="bold cyan") + Text(str(remark)))
+
+
+def _counted(found: Recommendation) -> str:
+    """Return how many cells there are, on which machine, and what became of them."""
+    runs = [r for c in found.choices for r in c.replicates.values()]
+    machine = next((r.machine.id for r in runs), "")
+    failed = sum(c.failed for c in found.choices)
+    broken = sum(bool(c.broken) for c in found.choices)
+    parts = [f"{len(found.choices)} cells, {len(runs)} processes on machine {machine}"]
+    parts += [f"{broken} break a constraint"] if broken else []
+    parts += [f"{failed} did not run or gave wrong outputs"] if failed else []
+    return "; ".join(parts)
+
+
+def _table(found: Recommendation, everything: bool) -> None:
+    rows = list(found.choices if everything else found.front)
+    for extra in (found.pick, found.nearest, found.best):
+        if extra is not None and extra.cell not in {r.cell for r in rows}:
+            rows.append(extra)
+    order = {c.cell: i for i, c in enumerate(found.choices)}
+    rows.sort(key=lambda c: order[c.cell])
+    shown = rows if everything else _fewest(rows, found)
+    columns = [c for c in COLUMNS if _wanted(c[0], found, shown)]
+    several = len(found.models) > 1
+    body = [_row(c, columns, found, several) for c in shown]
+    on = " and ".join(WORDS[a] for a in found.axes)
+    title = "every cell" if everything else f"Pareto set: nothing measured beats these on {on} at once"
+    terminal.table(("variant", *(heading for _, heading, _ in columns), ""), body, title=title)
+    if len(shown) < len(rows):
+        terminal.note(f"and {len(rows) - len(shown)} more: --all")
+
+
+def _fewest(rows: Sequence[Choice], found: Recommendation) -> list[Choice]:
+    """Return at most MOST rows: the best, and those that the answer speaks of."""
+    named = {c.cell for c in (found.pick, found.nearest, found.best) if c is not None}
+    spare = MOST - len(named)
+    kept: list[Choice] = []
+    for row in rows:
+        if row.cell in named or spare > 0:
+            spare -= row.cell not in named
+            kept.append(row)
+    return kept
+
+
+def _wanted(column: str, found: Recommendation, rows: Sequence[Choice]) -> bool:
+    asked = {QUANTITIES[c.quantity].column for c in found.wanted.constraints} | {found.wanted.goal.column}
+    usual = ALWAYS | {"power_w", "energy_per_sample_j", "peak_rss_bytes"}
+    return (column in asked or column in usual) and any(
+        isinstance(getattr(r, column), Measured) for r in rows
+    )
+
+
+def _row(
+    choice: Choice, columns: Sequence[tuple[str, str, str]], found: Recommendation, several: bool
+) -> list[str | Text]:
+    picked = found.pick is not None and choice.cell == found.pick.cell
+    style = "bold green" if picked else "dim" if choice.rejected else ""
+    name = choice.name if several else choice.label
+    asked = {QUANTITIES[c.quantity].column for c in found.wanted.constraints}
+    cells = [_cell(choice, column, end if column in asked else "") for column, _, end in columns]
+    return [*(Text(text, style=style) for text in (name, *cells)), _mark(choice, found, picked)]
+
+
+def _cell(choice: Choice, column: str, end: str) -> str:
+    """Return a figure, with the end that is judged where a constraint asks for one."""
+    found = getattr(choice, column)
+    text = terminal.show(found, interval=False).removesuffix(" samples/s")
+    judged = getattr(found, end) if end and not isinstance(found, Absent) else None
+    if judged is None or not isinstance(found, Measured):
+        return text
+    return f"{text} (<= {terminal.show(Measured(judged, found.unit), interval=False)})"
+
+
+def _mark(choice: Choice, found: Recommendation, picked: bool) -> Text:
+    words = ["pick"] if picked else []
+    words += ["nearest"] if found.nearest is not None and choice.cell == found.nearest.cell else []
+    words += ["as good"] if choice.cell in {c.cell for c in found.ties} else []
+    words += [f"breaks {', '.join(b.partition(' ')[0] for b in choice.broken)}"] if choice.broken else []
+    words += [choice.rejected.partition(":")[0]] if choice.failed else []
+    mark = Text(", ".join(words))
+    if choice.verdict.trust is not Trust.CLEAN and choice.replicates:
+        mark.append(" " * bool(words)).append(choice.verdict.trust.value, TRUST_STYLE[choice.verdict.trust])
+    return mark
