@@ -34,7 +34,7 @@ class Gap:
     def label(self) -> str:
         """Return the gap as it was asked for: `33ms`. A timer is late by less than a millisecond, never early."""
         ms = self.idle_s * 1e3
-        return f"{math.floor(ms)}ms" if ms >= 5 or ms < 0.5 else f"{ms:.1g}ms"
+        return f"{math.floor(ms)}ms" if ms >= 10 or ms < 0.5 else f"{math.floor(ms * 10) / 10:g}ms"
 
 
 def curve(queries: Queries, window: Window) -> tuple[Gap, ...]:

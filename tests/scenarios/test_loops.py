@@ -7,48 +7,10 @@ import pytest
 
 from edgescope.errors import UsageError
 from edgescope.plan import Plan
-from edgescope.records import QUERY_ERROR, Trial
+from edgescope.records import QUERY_ERROR
 from edgescope.scenarios import FixedRate, Offline, SingleStream
 from edgescope.workloads.blocking import Failures, Inline, Pool
-
-MS = 1_000_000
-
-
-class FakeClock:
-    """Time passes only when work is done or waited for."""
-
-    def __init__(self) -> None:
-        self.t = 0
-
-    def now(self) -> int:
-        return self.t
-
-    def sleep_until(self, t_ns: int) -> None:
-        self.t = max(self.t, t_ns)
-
-
-class FakeWork:
-    """Takes `service_ns(query_id)` of fake time for each query."""
-
-    def __init__(self, clock: FakeClock, service_ns) -> None:
-        self.clock, self.service_ns = clock, service_ns
-
-    def issue(self, query_id, samples, done) -> None:
-        self.clock.t += self.service_ns(query_id)
-        done(query_id, 0)
-
-    def flush(self) -> None:
-        pass
-
-
-def trial(**keys) -> Trial:
-    return Trial(**({"model": "null", "backend": "null", "warmup": 0, "min_s": 1.0, "max_s": 1.0} | keys))
-
-
-def drive(scenario, t, service_ns):
-    clock = FakeClock()
-    plan = Plan(t)
-    return scenario(t, plan).drive(FakeWork(clock, service_ns), clock), plan
+from fake_time import MS, FakeClock, drive, trial
 
 
 def test_single_stream_measures_each_service_time():

@@ -1,0 +1,103 @@
+"""A trace's file: what is read, and the line of what is wrong."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.errors import UsageError
+from edgescope.scenarios import arrivals
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0\n0.5\n1\n", [0, 0.5, 1]),
+        ("# recorded at the gate\n\n0.25\r\n0.25\r\n", [0.25, 0.25]),
+        ("arrival_s\n1\n2", [1, 2]),
+        ('camera,"arrival_s",size\na,1,9\nb,2.5,9\n', [1, 2.5]),
+        ("0.1,door\n0.2,gate\n", [0.1, 0.2]),
+        ("1e-3\n1e-2\n", [0.001, 0.01]),
+    ],
+)
+def test_plain_lists_and_csv_are_read(text, seconds):
+    assert list(arrivals.parse(text) / 1e9) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds no arrival"),
+        ("# nothing\n\n", "holds no arrival"),
+        ("arrival_s\n", "holds no arrival"),
+        ("0\nsoon\n", "line 2 is not a number"),
+        ("0\n1\n-2\n", "line 3 is negative"),
+        ("0\nnan\n", "line 2 is not a finite"),
+        ("0\ninf\n", "line 2 is not a finite"),
+        ("1_0\n", "line 1 is not a finite"),
+        ("0\n\n2\n1\n", "line 4 is not in the order of time"),
+        ("1763764000.5\n", "line 1 is no time from the start"),
+        ("1e300\n", "line 1 is no time from the start"),
+        ("a,arrival_s\n1\n", "line 2 is not a number"),
+        ("time\n0\n", "line 1 is not a number"),
+    ],
+)
+def test_what_is_no_trace_is_refused_with_its_line(text, says):
+    with pytest.raises(UsageError, match=says):
+        arrivals.parse(text)
+
+
+def test_files_that_cannot_be_a_trace_are_refused(tmp_path):
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00\x01")
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(arrivals.MOST_BYTES + 1)
+    for name in ("binary", "pipe", "large", "missing", "", "x" * 5000):
+        with pytest.raises(UsageError, match="E-TRACE-"):
+            arrivals.read(str(tmp_path / name))
+    with pytest.raises(UsageError, match="E-TRACE-4"):
+        arrivals.pin("a\0b")
+
+
+def test_a_pin_follows_the_content(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("\ufeff0\n1\n", encoding="utf-8")
+    pinned = arrivals.pin(f"loop:{path}")
+    assert arrivals.pin(pinned) == pinned
+    assert list(arrivals.read(pinned)) == [0, 10**9]
+    path.write_text("0\n1.5\n")
+    with pytest.raises(UsageError, match="E-TRACE-2"):
+        arrivals.read(pinned)
+    assert arrivals.pin(pinned) != pinned
+
+
+def test_a_trace_of_one_moment_has_no_period():
+    assert arrivals.period_ns(np.array([0, 10, 30])) == 45
+    with pytest.raises(UsageError, match="burst"):
+        arrivals.period_ns(np.array([7, 7]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, arrivals.MOST_S), min_size=1, max_size=50))
+def test_what_is_written_is_read_back(seconds):
+    seconds = sorted(seconds)
+    read = arrivals.parse("\n".join(repr(s) for s in seconds))
+    assert np.allclose(read / 1e9, seconds, rtol=1e-12, atol=1e-9)
+    assert (np.diff(read) >= 0).all()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(alphabet='0123456789.,-+eEnaif#"_ \t\r\n\0arivl_s', max_size=60))
+def test_any_text_is_a_trace_or_a_usage_error(text):
+    try:
+        read = arrivals.parse(text)
+    except UsageError as error:
+        assert error.code == "E-TRACE-1"
+    else:
+        assert len(read) and (np.diff(read) >= 0).all() and (read >= 0).all()
+        assert math.isfinite(float(read[-1]))

@@ -1,0 +1,87 @@
+"""The idle-gap curve in fake time: which gap came before which query, and what it cost."""
+
+import numpy as np
+import pytest
+
+from edgescope.analysis import idle_gaps, summary
+from edgescope.analysis.replicates import latencies_s
+from edgescope.cli import load_view
+from edgescope.plan import Plan
+from edgescope.records import Absent
+from edgescope.scenarios import IdleGap
+from edgescope.scenarios.gaps import FEW, MANY, MOST
+from fake_time import MS, FakeClock, trial
+from making import result
+
+GAPS = "0,10,33,100,1000,10000"
+
+
+class Sleepy:
+    """A device that clocks down: 2 ms, and 10 % more for every tenfold of idle milliseconds."""
+
+    def __init__(self, clock):
+        self.clock, self.last = clock, 0
+
+    def issue(self, query_id, samples, done):
+        idle_ms = (self.clock.t - self.last) / MS
+        self.clock.t += round(2 * MS * (1 + 0.1 * np.log10(max(idle_ms, 1.0))))
+        done(query_id, 0)
+        self.last = self.clock.t
+
+    def flush(self):
+        pass
+
+
+def measured(**keys):
+    clock, t = FakeClock(), trial(**({"scenario": "idle_gap", "max_s": 1.0, "warmup": 0.1} | keys))
+    plan = Plan(t)
+    return IdleGap(t, plan).drive(Sleepy(clock), clock), plan, t
+
+
+def test_every_gap_is_tried_often_enough_in_random_order():
+    queries, plan, _t = measured()
+    stream = queries.rows(plan.window).columns["stream"]
+    tried = stream[stream > 0]
+    assert [np.count_nonzero(tried == k) for k in range(1, 7)] == [MOST, MOST, MOST, MOST, MANY, FEW]
+    assert MANY >= 20 and FEW >= 5
+    assert len(set(np.diff(np.flatnonzero(tried == 6)))) > 1  # not in turn
+    other, plan, _ = measured(seed=1)
+    assert not np.array_equal(tried, other.rows(plan.window).columns["stream"][: len(tried)])
+
+
+def test_the_curve_is_read_from_the_raw_rows():
+    queries, plan, _ = measured()
+    curve = idle_gaps.curve(queries, plan.window)
+    assert [gap.label for gap in curve] == [f"{g}ms" for g in GAPS.split(",")]
+    for gap, ms in zip(curve, GAPS.split(","), strict=True):
+        penalty = 1 + 0.1 * np.log10(max(float(ms), 1.0))
+        assert gap.penalty.value == pytest.approx(penalty, rel=0.002)
+        assert gap is curve[0] or gap.penalty.lo <= gap.penalty.value <= gap.penalty.hi
+        assert gap.idle_s * 1e3 == pytest.approx(float(ms), abs=0.1)
+
+
+def test_latency_is_that_of_the_queries_back_to_back_and_the_curve_stands_beside_it():
+    queries, plan, t = measured()
+    said = summary.metrics(queries, plan.window, "idle_gap")
+    assert said["latency_p50_s"].value == pytest.approx(2e-3)
+    assert said["idle_gap_10000ms_penalty"].value == pytest.approx(1.4, rel=0.01)
+    assert said["idle_gap_33ms_latency_p50_s"].unit == "s"
+    assert isinstance(said["throughput_sps"], Absent)
+    made = result(t, queries=queries, window=plan.window, metrics=said)
+    assert len(latencies_s(made)) < len(queries)
+    shown = [str(text) for _, text in load_view.lines(made)]
+    assert len(shown) == 6
+    assert "after  10000 ms" in shown[-1] and "1.40x" in shown[-1] and "n 7" in shown[-1]
+
+
+def test_gaps_of_ones_own():
+    queries, plan, _ = measured(arrivals="250,2.5")
+    assert [gap.label for gap in idle_gaps.curve(queries, plan.window)] == ["0ms", "2.5ms", "250ms"]
+
+
+def test_a_gap_without_a_good_query_is_left_out():
+    queries, plan, _ = measured(arrivals="10")
+    columns = dict(queries.columns)
+    columns["status"] = np.where(columns["stream"] == 2, 1, 0).astype(np.int8)
+    curve = idle_gaps.curve(type(queries)(columns), plan.window)
+    assert [gap.label for gap in curve] == ["0ms"]

@@ -1,0 +1,214 @@
+"""MLPerf LoadGen itself drives, on an engine of known speed; its numbers must be ours of the same queries."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from edgescope import bench, registry, store
+from edgescope.cli import load_view
+from edgescope.errors import DeviceError, UnavailableError
+from edgescope.models.base import Samples
+from edgescope.models.null import NullModel
+from edgescope.plan import Plan
+from edgescope.records import QUERY_OK, Absent, ModelInfo, Status, Trial
+from edgescope.scenarios import Foreign, mlperf_log
+
+needs_loadgen = pytest.mark.skipif(
+    importlib.util.find_spec("mlperf_loadgen") is None, reason="mlcommons-loadgen is not here"
+)
+
+RAN = (Status.OK, Status.UNSTABLE)
+"""Unstable: other processes took the machine for a while."""
+
+
+def run(scenario, **keys):
+    base = {"model": "null", "backend": "null", "options": {"delay_us": 3000}, "warmup": 0.1}
+    trial = Trial(**(base | {"scenario": scenario, "min_s": 0.6, "max_s": 0.6} | keys))
+    return bench.run(trial, hz=0, devices={})
+
+
+def in_window(result):
+    return result.queries.rows(result.window)
+
+
+@needs_loadgen
+def test_single_stream_is_driven_by_loadgen_and_its_percentiles_are_ours():
+    result = run("mlperf_single_stream")
+    assert result.status in RAN and result.driver == "external", result.reason
+    said = result.artifact["loadgen"]
+    assert said["effective_scenario"] == "SingleStream"
+    assert said["result_validity"] == "VALID"
+    assert said["result_query_count"] == len(in_window(result)) > 100
+    pair = said["percentiles"]["90.00"]
+    assert pair["loadgen_ns"] == pytest.approx(pair["ours_ns"], rel=0.25) and pair["ours_ns"] > 3e6
+    assert said["early_stopping_90.0_percentile_estimate_ns"] >= pair["loadgen_ns"]
+    assert "Result is : VALID" in result.artifact["files"][mlperf_log.SUMMARY]
+    shown = dict(load_view.lines(result))
+    assert str(shown["loadgen"]).startswith("VALID") and "drove" in str(shown["loadgen"])
+
+
+@needs_loadgen
+def test_multi_stream_queries_hold_in_flight_times_batch_samples():
+    result = run("mlperf_multi_stream", batch=2, in_flight=2)
+    assert result.status in RAN, result.reason
+    said, rows = result.artifact["loadgen"], in_window(result)
+    assert said["effective_samples_per_query"] == 4
+    assert len(rows) == 2 * said["result_query_count"]  # each in two calls of two samples
+    assert rows.columns["samples"].sum() == 4 * said["result_query_count"]
+    assert result.metrics["throughput_sps"].value == pytest.approx(4 / 3.2e-3, rel=0.3)
+
+
+@needs_loadgen
+def test_server_arrivals_are_loadgens_and_the_bound_is_asked_for():
+    result = run("mlperf_server", rate=100.0, arrivals="15ms", in_flight=2, max_s=1.0)
+    said = result.artifact["loadgen"]
+    assert said["effective_target_qps"] == 100
+    assert said["effective_target_latency_ns"] == 15_000_000
+    assert said["result_validity"] == "INVALID"  # a second is too short for its early stopping
+    assert any("W-MLPERF-1" in text and "early_stopping_met" in text for text in result.warnings)
+    rows = in_window(result)
+    assert len(rows) == said["result_query_count"]
+    gaps = np.diff(np.sort(rows.columns["scheduled_ns"]))
+    assert gaps.std() / gaps.mean() > 0.5  # at random
+    offered = result.metrics["offered_rate_qps"].value
+    assert offered == pytest.approx(said["result_scheduled_samples_per_sec"], rel=0.1)
+
+
+@needs_loadgen
+def test_offline_is_one_query_answered_in_batches():
+    result = run("mlperf_offline", batch=8, in_flight=2)
+    said, rows = result.artifact["loadgen"], in_window(result)
+    assert said["result_query_count"] == 1
+    assert rows.columns["samples"].sum() == said["effective_samples_per_query"]
+    assert rows.columns["samples"][-1] <= 8
+    assert isinstance(result.metrics["latency_p50_s"], Absent)
+    theirs = said["result_samples_per_second"]
+    assert result.metrics["throughput_sps"].value == pytest.approx(theirs, rel=0.1)
+
+
+@needs_loadgen
+def test_its_logs_stand_beside_the_result_and_its_numbers_within(tmp_path):
+    result = run("mlperf_single_stream", max_s=0.2, min_s=0.2)
+    folder = store.Store(tmp_path).save(result)
+    assert "VALID" in (folder / "files" / mlperf_log.SUMMARY).read_text()
+    plain = json.loads((folder / "result.json").read_text())
+    assert plain["artifact"]["files"] == [mlperf_log.DETAIL, mlperf_log.SUMMARY]
+    assert plain["artifact"]["loadgen"]["loadgen_version"]
+    assert plain["driver"] == "external"
+    assert store.read(folder).artifact["files"] == result.artifact["files"]
+
+
+class Classifier:
+    """Six inputs; stands for a model where accuracy mode asks for the gate's inputs."""
+
+    def __init__(self):
+        self.info = ModelInfo("six", "unknown", False, "a test", "d")
+        self.inputs = NullModel().inputs
+
+    def samples(self, purpose, n):
+        x = np.arange(6, dtype=np.float32).reshape(6, 1)
+        return Samples({"input": x}, tuple(map(str, range(6))), "a test")
+
+
+def twice(batch):
+    """Outputs in two arrays of two types."""
+    return [batch["input"] * 2, (batch["input"] > 2).astype(np.int64)]
+
+
+def loadgen(**keys):
+    trial = Trial(model="null", backend="null", scenario="mlperf_offline", **keys)
+    return registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, Plan(trial))
+
+
+@needs_loadgen
+@pytest.mark.parametrize("batch", [1, 4])
+def test_accuracy_mode_logs_the_answers_of_the_gate(batch):
+    scenario = loadgen(batch=batch)
+    assert isinstance(scenario, Foreign)
+    scenario.accuracy(twice, Classifier())
+    found = scenario.notes()["loadgen"]["accuracy"]
+    assert found == {"samples": 6, "in_log": 6, "identical": 6, "centred_l2": 0.0}
+    assert scenario.warnings() == ()
+    assert "accuracy_" + mlperf_log.ACCURACY in scenario.notes()["files"]
+
+
+@needs_loadgen
+def test_accuracy_mode_finds_an_engine_that_answers_loadgen_otherwise():
+    calls = 0
+
+    def fickle(batch):
+        nonlocal calls
+        calls += 1
+        return [batch["input"] * (2 if calls <= 6 else 3)]
+
+    scenario = loadgen()
+    scenario.accuracy(fickle, Classifier())
+    assert scenario.notes()["loadgen"]["accuracy"]["identical"] == 1  # 0 x 3 is 0
+    assert "W-MLPERF-3" in scenario.warnings()[0]
+
+
+@needs_loadgen
+def test_an_engine_that_raises_in_accuracy_mode_does_not_end_the_process():
+    calls = 0
+
+    def breaks(batch):
+        nonlocal calls
+        calls += 1
+        if calls > 8:
+            raise RuntimeError("out of luck")
+        return [batch["input"]]
+
+    with pytest.raises(RuntimeError, match="out of luck"):
+        loadgen().accuracy(breaks, Classifier())
+
+
+@needs_loadgen
+def test_queries_that_fail_are_rows_that_failed():
+    from edgescope.clock import MonotonicClock
+    from edgescope.workloads.blocking import Failures, Inline
+
+    def call(query_id):
+        if query_id % 10 == 3:
+            raise ValueError("no")
+
+    trial = Trial(
+        model="null", backend="null", scenario="mlperf_single_stream", max_queries=30, max_s=1.0, warmup=0.05
+    )
+    scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, Plan(trial))
+    queries = scenario.drive(Inline(call, Failures()), MonotonicClock())
+    assert 0 < np.count_nonzero(queries.columns["status"] != QUERY_OK) < len(queries)
+
+
+def test_a_damaged_accuracy_log_is_told_not_guessed(tmp_path):
+    like = [np.zeros((2, 3), np.float32)]
+    for text in (
+        '[{"seq_id": 0, "qsl_idx": 0, "data": "00"}]',
+        "[{",
+        '[{"data": "zz", "qsl_idx": 0}]',
+        "[1]",
+    ):
+        (tmp_path / mlperf_log.ACCURACY).write_text(text)
+        with pytest.raises(DeviceError, match="E-MLPERF-1"):
+            mlperf_log.answers(tmp_path, like)
+    (tmp_path / mlperf_log.ACCURACY).write_text("")
+    assert mlperf_log.answers(tmp_path, like) == {}
+    (tmp_path / mlperf_log.DETAIL).write_text(
+        ':::MLLOG {"key": "result_x", "value": 3}\n:::MLLOG {"key": "res'
+    )
+    assert mlperf_log.values(tmp_path) == {"result_x": 3}
+
+
+def test_without_the_package_it_says_how_to_install_it():
+    code = """
+import sys
+sys.modules["mlperf_loadgen"] = None
+from edgescope import registry
+registry.load(registry.SCENARIOS, "mlperf_server", "scenario")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install mlcommons-loadgen" in done.stderr
+    assert UnavailableError.__name__ in done.stderr

@@ -1,0 +1,237 @@
+"""Open loops in fake time: when queries fall due, what a stall costs, what happens to a queue that never ends."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from edgescope import study
+from edgescope.analysis import summary
+from edgescope.errors import UsageError
+from edgescope.plan import Plan
+from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent
+from edgescope.scenarios import Burst, FixedRate, Server, Trace
+from fake_time import MS, drive, trial
+
+
+def due_s(queries, plan):
+    return (queries.rows(plan.window).columns["scheduled_ns"] - plan.start_ns) / 1e9
+
+
+def numbers(queries, plan, scenario):
+    return summary.metrics(queries, plan.window, scenario), summary.warnings(queries, plan.window, scenario)
+
+
+def server(service_ns, **keys):
+    return drive(Server, trial(**({"scenario": "server", "rate": 100.0, "max_s": 10.0} | keys)), service_ns)
+
+
+def test_server_arrivals_are_poisson_and_the_seeds():
+    queries, plan = server(lambda q: MS, rate=200.0)
+    due = due_s(queries, plan)
+    gaps = np.diff(due)
+    assert len(due) == pytest.approx(2000, abs=4 * 2000**0.5)
+    assert gaps.mean() == pytest.approx(1 / 200, rel=0.1)
+    assert gaps.std() / gaps.mean() == pytest.approx(1, abs=0.1)  # a constant rate has 0
+    assert np.median(gaps) == pytest.approx(np.log(2) / 200, rel=0.1)
+    again, other = server(lambda q: MS, rate=200.0), server(lambda q: MS, rate=200.0, seed=7)
+    assert np.array_equal(due_s(*again), due)
+    assert not np.array_equal(due_s(*other)[:100], due[:100])
+
+
+def test_a_stall_is_charged_to_every_query_it_delayed():
+    """Two seconds of standing still: what had fallen due meanwhile waited, and says for how long."""
+    queries, plan = server(lambda q: (2000 if q == 300 else 1) * MS)
+    c = queries.rows(plan.window).columns
+    stalled = slice(301, 301 + np.count_nonzero(due_s(queries, plan) < c["done_ns"][300] / 1e9) - 301)
+    latency = queries.rows(plan.window).latency_ns()
+    waited = c["done_ns"][300] - c["scheduled_ns"][stalled]
+    assert (latency[stalled] >= waited).all() and (waited > 0).all()
+    assert np.count_nonzero(latency > 500 * MS) > 100  # a closed loop would have shown one slow query
+    assert (c["done_ns"] - c["issued_ns"] > 2 * MS).sum() == 1  # and from the issue time it is one
+
+
+def test_an_m_d_1_queue_waits_as_theory_says():
+    """Poisson arrivals, constant service: mean wait = rho s / (2 (1 - rho)) (Pollaczek-Khinchine)."""
+    rho, s = 0.7, 7 * MS
+    queries, plan = server(lambda q: s, max_s=300.0, min_s=300.0)
+    wait = queries.rows(plan.window).latency_ns().mean() - s
+    assert wait == pytest.approx(rho * s / (2 * (1 - rho)), rel=0.1)
+    said, warnings = numbers(queries, plan, "server")
+    assert said["offered_rate_qps"].value == pytest.approx(100, rel=0.03)
+    assert said["achieved_rate_qps"].value == pytest.approx(said["offered_rate_qps"].value, rel=0.01)
+    assert not any("W-LOAD-1" in text for text in warnings)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_busy_server_that_keeps_up_is_not_accused(seed):
+    queries, plan = server(lambda q: 8 * MS, seed=seed)
+    assert not any("W-LOAD-1" in text for text in numbers(queries, plan, "server")[1])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_load_beyond_capacity_is_reported_as_falling_behind(seed):
+    """120 queries/s for a server of 100: 20 join the queue every second."""
+    queries, plan = server(lambda q: 10 * MS, rate=120.0, seed=seed)
+    said, warnings = numbers(queries, plan, "server")
+    assert said["offered_rate_qps"].value == pytest.approx(120, rel=0.1)
+    assert said["achieved_rate_qps"].value == pytest.approx(100, rel=0.02)
+    growth = said["backlog_growth_qps"]
+    assert growth.lo < growth.value < growth.hi
+    assert growth.value == pytest.approx(said["offered_rate_qps"].value - 100, abs=6)
+    assert "W-LOAD-1" in warnings[0] and "no steady state" in warnings[0] and "--rate below " in warnings[0]
+    assert not any("W-STAT-4" in text for text in warnings)
+
+
+def test_what_still_waits_after_the_window_is_dropped_but_stays_in_the_rows():
+    """Ten times more than can be served: the run ends, and every query that fell due has a row."""
+    t = trial(scenario="fixed_rate", rate=1000.0, max_s=2.0)
+    queries, plan = drive(FixedRate, t, lambda q: 10 * MS)
+    rows = queries.rows(plan.window)
+    status = rows.columns["status"]
+    assert len(rows) == 2000
+    assert np.count_nonzero(status == QUERY_OK) == pytest.approx(300, abs=2)  # 2 s, and a second of grace
+    assert (status[300:-1] == QUERY_DROPPED)[1:].all()
+    assert (rows.columns["done_ns"][status == QUERY_DROPPED] == -1).all()
+    assert plan.window.stop_ns - plan.window.start_ns == pytest.approx(3000 * MS, abs=20 * MS)
+    said, warnings = numbers(queries, plan, "fixed_rate")
+    assert said["dropped"].value == pytest.approx(1700, abs=2)
+    assert any("W-LOAD-1" in text for text in warnings)
+
+
+def test_the_window_is_fixed_however_well_the_mean_is_known():
+    _queries, plan = server(lambda q: 2 * MS, min_s=1.0, max_s=5.0)
+    assert plan.stopped_by == "max_s"
+    assert plan.window.stop_ns - plan.window.start_ns == pytest.approx(5000 * MS, abs=20 * MS)
+
+
+def test_a_fixed_rate_offers_exactly_rate_times_duration():
+    queries, plan = drive(FixedRate, trial(scenario="fixed_rate", rate=30.0, max_s=2.0), lambda q: MS)
+    assert len(queries) == 60
+    assert plan.window.stop_ns - plan.window.start_ns == 2000 * MS
+    assert summary.throughput(queries, plan.window).value == 30
+
+
+def test_max_queries_ends_an_open_loop():
+    queries, plan = drive(
+        FixedRate, trial(scenario="fixed_rate", rate=30.0, max_s=99.0, max_queries=7), lambda q: MS
+    )
+    assert len(queries) == 7
+    assert plan.stopped_by == "all queries done"
+    assert plan.window.stop_ns == plan.start_ns + 201 * MS
+
+
+def test_a_plan_that_is_told_to_stop_ends_an_open_loop_at_once():
+    class Told(Plan):
+        """Stops after half a second, as a crew whose worker died does."""
+
+        def goes_on(self, now_ns, rows, latencies):
+            if not self._measured:
+                return super().goes_on(now_ns, rows, latencies)
+            return now_ns < self.start_ns + 500 * MS
+
+        def begin(self, row, now_ns):
+            super().begin(row, now_ns)
+            self.check_ns = now_ns if self._measured else self.check_ns
+
+    queries, _ = drive(
+        FixedRate, trial(scenario="fixed_rate", rate=100.0, max_s=60.0), lambda q: MS, plan=Told
+    )
+    assert len(queries) == pytest.approx(51, abs=1)
+
+
+def test_a_schedule_begins_when_the_plan_says():
+    class Agreed(Plan):
+        """Begins two seconds from now, as workers agree to."""
+
+        def begin(self, row, now_ns):
+            super().begin(row, now_ns + (2000 * MS if self._measured else 0))
+
+    queries, _plan = drive(
+        FixedRate, trial(scenario="fixed_rate", rate=10.0, max_s=1.0), lambda q: MS, plan=Agreed
+    )
+    assert queries.columns["scheduled_ns"][0] == 2000 * MS == queries.columns["issued_ns"][0]
+    assert len(queries) == 10
+
+
+def test_bursts_come_at_once_and_make_up_the_rate():
+    t = trial(scenario="burst", arrivals="8", rate=80.0, max_s=1.0)
+    queries, plan = drive(Burst, t, lambda q: 2 * MS)
+    due = due_s(queries, plan)
+    assert len(due) == 80
+    assert [len(list(g)) for _, g in itertools.groupby(due)] == [8] * 10
+    assert set(np.round(np.diff(np.unique(due)), 9)) == {0.1}
+    latency = queries.rows(plan.window).latency_ns()[:8] / MS
+    assert list(latency) == [2, 4, 6, 8, 10, 12, 14, 16]
+    assert numbers(queries, plan, "burst")[0]["offered_rate_qps"].value == pytest.approx(80)
+
+
+def test_a_trace_is_replayed_once_or_over_and_over(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("0.1\n0.2\n0.5\n")
+    once, plan = drive(Trace, trial(scenario="trace", arrivals=str(path), max_s=2.0), lambda q: MS)
+    assert list(due_s(once, plan)) == [0.1, 0.2, 0.5]
+    assert plan.window.stop_ns == 501 * MS
+    many, plan = drive(Trace, trial(scenario="trace", arrivals=f"loop:{path}", max_s=2.0), lambda q: MS)
+    assert list(due_s(many, plan)) == pytest.approx([0.1, 0.2, 0.5, 0.8, 0.9, 1.2, 1.5, 1.6, 1.9])
+
+
+def test_nothing_due_within_the_window_is_an_error_not_a_number(tmp_path):
+    with pytest.raises(UsageError, match="no query fell due"):
+        server(lambda q: MS, rate=0.001, max_s=1.0)
+    path = tmp_path / "t"
+    path.write_text("30\n31\n")
+    with pytest.raises(UsageError, match="no query fell due"):
+        drive(Trace, trial(scenario="trace", arrivals=str(path), max_s=2.0), lambda q: MS)
+
+
+def test_closed_loops_have_no_offered_rate():
+    from edgescope.scenarios import SingleStream
+
+    queries, plan = drive(SingleStream, trial(), lambda q: MS)
+    assert "offered_rate_qps" not in summary.metrics(queries, plan.window)
+    burst, plan = drive(Burst, trial(scenario="burst", arrivals="8", rate=8.0, max_s=0.5), lambda q: MS)
+    assert isinstance(numbers(burst, plan, "burst")[0]["offered_rate_qps"], Absent)
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"scenario": "server"}, "E-SCEN-1"),
+        ({"scenario": "burst", "arrivals": "8"}, "E-SCEN-1"),
+        ({"scenario": "burst", "rate": 8.0}, "E-SCEN-2"),
+        ({"scenario": "burst", "rate": 8.0, "arrivals": "0"}, "E-SCEN-2"),
+        ({"scenario": "burst", "rate": 8.0, "arrivals": "-3"}, "E-SCEN-2"),
+        ({"scenario": "burst", "rate": 8.0, "arrivals": 2.5}, "E-SCEN-2"),
+        ({"scenario": "idle_gap", "arrivals": "ten"}, "E-SCEN-3"),
+        ({"scenario": "idle_gap", "arrivals": "nan"}, "E-SCEN-3"),
+        ({"scenario": "idle_gap", "arrivals": "0,1e9"}, "E-SCEN-3"),
+        ({"scenario": "mlperf_server", "rate": 5.0, "arrivals": "15"}, "E-SCEN-3"),
+        ({"scenario": "server", "rate": 5.0, "arrivals": "8"}, "E-SCEN-4"),
+        ({"scenario": "mlperf_single_stream", "batch": 2}, "E-SCEN-7"),
+        ({"scenario": "idle_gap", "in_flight": 2}, "E-SCEN-8"),
+        ({"scenario": "mlperf_offline", "processes": 2}, "E-SCEN-10"),
+        ({"scenario": "trace", "arrivals": "/nowhere"}, "E-TRACE-4"),
+        ({"scenario": "trace"}, "E-TRACE-4"),
+    ],
+)
+def test_what_a_scenario_lacks_is_said_before_anything_is_measured(keys, says):
+    with pytest.raises(UsageError, match=says):
+        study.grid({"model": "null", "backend": "null", **keys})
+
+
+def test_a_study_may_write_a_burst_as_a_number_and_pins_a_trace(tmp_path):
+    base = {"model": "null", "backend": "null"}
+    (found,) = study.grid(base | {"scenario": "burst", "rate": 8.0, "arrivals": 4})
+    assert found.arrivals == "4"
+    path = tmp_path / "t"
+    path.write_text("0\n1\n")
+    (found,) = study.grid(base | {"scenario": "trace", "arrivals": f"loop:{path}"})
+    assert found.arrivals.startswith(f"loop:{path}#")
+    path.write_text("0\n1\n2\n")
+    (other,) = study.grid(base | {"scenario": "trace", "arrivals": found.arrivals})
+    assert other.id != found.id
+    with pytest.raises(UsageError, match="E-TRACE-2"):
+        Trace(found, Plan(found)).offsets().__next__()
+    with pytest.raises(UsageError, match="E-SCEN-5"):
+        study.grid(base | {"scenario": "trace", "arrivals": str(path), "rate": 3.0})
