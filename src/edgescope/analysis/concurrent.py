@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edgescope.analysis import remarks
+from edgescope.analysis import machines, remarks
 from edgescope.analysis.concurrent_paper import Paper, paper
 from edgescope.analysis.concurrent_rules import rules
 from edgescope.analysis.crowd_cells import Cell, cells, setup, wanted
@@ -82,21 +82,20 @@ class Concurrent:
 
 
 def concurrent(
-    results: Iterable[Result], models: Sequence[str] = (), *, machine: str = "", of_setup: str = ""
+    results: Iterable[Result], *, machine: str = "", of_setup: str = "", left_out: int = 0
 ) -> Concurrent:
     """Return the table of these results; UsageError where machines are mixed or a filter fits nothing.
 
-    `machine` is the beginning of a machine's id, `of_setup` words that the setup contains, `models` names or
-    beginnings of names. Raw rows (Store.fulls) give pooled percentiles and the activity of a GPU's parts.
+    `machine` is the beginning of a machine's id, `of_setup` words that the setup contains, `left_out` how many results
+    the caller left out. Raw rows (Store.fulls) give pooled percentiles and the activity of a GPU's parts.
     """
-    every = [r for r in results if not models or any(r.trial.model.startswith(m) for m in models)]
-    here = _one_machine(every, machine)
+    here = machines.one(results, machine)
     mine = [r for r in here if wanted(r.trial)]
     name, others = _one_setup(mine, of_setup)
     found = tuple(sorted(cells(r for r in mine if setup(r.trial) == name), key=_order))
     memory = _memory(found)
     lines = tuple(memory_line(s, memory) for s in over_processes(found))
-    place = here[0].machine if here else None
+    place = next((r.machine for r in here if machines.known(r)), None)
     return Concurrent(
         paper=paper(),
         machine=place,
@@ -109,34 +108,13 @@ def concurrent(
         rules=rules(View(found, place, memory, lines)),
         remarks=remarks.of_cells(found),
         scope=usual([r for c in found for r in c.runs]),
-        left_out=len(here) - len(mine),
+        left_out=left_out + len(here) - len(mine),
     )
 
 
 def _order(cell: Cell) -> tuple[object, ...]:
     t = cell.trial
     return (t.model, -PRECISIONS.index(t.precision), t.batch, t.sharing != "shared", t.sharing, t.processes)
-
-
-def _one_machine(results: Sequence[Result], wanted_id: str) -> list[Result]:
-    """Return the results of one machine; UsageError where there are several, or none of that id."""
-    counted = Counter(r.machine.id for r in results)
-    shown = ", ".join(f"{m} with {n} results" for m, n in counted.most_common())
-    fits = [m for m in counted if m.startswith(wanted_id)]
-    if results and wanted_id and not fits:
-        what = f"no result is of a machine {wanted_id!r}"
-        raise UsageError(
-            "E-CONC-1", what, evidence=f"there are {shown}", fix=f"--machine {next(iter(counted))}"
-        )
-    if len(fits) > 1:
-        raise UsageError(
-            "E-CONC-2",
-            "the store holds results of several machines",
-            evidence=shown,
-            effect="A table of both would compare machines, not numbers of processes",
-            fix=f"--machine {counted.most_common(1)[0][0]}",
-        )
-    return [r for r in results if r.machine.id in fits]
 
 
 def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[str, int], ...]]:
@@ -147,7 +125,7 @@ def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[
     if results and not fits:
         known = "; ".join(done)
         raise UsageError(
-            "E-CONC-3", f"no setup has {words!r} in it", evidence=f"there are {known}", fix="--setup ''"
+            "E-CONC-1", f"no setup has {words!r} in it", evidence=f"there are {known}", fix="--setup ''"
         )
     if not fits:
         return "", ()

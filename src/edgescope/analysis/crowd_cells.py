@@ -31,7 +31,8 @@ FIGURES = (
     "memory_rule_bytes",
 )
 TRUST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
-WARM = "kept warm"
+WARM = "warm"
+"""Fact of a machine's state that the runner which keeps its workers writes."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,7 @@ def cells(results: Iterable[Result]) -> list[Cell]:
 
 def kept_warm(result: Result) -> bool:
     """Return whether the workers of a result had been kept from the trial before, not started for it."""
-    load = result.metrics.get("load_s")
-    return result.artifact.get("workers") == WARM or (isinstance(load, Absent) and WARM in load.reason)
+    return result.machine.state.get(WARM) is True
 
 
 def _cell(group: Sequence[Result]) -> Cell:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,6 +36,13 @@ USAGE = (
     "E-MODE-13",
 )
 REASONS = {**dict.fromkeys(USAGE, 2), "E-MODE-9": 3, "E-MODE-": 4, "E-REC-7": 4, "E-RAN-": 6}
+
+
+def command() -> str:
+    """Return the running command, without anything that may be a credential."""
+    from edgescope.devices.manifest import masked
+
+    return shlex.join(["edgescope", *masked(sys.argv[1:])])
 
 
 def store(args: argparse.Namespace) -> Store:

@@ -1,117 +1,28 @@
-"""Regenerate a published study's table and figure on this machine, from stored results or by measuring.
+"""Regenerate a published study's tables and figures on this machine, beside the study's own figures.
 
-nano_table is the table of "Benchmarking Deep Learning Models on NVIDIA Jetson Nano" (arXiv 2406.17749): eleven networks
-before and after optimisation, each timed cold, first, warm and steady, beside the study's own figures with its
-misprints marked.
-
-  edgescope study nano_table --run --models mobilenet_v2,squeezenet1_1 --out table.html
+edgescope study nano_table --run --models mobilenet_v2,squeezenet1_1 --out table.html
+edgescope study concurrent --out concurrent.html
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import shlex
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from edgescope.cli import opened, trial_flags
+from edgescope.cli import study_concurrent, study_nano_table
 
-if TYPE_CHECKING:
-    from edgescope.analysis.nano_table import NanoTable
-    from edgescope.analysis.roofline import Ceilings
-    from edgescope.store import Store
-
-HELP = "regenerate a published study's table beside its own figures"
-STUDIES = ("nano_table",)
+HELP = "regenerate a published study's tables and figures beside its own"
+STUDIES = {"nano_table": study_nano_table, "concurrent": study_concurrent}
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
-    """Add this verb's flags."""
-    sub.add_argument("study", choices=STUDIES, help="which study")
-    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="whose results (cpu)")
-    sub.add_argument("--models", type=_words, default=(), metavar="NAME,..", help="some of its models (all)")
-    sub.add_argument("--run", action="store_true", help="measure what the store does not hold")
-    sub.add_argument("--rounds", type=int, default=5, help="with --run: fresh processes of each variant (5)")
-    sub.add_argument("--out", type=Path, default=None, metavar="FILE", help="also write .html, .md or .csv")
-    text = "what benchmarks/ceilings.py wrote here: adds the physical limit of each model"
-    sub.add_argument("--ceilings", type=Path, default=None, metavar="FILE", help=text)
-    text = "of several machines in the store the one whose id begins so"
-    sub.add_argument("--machine", default="", metavar="ID", help=text)
-    trial_flags.add_timing(sub)
-    trial_flags.add_safety(sub)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
+    """Add the studies, each with flags of its own."""
+    studies = sub.add_subparsers(dest="study", metavar="STUDY", required=True)
+    for name, module in STUDIES.items():
+        one = studies.add_parser(name, help=module.HELP, description=module.__doc__)
+        one.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.configure(one)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure if asked, print the table, write the file; exit 1 when no row could be filled."""
-    from edgescope.analysis import roofline
-
-    if args.out:
-        from edgescope.report import writable
-
-        writable(args.out)  # before hours are spent
-    ceilings = roofline.read(args.ceilings) if args.ceilings else None
-    store = opened.store(args)
-    if args.run:
-        _measure(args, store)
-    found = _table(args, store, ceilings)
-    _tell(args, found)
-    return 0 if found.measured else 1
-
-
-def _measure(args: argparse.Namespace, store: Store) -> None:
-    """Run `edgescope optimize` for each model; one that fails is told and does not end the study."""
-    from edgescope.analysis.nano_study import study
-    from edgescope.cli import optimize
-    from edgescope.errors import EdgescopeError
-
-    command = argparse.ArgumentParser()
-    optimize.configure(command)
-    same = {k: v for k, v in vars(args).items() if k in vars(command.parse_args([""])) and k != "json"}
-    for model in args.models or [r.ours for r in study().rows]:
-        asked = argparse.Namespace(**(vars(command.parse_args([model])) | same | {"store": str(store.root)}))
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                optimize.run(asked)
-        except EdgescopeError as error:
-            print(f"{model}: {error}", file=sys.stderr)
-
-
-def _table(args: argparse.Namespace, store: Store, ceilings: Ceilings | None) -> NanoTable:
-    """Return the table of what the store holds for these models and this device."""
-    from edgescope.analysis import machines
-    from edgescope.analysis.nano_table import nano_table, wanted
-
-    found = [r for r in store.results() if wanted(r.trial, args.models, args.device)]
-    results = store.fulls(machines.one(found, args.machine))
-    for problem in store.problems:
-        print(problem, file=sys.stderr)
-    return nano_table(results, args.models, device=args.device, ceilings=ceilings)
-
-
-def _tell(args: argparse.Namespace, found: NanoTable) -> None:
-    from edgescope.cli import nano_table_view
-
-    if args.json:
-        print(json.dumps(nano_table_view.to_json(found), indent=1))
-    else:
-        nano_table_view.show(found)
-    if args.out:
-        from edgescope.report import nano_table
-
-        path = nano_table.write(found, args.out, _command())
-        if not args.json:
-            print(f"written to {path}")
-
-
-def _command() -> str:
-    """Return the running command, without anything that may be a credential."""
-    from edgescope.devices.manifest import masked
-
-    return shlex.join(["edgescope", *masked(sys.argv[1:])])
+    """Run the study that was named."""
+    return int(STUDIES[args.study].run(args))

@@ -1,0 +1,83 @@
+"""Regenerate the figures of "Profiling Concurrent Vision Inference Workloads on NVIDIA Jetson" (arXiv 2508.08430).
+
+From stored results of a sweep over models, precisions, batch sizes, processes and ways of sharing the device: its
+figures with intervals, its rules checked one by one, its recovered numbers beside this machine's.
+
+  edgescope sweep --model resnet50 --precision fp32,int8 --backend onnxruntime --batch 1,4 --processes 1,2
+  edgescope study concurrent --out concurrent.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgescope.cli import opened
+
+if TYPE_CHECKING:
+    from edgescope.analysis.concurrent import Concurrent
+
+HELP = "precision x batch x processes x sharing, its rules checked here (arXiv 2508.08430)"
+SHOWN = ("throughput", "per_process", "p99", "memory", "power", "energy", "fairness", "skew")
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this study's flags."""
+    sub.add_argument("--store", default=None, metavar="DIR", help="results folder (./edgescope-results)")
+    sub.add_argument("--models", type=_words, default=(), metavar="NAME,..", help="some of the models (all)")
+    text = "of several machines in the store the one whose id begins so"
+    sub.add_argument("--machine", default="", metavar="ID", help=text)
+    text = "engine and options, or a part of them, where the store holds several"
+    sub.add_argument("--setup", default="", metavar="WORDS", help=text)
+    text = "what the grid on the terminal shows (throughput)"
+    sub.add_argument("--show", choices=SHOWN, default="throughput", help=text)
+    sub.add_argument(
+        "--out", type=Path, default=None, metavar="FILE", help="also write .html, .md, .csv or .json"
+    )
+    sub.add_argument("--json", action="store_true", help="print everything as JSON")
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what stands out, the grid and the rules; write the file; exit 1 when no cell finished."""
+    if args.out:
+        from edgescope.report import concurrent as report
+        from edgescope.report import writable
+
+        writable(args.out, report.FORMATS)
+    found = _read(args)
+    if args.json:
+        from edgescope.report.concurrent_json import plain
+
+        print(json.dumps(plain(found), indent=1))
+    else:
+        from edgescope.cli import concurrent_view
+
+        concurrent_view.show(found, args.show)
+    if args.out:
+        path = report.write(found, args.out, opened.command())
+        if not args.json:
+            print(f"written to {path}")
+    return 0 if found.measured else 1
+
+
+def _read(args: argparse.Namespace) -> Concurrent:
+    """Return the table of what the store holds; raw rows are read for the cells that it shows alone."""
+    from edgescope.analysis import machines
+    from edgescope.analysis.concurrent import concurrent
+    from edgescope.analysis.crowd_cells import wanted
+
+    store = opened.store(args)
+    found = [r for r in store.results() if not args.models or r.trial.model.startswith(args.models)]
+    mine = machines.one([r for r in found if wanted(r.trial)], args.machine)
+    others = len(found) - sum(wanted(r.trial) for r in found)
+    full = store.fulls(mine)
+    for problem in store.problems:
+        print(problem, file=sys.stderr)
+    return concurrent(full, of_setup=args.setup, left_out=others)

@@ -1,0 +1,106 @@
+"""Regenerate the table of "Benchmarking Deep Learning Models on NVIDIA Jetson Nano" (arXiv 2406.17749) on this machine.
+
+Eleven networks before and after optimisation, each timed cold, first, warm and steady, from stored results or by
+measuring, beside the study's own figures with its misprints marked.
+
+  edgescope study nano_table --run --models mobilenet_v2,squeezenet1_1 --out table.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgescope.cli import opened, trial_flags
+
+if TYPE_CHECKING:
+    from edgescope.analysis.nano_table import NanoTable
+    from edgescope.analysis.roofline import Ceilings
+    from edgescope.store import Store
+
+HELP = "eleven networks before and after optimisation, four ways of timing (arXiv 2406.17749)"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this study's flags."""
+    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="whose results (cpu)")
+    sub.add_argument("--models", type=_words, default=(), metavar="NAME,..", help="some of its models (all)")
+    sub.add_argument("--run", action="store_true", help="measure what the store does not hold")
+    sub.add_argument("--rounds", type=int, default=5, help="with --run: fresh processes of each variant (5)")
+    sub.add_argument("--out", type=Path, default=None, metavar="FILE", help="also write .html, .md or .csv")
+    text = "what benchmarks/ceilings.py wrote here: adds the physical limit of each model"
+    sub.add_argument("--ceilings", type=Path, default=None, metavar="FILE", help=text)
+    text = "of several machines in the store the one whose id begins so"
+    sub.add_argument("--machine", default="", metavar="ID", help=text)
+    trial_flags.add_timing(sub)
+    trial_flags.add_safety(sub)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure if asked, print the table, write the file; exit 1 when no row could be filled."""
+    from edgescope.analysis import roofline
+
+    if args.out:
+        from edgescope.report import writable
+
+        writable(args.out)  # before hours are spent
+    ceilings = roofline.read(args.ceilings) if args.ceilings else None
+    store = opened.store(args)
+    if args.run:
+        _measure(args, store)
+    found = _table(args, store, ceilings)
+    _tell(args, found)
+    return 0 if found.measured else 1
+
+
+def _measure(args: argparse.Namespace, store: Store) -> None:
+    """Run `edgescope optimize` for each model; one that fails is told and does not end the study."""
+    from edgescope.analysis.nano_study import study
+    from edgescope.cli import optimize
+    from edgescope.errors import EdgescopeError
+
+    command = argparse.ArgumentParser()
+    optimize.configure(command)
+    same = {k: v for k, v in vars(args).items() if k in vars(command.parse_args([""])) and k != "json"}
+    for model in args.models or [r.ours for r in study().rows]:
+        asked = argparse.Namespace(**(vars(command.parse_args([model])) | same | {"store": str(store.root)}))
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                optimize.run(asked)
+        except EdgescopeError as error:
+            print(f"{model}: {error}", file=sys.stderr)
+
+
+def _table(args: argparse.Namespace, store: Store, ceilings: Ceilings | None) -> NanoTable:
+    """Return the table of what the store holds for these models and this device."""
+    from edgescope.analysis import machines
+    from edgescope.analysis.nano_table import nano_table, wanted
+
+    found = [r for r in store.results() if wanted(r.trial, args.models, args.device)]
+    results = store.fulls(machines.one(found, args.machine))
+    for problem in store.problems:
+        print(problem, file=sys.stderr)
+    return nano_table(results, args.models, device=args.device, ceilings=ceilings)
+
+
+def _tell(args: argparse.Namespace, found: NanoTable) -> None:
+    from edgescope.cli import nano_table_view
+
+    if args.json:
+        print(json.dumps(nano_table_view.to_json(found), indent=1))
+    else:
+        nano_table_view.show(found)
+    if args.out:
+        from edgescope.report import nano_table
+
+        path = nano_table.write(found, args.out, opened.command())
+        if not args.json:
+            print(f"written to {path}")
