@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -129,8 +129,13 @@ class Cells:
         """Return trial id -> stored result of what need not run again here."""
         return self.store.finished(self.where, self.retry)
 
-    def run(self, trial: Trial) -> Result:
-        """Prepare, run and store one trial; StoreError says where the result was kept if the store failed."""
+    def ahead(self, trials: Iterable[Trial]) -> None:
+        """Prepare what all of these need: a runner that keeps processes then needs one for it, not one each time."""
+        for trial in trials:
+            self._prepared(trial)
+
+    def _prepared(self, trial: Trial) -> Result | None:
+        """Return why the trial's artifact cannot be had, None where it is there."""
         key = (
             trial.model,
             trial.backend,
@@ -142,7 +147,11 @@ class Cells:
         )
         if key not in self.prepared:
             self.prepared[key] = self.runner.prepare(trial, self.limits)
-        failed = self.prepared[key]
+        return self.prepared[key]
+
+    def run(self, trial: Trial) -> Result:
+        """Prepare, run and store one trial; StoreError says where the result was kept if the store failed."""
+        failed = self._prepared(trial)
         return self.put(
             self.runner.run(trial, self.limits) if failed is None else isolate.inherited(failed, trial)
         )
@@ -172,6 +181,8 @@ def run(
     todo = order(pending(trials, cells.store, cells.where, cells.retry), seed, warm=warm)
     pause = rest or (lambda: time.sleep(cooldown_s))
     pace, ran = Pace(), 0
+    if warm:
+        cells.ahead(todo)
     for result in cells.finished().values() if sieves else ():
         _told(sieves, result)
     for done, trial in enumerate(todo):
