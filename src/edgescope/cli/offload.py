@@ -151,7 +151,6 @@ def _page(args: argparse.Namespace) -> Page:
     from edgescope.analysis.offload_places import remarks
     from edgescope.analysis.offload_question import question
     from edgescope.cli.offload_view import Page
-    from edgescope.cli.study_verb import _command
     from edgescope.errors import UsageError
 
     if not args.local or not args.remote:
@@ -167,7 +166,7 @@ def _page(args: argparse.Namespace) -> Page:
     far = _place(_other(args, store), args.remote, args.remote_machine, "cloud")
     warnings, (request, notes) = remarks(near, far), _request(args, near)
     found = question(Model(near, far, request, asked), network, [*warnings, *notes])
-    return Page(found, _command())
+    return Page(found, opened.command())
 
 
 def _profile(args: argparse.Namespace) -> Profile:

@@ -57,10 +57,11 @@ def pick(found: Question) -> str:
 
 def flips(found: Question) -> list[str]:
     """Return where the choice between edge and cloud changes, or that it does not."""
+    goal = found.model.wanted.goal.words
     out = [
-        f"with {'less than' if f.below else 'more than'} {rate(f.at)} up, {FLIPPED[f.becomes]}"
+        f"with {'less than' if f.below else 'more than'} {rate(f.at)} up, {FLIPPED[f.becomes]} ({goal})"
         if f.what == "bandwidth"
-        else f"with a round trip {'below' if f.below else 'above'} {time(f.at)}, {FLIPPED[f.becomes]}"
+        else f"with a round trip {'below' if f.below else 'above'} {time(f.at)}, {FLIPPED[f.becomes]} ({goal})"
         for f in found.flips
     ]
     left = {"bandwidth", "rtt"} - {f.what for f in found.flips}

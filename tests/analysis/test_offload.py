@@ -1,0 +1,257 @@
+"""Edge or cloud: the model against closed forms, order in the network, degenerate cases, every kind of answer."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.analysis import offload, transit
+from edgescope.analysis.breakeven import curve
+from edgescope.analysis.network import Profile
+from edgescope.analysis.offload import cloud, edge
+from edgescope.analysis.offload_answer import answer, flips
+from edgescope.analysis.offload_places import place, remarks
+from edgescope.analysis.serving import Service, bootstrapped, fifo, plain
+from edgescope.errors import UsageError
+from edgescope.records import Absent, Measured, Status
+from two_places import board, measured, model, server, spread
+
+FAST = Profile(rtt_s=0.002, up_bps=1e8, down_bps=1e8)
+SLOW = Profile(rtt_s=0.080, up_bps=5e6, down_bps=5e6)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_draws():
+    """A tenth of the draws: these tests ask for order and rough size."""
+    before = offload.POINTS, offload.ROWS, offload.DRAWS
+    offload.POINTS, offload.ROWS, offload.DRAWS = 3000, 12, 600
+    yield
+    offload.POINTS, offload.ROWS, offload.DRAWS = before
+
+
+@pytest.fixture(scope="module")
+def plain_model(few_draws):
+    return model()
+
+
+@pytest.fixture(scope="module")
+def loaded_model(few_draws):
+    return model(["p99<=100ms"], rate=20.0)
+
+
+def test_without_jitter_loss_or_load_the_cloud_is_a_sum(plain_model):
+    got = plain_model.cloud_s(plain_model.points, SLOW, None) - plain_model.points.remote
+    assert got == pytest.approx(0.080 + 8 * 44e3 / 5e6)
+
+
+def test_the_sum_of_tails_is_no_tail():
+    """p99 of a sum lies below the sum of the p99 of its parts, which a table of percentiles would give."""
+    found = model()
+    wild = replace(FAST, jitter_s=0.010)
+    row = cloud(found, wild, None).figures
+    rtt99 = np.quantile(transit.round_trips(wild, found.points.way), 0.99)
+    served99 = np.quantile(found.points.remote, 0.99)
+    assert row.p99_s.value <= rtt99 + served99 + 8 * 44e3 / 1e8 + 1e-9
+
+
+def test_jitter_has_the_median_and_deviation_it_says(plain_model):
+    got = transit.round_trips(
+        Profile(rtt_s=0.05, jitter_s=0.005, up_bps=1e6, down_bps=1e6), plain_model.points.way
+    )
+    assert np.median(got) == pytest.approx(0.05, rel=0.02) and got.std() == pytest.approx(0.005, rel=0.1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.001, 0.2), st.integers(1, 60))
+def test_rounds_of_sending_again_have_the_stated_law(p, m):
+    u = (np.arange(20_000) + 0.5)[None, :] / 20_000
+    got = transit._rounds(p, m, u)
+    for r in range(3):
+        assert np.mean(got <= r) == pytest.approx((1 - p ** (r + 1)) ** m, abs=2e-3)
+
+
+def test_one_lost_segment_message_waits_for_the_time_out(plain_model):
+    lossy = Profile(rtt_s=0.01, up_bps=1e9, down_bps=1e9, loss=0.1)
+    rtt = transit.round_trips(lossy, plain_model.points.way)
+    got = transit.recovery(lossy, plain_model.points.way, rtt, 100, 0)
+    assert set(np.round(np.unique(got), 6)) <= {0.0, *(round(0.2 * (2**k - 1), 6) for k in range(1, 13))}
+    assert np.mean(got > 0) == pytest.approx(0.1, abs=0.02)
+
+
+def test_waiting_is_that_of_the_textbook():
+    """M/D/1: mean wait = rho s / (2 (1 - rho)) (Pollaczek-Khinchine); a beat slower than the service never waits."""
+    rng = np.random.default_rng(1)
+    n, s, rho = 200_000, 0.01, 0.6
+    arrive = np.cumsum(rng.exponential(s / rho, (1, n)), axis=1)
+    serve = np.full((1, n), s)
+    assert (fifo(arrive, serve) - arrive - s).mean() == pytest.approx(rho * s / 2 / (1 - rho), rel=0.05)
+    beat = np.arange(n)[None, :] * 0.011
+    assert fifo(beat, serve) - beat == pytest.approx(s)
+
+
+def test_several_servers_take_turns():
+    arrive = np.array([[0.0, 0.0, 0.0, 0.0]])
+    assert fifo(arrive, np.ones((1, 4)), 2).tolist() == [[1, 1, 2, 2]]
+    assert fifo(arrive, np.ones((1, 4)), 9).tolist() == [[1, 1, 1, 1]]
+
+
+def test_resampling_keeps_the_rows_and_replicates_widen_it():
+    rng = np.random.default_rng(0)
+    alike = Service((spread(0.01, seed=1), spread(0.01, seed=2), spread(0.01, seed=3)))
+    apart = Service((spread(0.01, seed=1), spread(0.02, seed=2), spread(0.03, seed=3)))
+    assert set(plain(alike, rng, 500).ravel()) <= set(np.concatenate(alike.replicates))
+    width = [np.ptp(np.median(bootstrapped(s, rng, 20, 400), axis=1)) / s.mean_s for s in (alike, apart)]
+    assert width[1] > 5 * width[0]
+
+
+LINKS = st.tuples(
+    st.floats(1e-4, 0.5), st.floats(0, 0.02), st.floats(1e5, 1e9), st.sampled_from([0.0, 0.01, 0.05])
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(LINKS, st.floats(1, 50), st.floats(1, 50), st.booleans())
+def test_more_bandwidth_never_hurts_and_distance_never_helps(
+    plain_model, loaded_model, link, wider, further, load
+):
+    rtt, jitter, bps, loss = link
+    here = Profile(rtt_s=rtt, jitter_s=jitter, up_bps=bps, down_bps=bps, loss=loss)
+    asked, rate = (loaded_model, 20.0) if load else (plain_model, None)
+    base = asked.cloud_s(asked.ends, here, rate)
+    assert np.all(asked.cloud_s(asked.ends, transit.with_bandwidth(here, bps * wider), rate) <= base + 1e-9)
+    assert np.all(asked.cloud_s(asked.ends, transit.with_rtt(here, rtt * further), rate) >= base - 1e-9)
+
+
+def test_the_border_rises_with_distance_and_ends(plain_model):
+    found = curve(plain_model, FAST)
+    border = [p.equal_bps for p in found.points]
+    known = [b for b in border if b is not None]
+    assert known == sorted(known) and len(known) >= 3 and border[-1] is None
+    assert found.points[len(known) - 1].rtt_s <= found.equal_ends_s < found.edge_s.value
+    assert all(p.fits_bps == 0 for p in found.points), "without constraints any cloud will do"
+
+
+def test_at_the_border_the_two_are_equal(plain_model):
+    found = curve(plain_model, FAST)
+    point = next(p for p in found.points if p.equal_bps)
+    at = transit.with_bandwidth(transit.with_rtt(FAST, point.rtt_s), point.equal_bps)
+    assert cloud(plain_model, at, None).figures.p99_s.value == pytest.approx(found.edge_s.value, rel=0.02)
+
+
+def test_near_and_wide_the_cloud_answers_far_and_narrow_the_edge(plain_model):
+    near, far = answer(plain_model, FAST), answer(plain_model, SLOW)
+    assert near.pick.name == "cloud" and far.pick.name == "edge"
+    assert not far.options[0].modelled and far.options[1].modelled
+
+
+def test_a_flip_is_where_the_answer_changes(plain_model):
+    found = flips(plain_model, FAST)
+    assert {f.what for f in found} == {"bandwidth", "rtt"} and all(f.becomes == "edge" for f in found)
+    for f in found:
+        moved = transit.with_bandwidth if f.what == "bandwidth" else transit.with_rtt
+        sides = [answer(plain_model, moved(FAST, f.at * k)).pick.name for k in (0.9, 1.1)]
+        assert sides == (["edge", "cloud"] if f.below else ["cloud", "edge"])
+
+
+def test_where_neither_can_be_told_apart_the_edge_stays():
+    same = model(local=board(0.030), remote=server(0.030))
+    tiny = replace(FAST, rtt_s=0.0, up_bps=1e13, down_bps=1e13)
+    found = answer(same, tiny)
+    assert found.pick.name == "edge" and "not clearly apart" in found.reason
+
+
+def test_a_rate_beyond_one_board_is_shared_over_boards():
+    found = answer(model(["p99<=100ms"], rate=80.0, poisson=False), SLOW)
+    names = {o.name: o for o in found.options}
+    assert found.pick.name == "boards" and names["boards"].boards == 3, "80/s x 30 ms = 2.4 boards"
+    assert "saturated" in names["edge"].broken[0] and isinstance(names["edge"].figures.p99_s, Absent)
+    assert "uplink is saturated" in names["cloud"].broken[0]
+
+
+def test_boards_more_than_the_limit_are_not_promised():
+    found = answer(model(["p99<=100ms"], rate=2000.0), SLOW)
+    assert found.pick is None and "nothing keeps the constraints" in found.reason
+
+
+def test_a_narrow_uplink_takes_only_a_share():
+    narrow = Profile(rtt_s=0.005, up_bps=1.1e7, down_bps=1e8)  # 34 queries/s of 40 kB
+    found = answer(model(["p99<=100ms", "throughput>=40"], rate=50.0, poisson=False), narrow)
+    shared = next(o for o in found.options if o.name == "split")
+    assert shared.fits and 0.35 < shared.share < 0.65
+    assert shared.figures.p99_s.value < 0.1 and dict(shared.busy)["edge"] <= 0.95
+
+
+def test_infeasible_names_the_nearest_and_what_breaks():
+    found = answer(model(["p99<=10ms"]), SLOW)
+    assert found.pick is None and found.nearest.name == "edge"
+    assert any("p99<=10ms broken" in text for text in found.nearest.broken)
+
+
+def test_what_was_not_measured_keeps_no_constraint():
+    found = answer(model(["energy<=500mJ"]), FAST)
+    sent = found.options[1]
+    assert found.pick.name == "edge" and "not measured here" in sent.broken[0]
+    assert any("memory" in b for b in cloud(model(["memory<=1GB"]), FAST, None).broken)
+
+
+def test_energy_of_sending_is_radio_and_idle():
+    asked = model(["energy<=500mJ"], local=board(idle_w=3.0), radio_w=2.0, objective="energy")
+    sent = cloud(asked, FAST, None)
+    mean = asked.cloud_s(asked.points, FAST, None).mean()
+    assert sent.figures.energy_per_sample_j.value == pytest.approx(3.0 * mean + 2.0 * 8 * 44e3 / 1e8)
+    assert answer(asked, FAST).pick.name == "cloud", "0.2 J at the edge"
+    assert (
+        "idle power was not measured"
+        in cloud(model(radio_w=2.0), FAST, None).figures.energy_per_sample_j.reason
+    )
+
+
+def test_few_rows_or_round_trips_give_no_tail():
+    thin = place([measured("a server", spread(0.002, 60))], "CLOUD", "cloud")
+    row = cloud(model(remote=thin), FAST, None).figures
+    assert row.p99_s == Absent("n/a: have 60, need 100") and isinstance(row.p50_s, Measured)
+    probed = replace(FAST, rtt_samples_s=(0.001, 0.002, 0.003) * 10)
+    assert cloud(model(), probed, None).figures.p99_s == Absent("n/a: have 30, need 100")
+    assert not cloud(model(["p99<=1s"]), probed, None).fits
+    assert curve(model(), probed).quantity == "p50"
+
+
+def test_degenerate_networks_and_payloads():
+    found = model(up_bytes=0.0, down_bytes=0.0)
+    nothing = Profile(rtt_s=0.0, up_bps=1e2, down_bps=1e2)
+    assert cloud(found, nothing, None).figures.p50_s.value == pytest.approx(np.median(found.points.remote))
+    assert math.isinf(found.link_sps(nothing))
+    assert {f.what for f in flips(found, nothing)} == {"rtt"}
+
+
+def test_loss_holds_one_connection_below_its_link():
+    long = Profile(rtt_s=0.1, up_bps=1e9, down_bps=1e9, loss=0.01)
+    assert transit.bandwidth(long, "up") == pytest.approx(8 * 1448 / 0.1 * math.sqrt(1.5 / 0.01))
+    assert transit.bandwidth(replace(long, up_samples_bps=(1e9,)), "up") == 1e9, (
+        "a measured one has its losses in it"
+    )
+
+
+def test_slots_of_a_crowded_cell_serve_at_once():
+    crowded = place([measured("a server", spread(0.020), processes=4)], "CLOUD", "cloud")
+    assert crowded.service.slots == 4
+    assert dict(model(remote=crowded).cloud_busy(FAST, 100.0))["remote server"] == pytest.approx(0.5, rel=0.1)
+
+
+def test_places_are_checked():
+    with pytest.raises(UsageError, match="E-OFF-1"):
+        place([measured("a", spread(0.01)), measured("a", spread(0.01), precision="fp32")], "x", "edge")
+    failed = replace(measured("a", spread(0.01)), status=Status.CRASHED, reason="E-X: died")
+    with pytest.raises(UsageError, match="E-OFF-2"):
+        place([failed], "x", "edge")
+    with pytest.raises(UsageError, match="E-OFF-3"):
+        remarks(board(), server(batch=4))
+    assert any("same machine" in text for text in remarks(board(), board()))
+    assert any("different models" in text for text in remarks(board(), server(model="alexnet")))
+
+
+def test_the_unloaded_edge_is_as_measured(plain_model):
+    assert edge(plain_model, None).figures.p99_s == plain_model.local.row.p99_s
