@@ -30,7 +30,7 @@ REPLAYED = "replayed"
 """Name under which a recorded board stands among the devices and in a machine's facts."""
 
 BACKENDS: Mapping[str, Entry] = {
-    "null": Entry("edgescope.backends.null:NullBackend", summary="does nothing, in known time"),
+    "null": Entry("edgescope.backends.null:NullBackend", "", "does nothing, in known time", EITHER),
     "torch_eager": Entry(
         "edgescope.backends.torch_eager:TorchEager",
         "pip install 'edgescope[torch]'",

@@ -35,7 +35,7 @@ class NullSession:
 
     def effective(self) -> Effective:
         """Return exactly what was asked for."""
-        return Effective("cpu", self.spec.precision, 1, "the null backend computes nothing")
+        return Effective(self.spec.device, self.spec.precision, 1, "the null backend computes nothing")
 
     def close(self) -> None:
         """Nothing to free."""
