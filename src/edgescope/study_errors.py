@@ -49,15 +49,16 @@ class Place:
         return type(error)(error.code, what, evidence=error.evidence, effect=error.effect, fix=error.fix)
 
     def _spoken_of(self, error: EdgescopeError, trial: Trial | None) -> toml_lines.Path:
-        """Return the value that an error names in what it says, else the key that it names anywhere."""
+        """Return the value or key that an error names in what it says, else the key that it names anywhere."""
         given: Mapping[str, Json] = self.data["trial"]
-        if trial is not None:
-            values = ((key, getattr(trial, key)) for key in given if hasattr(trial, key))
-            said = [pair for pair in values if isinstance(pair[1], str) and _says(error.what, pair[1])]
-            if said:
-                return self.value(*said[0])
+        values = {key: getattr(trial, key, None) for key in given}
+        named = [key for key in given if _says(error.what, key)]
+        said = [key for key, value in values.items() if isinstance(value, str) and _says(error.what, value)]
+        both = [key for key in named if key in said]
         words = f"{error.what} {error.evidence} {error.fix}"
-        return next((("trial", key) for key in given if _says(words, key)), ("trial",))
+        for key in (*both, *named, *said, *(key for key in given if _says(words, key))):
+            return self.value(key, values[key])
+        return ("trial",)
 
     def value(self, key: str, value: object) -> toml_lines.Path:
         """Return the path of one value of a key of [trial]: of an axis its element."""

@@ -27,7 +27,15 @@ def manner(args: argparse.Namespace, cells: Cells) -> Iterator[dict[str, Any]]:
     }
     if args.cooldown_c is not None:
         asked["rest"] = _cooling(args).wait
-    yield asked
+    if not args.warm:
+        yield asked
+        return
+    from edgescope.sweep import Isolated
+    from edgescope.warm import Warm
+
+    with Warm(Isolated()) as runner:
+        cells.runner = runner
+        yield asked
 
 
 def _sieves(args: argparse.Namespace, cells: Cells) -> tuple[Sieve, ...]:
