@@ -2,11 +2,12 @@
 
 Twenty windows of at least ten seconds, each opened and closed at the moment the counter moves, so that its steps are no
 error. Meanwhile the shipped sampler reads power at its usual 10 Hz, and a load of matrix products in another process is
-switched on and off at random, so that power moves. What `analysis.energy` makes of the power readings alone must agree
-with the counter within 1 %. On a GPU the counter is NVML's; where RAPL is readable its counter is the truth and its own
-differences at 10 Hz are the power readings.
+switched on and off at random, so that power moves; --beside WORDS starts none, for windows over whatever else runs. What
+`analysis.energy` makes of the power readings alone must agree with the counter within 1 %. On a GPU the counter is
+NVML's; where RAPL is readable its counter is the truth and its own differences at 10 Hz are the power readings.
 
     python benchmarks/energy_counter.py     # five minutes; writes published/energy_counter.json
+    python benchmarks/energy_counter.py --seconds 30 --beside "a sweep" --name energy_counter_sweep     # ten
 """
 
 from __future__ import annotations
@@ -141,8 +142,11 @@ def compare(readings: Readings, found: Sequence[Window]) -> dict[str, Json]:
 
 
 @contextlib.contextmanager
-def load(where: str, seed: int) -> Iterator[str]:
-    """Run the load beside the windows; yield what it is."""
+def load(where: str, seed: int, beside: str) -> Iterator[str]:
+    """Run the load beside the windows, unless something else does; yield what it is."""
+    if beside:
+        yield beside
+        return
     command = [sys.executable, "-c", LOAD, str(seed), where]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -159,7 +163,7 @@ def measure(
     """Return the figures of one counter: windows, errors by power channel."""
     source, name = counter
     where = "cuda" if name.startswith("gpu") else "cpu"
-    with tempfile.TemporaryDirectory() as folder, load(where, args.seed) as words:
+    with tempfile.TemporaryDirectory() as folder, load(where, args.seed, args.beside) as words:
         with Sampler(specs, args.hz, Path(folder)) as sampler:
             time.sleep(MARGIN_S)
             found = windows(reader(source, name), args.windows, args.seconds)
@@ -192,6 +196,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--hz", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--beside", default="", help="what loads the machine meanwhile; no load is started")
+    parser.add_argument("--name", default="energy_counter", help="name of what is published")
     args = parser.parse_args()
     found = [measure(counter, specs, args) for counter, specs in counters()]
     if not found:
@@ -203,7 +209,7 @@ def main() -> int:
     best = [next((p for p in f["power"].values() if p["windows"] == args.windows), None) for f in found]
     met = all(p is not None and p["largest_error"] <= LIMIT for p in best)
     setup = {"windows": args.windows, "seconds": args.seconds, "hz": args.hz, "limit": LIMIT}
-    publish("energy_counter", {"counters": found, "setup": setup}, met=met)
+    publish(args.name, {"counters": found, "setup": setup}, met=met)
     return 0
 
 
