@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgescope.analysis.memory_line import NEAR, MemoryLine
 from edgescope.analysis.quotient import above, of_fields
 from edgescope.analysis.remarks import times
-from edgescope.analysis.rule_answer import Answer, Found, View, Voice, heard, unknown
+from edgescope.analysis.rule_answer import Answer, Found, View, Voice, heard, per_cent, unknown
 from edgescope.analysis.series import Series, over_precisions
 from edgescope.records import Absent, Field, Measured, Status
 
@@ -24,7 +24,7 @@ def linear(view: View) -> Found:
     """Memory lies on a line over P."""
     voices = [Voice(m.linear, _line(m), m.series.cells) for m in view.lines if m.linear is not None]
     missing = f"{NAMES.get(view.memory, view.memory)}: {_why(view)}"
-    return heard(voices, f"series (no point over {NEAR:.0%} off its line)", missing)
+    return heard(voices, f"series (no point over {per_cent(NEAR)} off its line)", missing)
 
 
 def _why(view: View) -> str:
@@ -37,7 +37,11 @@ def _why(view: View) -> str:
 
 
 def _line(line: MemoryLine) -> str:
-    off = f", at most {line.residual.value:.1%} off the line" if isinstance(line.residual, Measured) else ""
+    off = (
+        f", at most {per_cent(line.residual.value, 1)} off the line"
+        if isinstance(line.residual, Measured)
+        else ""
+    )
     return f"{line.series.words}: {megabytes(line.slope)} a process from {megabytes(line.start)}{off}"
 
 
@@ -51,7 +55,7 @@ def rule(view: View) -> Found:
     why = next(
         (m.against.reason for m in view.lines if isinstance(m.against, Absent)), "no series over processes"
     )
-    what = f"series (slope within {AGREES:.0%} of the rule)"
+    what = f"series (slope within {per_cent(AGREES)} of the rule)"
     return heard(voices, what, why, "one more process costs, of model + 2 x batch")
 
 

@@ -8,7 +8,7 @@ from statistics import median
 from edgescope.analysis.crowd_cells import Cell
 from edgescope.analysis.quotient import NOTICED, above, of_fields
 from edgescope.analysis.remarks import digits, times
-from edgescope.analysis.rule_answer import Answer, Found, View, Voice, heard, unknown
+from edgescope.analysis.rule_answer import Answer, Found, View, Voice, heard, per_cent, unknown
 from edgescope.analysis.series import WIDTH, Series, over_precisions, over_processes
 from edgescope.records import Absent, Measured
 
@@ -39,7 +39,7 @@ def _plateau(cells: Sequence[Cell]) -> Voice:
     t = cells[0].trial
     text = (
         f"{t.model} {t.precision}: {digits(min(watts))} to {digits(max(watts))} W over {len(cells)} cells; within "
-        f"{TOP:.0%} of the largest, {len(top)} cells whose throughput differs {digits(span)}x"
+        f"{per_cent(TOP)} of the largest, {len(top)} cells whose throughput differs {digits(span)}x"
     )
     return Voice(len(top) > 1 and span >= SPAN, text, cells)
 
@@ -108,12 +108,12 @@ def activity(view: View) -> Found:
     busy = [c for c in known if (c.value("gpu_busy") or 0.0) >= BUSY]
     if not busy:
         most = max(c.value("gpu_busy") or 0.0 for c in known)
-        return unknown(f"the GPU was never {BUSY:.0%} busy (at most {most:.0%})")
+        return unknown(f"the GPU was never {per_cent(BUSY)} busy (at most {per_cent(most)})")
     low = [c for c in busy if max(_parts(c) or (1.0,)) <= IDLE_PARTS]
     sm, tensor = (median(c.value(name) or 0.0 for c in busy) for name in ("sm_active", "tensor_active"))
     text = (
-        f"SMs and tensor cores were both at most {IDLE_PARTS:.0%} active in {len(low)} of {len(busy)} cells with the "
-        f"GPU at least {BUSY:.0%} busy (medians: SMs {sm:.0%}, tensor cores {tensor:.0%})"
+        f"SMs and tensor cores were both at most {per_cent(IDLE_PARTS)} active in {len(low)} of {len(busy)} cells "
+        f"with the GPU at least {per_cent(BUSY)} busy (medians: SMs {per_cent(sm)}, tensor cores {per_cent(tensor)})"
     )
     lines = tuple(_share(c) for c in sorted(busy, key=lambda c: -(c.value("sm_active") or 0.0)))
     return Found(Answer.HOLDS if 2 * len(low) >= len(busy) else Answer.FAILS, text, len(busy), lines)
@@ -126,7 +126,9 @@ def _parts(cell: Cell) -> tuple[float, float] | None:
 
 def _share(cell: Cell) -> str:
     busy, sm, tensor = (cell.value(name) or 0.0 for name in ("gpu_busy", "sm_active", "tensor_active"))
-    return f"{cell.place}: GPU busy {busy:.0%}, SMs active {sm:.0%}, tensor cores {tensor:.0%}"
+    return (
+        f"{cell.place}: GPU busy {per_cent(busy)}, SMs active {per_cent(sm)}, tensor cores {per_cent(tensor)}"
+    )
 
 
 def _missing(view: View) -> str:
@@ -148,7 +150,7 @@ def _rise(series: Series) -> Voice | None:
     if first is None or last is None:
         return None
     p = [c.trial.processes for c in series.cells]
-    text = f"{series.words}: SMs active {first:.0%} at P = {p[0]}, {last:.0%} at P = {p[-1]}"
+    text = f"{series.words}: SMs active {per_cent(first)} at P = {p[0]}, {per_cent(last)} at P = {p[-1]}"
     far = abs(last - first) >= NOTICED
     return Voice(last > first if far else None, text, series.cells)
 
@@ -172,6 +174,6 @@ def _tensor(series: Series) -> Voice | None:
     if mine is None or not others:
         return None
     least = min(others.values())
-    shown = ", ".join(f"{p} {s:.0%}" for p, s in {"int8": mine, **others}.items())
+    shown = ", ".join(f"{p} {per_cent(s)}" for p, s in {"int8": mine, **others}.items())
     far = abs(least - mine) >= NOTICED / 5
     return Voice(mine < least if far else None, f"{series.words}: tensor cores active {shown}", series.cells)

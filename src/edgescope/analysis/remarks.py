@@ -144,7 +144,7 @@ def times(ratio: Measured) -> str:
     if ratio.lo is None or ratio.hi is None:
         return text
     places = 0 if ratio.value >= 100 else 1 if ratio.value >= 10 else 2
-    places = places if round(ratio.hi - ratio.lo, 6) < 0.2 else min(places, 1)
+    places = places if round(ratio.hi - ratio.lo, 6) <= 0.2 else min(places, 1)
     return f"{ratio.value:.{places}f}x [{ratio.lo:.{places}f}, {ratio.hi:.{places}f}]"
 
 

@@ -104,9 +104,15 @@ def _span(voices: Sequence[Voice], ratio: str) -> str:
     values = [v.value for v in voices if v.value is not None]
     if not ratio or not values:
         return ""
-    if len(values) == 1:
-        return f"; {ratio}: {values[0]:.3g}x"
-    return f"; {ratio}: {min(values):.3g}x to {max(values):.3g}x, median {median(values):.3g}x"
+    low, high = (f"{v:.2f}x" if v < 10 else f"{v:.3g}x" for v in (min(values), max(values)))
+    if low == high:
+        return f"; {ratio}: {low}"
+    return f"; {ratio}: {low} to {high}, median {median(values):.2f}x"
+
+
+def per_cent(share: float, places: int = 0) -> str:
+    """Return `12 %`."""
+    return f"{100 * share:.{places}f} %"
 
 
 def unknown(why: str, evidence: tuple[str, ...] = ()) -> Found:

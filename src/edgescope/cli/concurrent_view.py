@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from edgescope.analysis.concurrent import Concurrent
-from edgescope.analysis.rule_answer import Answer
+from edgescope.analysis.rule_answer import Answer, per_cent
 from edgescope.cli import terminal
 from edgescope.report import concurrent_words as words
 from edgescope.report.concurrent_grids import Grid, firsts, grid, spreads
@@ -43,7 +43,7 @@ def _grid(g: Grid) -> None:
     rows: list[list[str | Text]] = []
     for first, row in zip(firsts(g.rows), g.rows, strict=True):
         widths = spreads(row, g.figure)
-        about = f"± {max(widths):.1%}" if widths else ""
+        about = f"± {per_cent(max(widths), 1)}" if widths else ""
         values = [Text(g.text(c, interval=False), justify="right") for c in row.cells]
         rows.append([*first, *values, Text(about, style="dim")])
     terminal.table(head, rows, title=g.title)

@@ -20,7 +20,6 @@ from edgescope.records import Absent, Measured
 COLOUR = {p: COLOURS[i] for p, i in zip(PRECISIONS, (4, 0, 3, 2, 1), strict=True)}
 DASHES = {"shared": ("solid", "circle"), "mps": ("dash", "square"), "pinned": ("dot", "triangle-up")}
 RATE = Scale(1.0, "samples/s")
-MEMORY = Scale(1e-9, "GB")
 WATTS = Scale(1.0, "W")
 JOULES = Scale(1e3, "mJ")
 SECONDS = Scale(1e3, "ms")
@@ -62,7 +61,7 @@ def over_precision(table: Concurrent) -> Figure | Absent:
         return Absent("only one precision was measured")
     wanted = (
         ("throughput", "throughput_sps", RATE),
-        ("memory", table.memory, MEMORY),
+        ("memory", table.memory, _bytes(cells, table.memory)),
         ("power", "power_w", WATTS),
         ("energy a sample", "energy_per_sample_j", JOULES),
     )
@@ -85,7 +84,7 @@ def over_processes(table: Concurrent, batch: int) -> Figure | Absent:
         ("throughput in all", "throughput_sps", RATE),
         ("throughput a process", "throughput_per_process_sps", RATE),
         ("p99 latency", "latency_p99_s", SECONDS),
-        ("memory", table.memory, MEMORY),
+        ("memory", table.memory, _bytes(cells, table.memory)),
     )
     rows = []
     for title, name, scale in wanted:
@@ -104,7 +103,13 @@ def power_over_throughput(table: Concurrent) -> Figure | Absent:
         )
         return Absent(why)
     row = Row("power", WATTS, [_scattered(cells, m) for m in table.models], zero=True)
-    return panels(table.models, [row], {"type": "log"}, "throughput in all (samples/s)")
+    return panels(table.models, [row], {"rangemode": "tozero", "nticks": 5}, "throughput in all (samples/s)")
+
+
+def _bytes(cells: Sequence[Cell], name: str) -> Scale:
+    """Return GB where the largest fills two of them, else MB."""
+    most = max((v for c in cells if (v := c.value(name)) is not None), default=0.0)
+    return Scale(1e-9, "GB") if most >= 2e9 else Scale(1e-6, "MB")
 
 
 def _alone(table: Concurrent) -> list[Cell]:

@@ -13,7 +13,17 @@ from typing import Any
 
 from plotly.subplots import make_subplots
 
-from edgescope.plots.style import BASELINE_COLOUR, INK, Figure, Scale, axis, axis_kind, bounds, layout
+from edgescope.plots.style import (
+    BASELINE_COLOUR,
+    INK,
+    Figure,
+    Scale,
+    axis,
+    axis_kind,
+    bounds,
+    layout,
+    log_ticks,
+)
 from edgescope.records import Field, Measured
 
 PANEL_PX, HEAD_PX = 230, 120
@@ -117,8 +127,10 @@ def _axes(figure: Figure, row: Row, panel: Panel, at: tuple[int, int]) -> None:
     if kind == "linear" and (row.zero or not shown):
         more["rangemode"] = "tozero"
     if kind == "log":
-        low, high = math.log10(min(shown)), math.log10(max(shown))
-        more |= {"dtick": "D1" if high - low < 1 else "D2", "range": [low - 0.12, high + 0.12]}
+        low, high = min(shown) / 1.3, max(shown) * 1.3
+        ticks = log_ticks(low, high)
+        more |= {"tickvals": ticks, "ticktext": [f"{t:,.10g}" for t in ticks]}
+        more["range"] = [math.log10(low), math.log10(high)]
     figure.update_yaxes(axis(title, **more), row=at[0], col=at[1])
     if not shown:
         figure.add_annotation(
@@ -140,6 +152,7 @@ def _draw(figure: Figure, marks: Marks, scale: Scale, at: tuple[int, int], named
     below, above = zip(*(bounds(p.y) for p in marks.points), strict=True)
     whiskers = {
         "type": "data",
+        "visible": any(below) or any(above),
         "array": [v * f for v in above],
         "arrayminus": [v * f for v in below],
         "thickness": 1.3,

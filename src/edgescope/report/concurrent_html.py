@@ -9,7 +9,7 @@ from edgescope.analysis.concurrent_memory import megabytes
 from edgescope.analysis.crowd_cells import Cell
 from edgescope.analysis.memory_line import MemoryLine
 from edgescope.analysis.remarks import times
-from edgescope.analysis.rule_answer import Answer, Checked
+from edgescope.analysis.rule_answer import Answer, Checked, per_cent
 from edgescope.plots import concurrent as plots
 from edgescope.plots.style import Figure
 from edgescope.records import Absent, Field, Measured
@@ -45,12 +45,12 @@ def render(found: Concurrent, command: str) -> str:
 
 def _answer(found: Concurrent) -> Markup:
     first, *rest = [str(r) for r in found.remarks] or [words.summary(found)]
-    lines = [*rest, *([words.summary(found)] if found.remarks else [])]
     return tag(
         "section",
         tag("p", "What stands out", class_="eyebrow"),
-        tag("p", first, class_="pick"),
-        [tag("p", line, class_="reason") for line in lines],
+        tag("p", first, class_="remark"),
+        tag("ul", [tag("li", line) for line in rest], class_="remarks") if rest else None,
+        tag("p", words.summary(found), class_="reason") if found.remarks else None,
         tag("dl", [_tile(*t) for t in _tiles(found)], class_="tiles") if found.measured else None,
         tag("ul", [tag("li", n) for n in words.notes(found)], class_="missing"),
         class_="answer" if found.measured else "answer none",
@@ -199,7 +199,7 @@ def _texts(name: str, cells: Sequence[str]) -> Column:
 
 
 def _off(line: MemoryLine) -> str:
-    return f"{line.residual.value:.1%}" if isinstance(line.residual, Measured) else "two points"
+    return f"{per_cent(line.residual.value, 1)}" if isinstance(line.residual, Measured) else "two points"
 
 
 def _list(heading: str, lines: Sequence[str]) -> Markup | None:

@@ -8,7 +8,7 @@ from edgescope.analysis.concurrent import Concurrent
 from edgescope.analysis.concurrent_memory import megabytes
 from edgescope.analysis.memory_line import MemoryLine
 from edgescope.analysis.remarks import times
-from edgescope.analysis.rule_answer import Checked
+from edgescope.analysis.rule_answer import Checked, per_cent
 from edgescope.records import Field, Measured
 from edgescope.report import concurrent_words as words
 from edgescope.report.concurrent_grids import QUANTITIES, Grid, firsts, grid
@@ -77,7 +77,7 @@ def _memory(found: Concurrent) -> list[str]:
 
 
 def _line(line: MemoryLine) -> list[str]:
-    off = f"{line.residual.value:.1%}" if isinstance(line.residual, Measured) else "two points"
+    off = f"{per_cent(line.residual.value, 1)}" if isinstance(line.residual, Measured) else "two points"
     cells = [megabytes(line.slope), megabytes(line.start), off, megabytes(line.rule), _ratio(line.against)]
     return [escaped(c) for c in (line.series.words, *cells)]
 

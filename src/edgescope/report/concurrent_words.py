@@ -16,7 +16,7 @@ from edgescope.records import Absent, Measured, Trust
 from edgescope.report.chapter import machine_name
 
 MARKS = {Answer.HOLDS: "✓", Answer.FAILS: "✗", Answer.UNKNOWN: "?"}
-RUN = "edgescope sweep --model resnet50 --precision fp32,fp16 --batch 1,4,16 --processes 1,2,4,8"
+RUN = "edgescope sweep --model squeezenet1_1 --backend onnxruntime --precision fp32,int8 --batch 1,4 --processes 1,2"
 OTHER_HARDWARE = (
     "The paper measured a Jetson Orin Nano, a Jetson Nano and an A40. Its figures stand here for orientation; they are "
     "other hardware, so no ratio of ours to theirs is given."
