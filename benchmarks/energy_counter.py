@@ -2,7 +2,7 @@
 
 Twenty windows of at least ten seconds, each opened and closed at the moment the counter moves, so that its steps are no
 error. Meanwhile the shipped sampler reads power at its usual 10 Hz, and a load of matrix products in another process is
-switched on and off at random, so that power moves; --beside WORDS starts none, for windows over whatever else runs. What
+switched on and off at random, so that power moves; --beside WORDS starts none: something else loads the machine. What
 `analysis.energy` makes of the power readings alone must agree with the counter within 1 %. On a GPU the counter is
 NVML's; where RAPL is readable its counter is the truth and its own differences at 10 Hz are the power readings.
 
