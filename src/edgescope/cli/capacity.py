@@ -1,0 +1,180 @@
+"""Find how many clients or cameras fit on this machine: each sends --rate queries a second, and every promise is kept.
+
+A closed loop tells what can be answered at most; short runs find the edge; a sustained run confirms the answer, on the
+upper bound of the promised quantile. What keeps one client more from fitting is named: CPU, GPU, memory, power, heat,
+decoder, or the wait of queries for each other. The same command again resumes, or answers from the store.
+
+  edgescope capacity resnet50 --backend openvino --slo "p99<40ms" --rate 15
+  edgescope capacity resnet50 --slo "p99<=100ms" --slo "memory<=2GB" --rate 5 --serve processes --arrivals camera
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgescope.cli import opened, trial_flags
+
+if TYPE_CHECKING:
+    from edgescope.analysis.service import Point
+    from edgescope.capacity import Question, Search, Step
+
+HELP = "find how many clients or cameras fit, and what limits them"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
+    sub.add_argument("--backend", default="torch_eager", help="see edgescope backends (torch_eager)")
+    sub.add_argument("--precision", default="fp32", help="fp32, bf16, int8 ... (fp32)")
+    sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
+    _add_promise(sub)
+    _add_serving(sub)
+    _add_search(sub)
+    trial_flags.add_engine(sub.add_argument_group("engine"))
+    trial_flags.add_safety(sub)
+    sub.set_defaults(scenario="single_stream", processes="1", beside="")  # the search sets them
+    sub.set_defaults(rel_width=0.01, max_queries=None, duration=None, soak=None, idle=0.0)
+
+
+def _add_promise(sub: argparse.ArgumentParser) -> None:
+    group = sub.add_argument_group("what each client sends, and what it is promised")
+    text = "p99<40ms, p50<=10ms, p99.9<0.1s, memory<=2GB, gpu_memory<=4GB, power<=10W; may be repeated"
+    group.add_argument("--slo", action="append", required=True, metavar="PROMISE", help=text)
+    text = "queries/s that one client sends; the frame rate of a camera"
+    group.add_argument("--rate", type=float, required=True, help=text)
+    text = (
+        "poisson: at random, independently (the usual, cautious case); camera: each periodic, with a phase of"
+        " its own; even: perfectly interleaved, the best case"
+    )
+    group.add_argument("--arrivals", default="poisson", choices=("poisson", "camera", "even"), help=text)
+
+
+def _add_serving(sub: argparse.ArgumentParser) -> None:
+    group = sub.add_argument_group("how they are served")
+    text = "one: a single process answers all clients; processes: each client has one of its own (one)"
+    group.add_argument("--serve", default="one", choices=("one", "processes"), help=text)
+    text = "queries that one process works on at once (1)"
+    group.add_argument("--in-flight", type=int, default=1, help=text)
+    text = "of processes: shared, pinned, mps, mps=50"
+    group.add_argument("--sharing", default="shared", help=text)
+
+
+def _add_search(sub: argparse.ArgumentParser) -> None:
+    group = sub.add_argument_group("search")
+    text = "length of the sustained run at the answer; longer where the bound needs it (30s)"
+    group.add_argument("--confirm", type=trial_flags.seconds, default=30.0, metavar="60s", help=text)
+    text = "no run is made longer than this for a bound (10min)"
+    group.add_argument("--longest", type=trial_flags.seconds, default=600.0, metavar="10min", help=text)
+    group.add_argument("--most", type=int, default=1024, help="clients that are tried at most (1024)")
+    text = "seconds thrown away at the start of each run, or auto"
+    group.add_argument(
+        "--warmup", type=trial_flags.seconds_or_auto, default=None, metavar="1s|auto", help=text
+    )
+    text = "no search: confirm every number from 1 up until one fails twice"
+    group.add_argument("--exhaustive", action="store_true", help=text)
+    group.add_argument("--fresh", action="store_true", help="measure again what the store already holds")
+    text = "also write a page with the curve of each promise over the clients"
+    group.add_argument("--report", default=None, metavar="FILE.html", help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search, print the table and the sentence; exit 1 when not one client fits."""
+    from edgescope.capacity import Search
+    from edgescope.cli import capacity_view
+
+    if args.report:
+        from edgescope.report.capacity import writable
+
+        writable(Path(args.report))  # before minutes are spent
+    asked = question(args)
+    opened.check_modes([asked.base])
+    search = Search(asked, opened.cells(args, opened.store(args)), tell, heard)
+    search.every() if args.exhaustive else search.run()
+    if not search.points or search.hopeless:
+        return _nothing(search)
+    found = search.answer()
+    if search.stored:
+        text = f"{search.stored} of {len(search.points) + 1} runs are from the store; --fresh measures them again"
+        print(text, file=sys.stderr)
+    if args.json:
+        print(json.dumps(capacity_view.to_json(found, asked), indent=1))
+    else:
+        capacity_view.show(found)
+    if args.report:
+        from edgescope.report.capacity import write
+
+        print(f"report: {write(found, Path(args.report))}", file=sys.stderr)
+    return 0 if found.clients else 1
+
+
+def question(args: argparse.Namespace) -> Question:
+    """Return what is asked; UsageError for what cannot be."""
+    from edgescope import registry
+    from edgescope.analysis import slo
+    from edgescope.capacity import Question
+    from edgescope.errors import UsageError
+    from edgescope.models import zoo
+    from edgescope.records import Trial
+
+    promised = slo.promises(args.slo)
+    problem = _problem(args)
+    if problem:
+        raise UsageError("E-CAP-2", problem, effect="Nothing was measured", fix="edgescope capacity --help")
+    keys = trial_flags.keys(args) | {"rate": None, "arrivals": "", "sharing": args.sharing, "processes": 1}
+    keys["device"] = keys["device"] or registry.home(args.backend)
+    if args.fresh:
+        import time
+
+        keys["seed"] = time.time_ns() // 1_000_000  # another question, so nothing stored answers it
+    base = Trial(
+        model=zoo.pin(args.model),
+        backend=args.backend,
+        precision=args.precision,
+        batch=args.batch,
+        **keys,
+    )
+    return Question(
+        base, args.rate, promised, args.serve, args.arrivals, args.confirm, args.longest, args.most
+    )
+
+
+def _problem(args: argparse.Namespace) -> str:
+    """Say which flag cannot be meant, or ''."""
+    rules = (
+        (0 < args.rate < float("inf"), f"--rate must be a positive number of queries/s, not {args.rate:g}"),
+        (args.most >= 1, f"--most must be at least 1, not {args.most}"),
+        (args.confirm >= 1, f"--confirm must be at least 1s, not {args.confirm:g}s"),
+        (args.longest >= args.confirm, f"--longest {args.longest:g}s is shorter than --confirm"),
+        (args.serve == "processes" or args.sharing == "shared", "--sharing is for --serve processes"),
+    )
+    return next((text for ok, text in rules if not ok), "")
+
+
+def tell(step: Step) -> None:
+    """Print what runs next on stderr."""
+    who = "one query after the other" if step.stage == "closed" else f"{step.clients} clients"
+    who = who.replace("1 clients", "1 client") if step.clients == 1 else who
+    name = {"closed": "closed loop"}.get(step.stage, step.stage)
+    note = f", {step.note}" if step.note else ""
+    print(f"[{name}] {who}, {step.seconds:g} s{note}", file=sys.stderr, flush=True)
+
+
+def heard(point: Point) -> None:
+    """Print how a run came out on stderr."""
+    from edgescope.report.capacity_words import line
+
+    print(f"  {line(point)}", file=sys.stderr, flush=True)
+
+
+def _nothing(search: Search) -> int:
+    """Say why nothing could be asked; return the exit code of the run that showed it."""
+    from edgescope.cli import card
+
+    result = search.points[-1].result if search.points else search.closed
+    assert result is not None
+    card.show(result)
+    return opened.exit_code(result)

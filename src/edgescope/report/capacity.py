@@ -1,0 +1,101 @@
+"""A capacity answer as one page that works offline: the sentence, the curve of each promise, every run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgescope.analysis.capacity import Capacity
+from edgescope.analysis.service import Point, words
+from edgescope.errors import UsageError
+from edgescope.plots.capacity import HEIGHT, over_clients
+from edgescope.records import Absent
+from edgescope.report.capacity_words import aside, fits, sentence_of
+from edgescope.report.figures import island
+from edgescope.report.html import made_by, shell
+from edgescope.report.markup import Markup, join, tag
+
+CAPTION = (
+    "A whisker ends at the upper bound of the quantile, which is what counts; a mark without one had too few queries. "
+    "The green line is the answer."
+)
+
+
+def writable(path: Path) -> None:
+    """Raise UsageError for a suffix that is not written, or a path that cannot be."""
+    if path.suffix.lower() != ".html":
+        raise UsageError(
+            "E-REPORT-1",
+            f"no capacity answer is written as {path.suffix!r}",
+            evidence="known: .html; --json prints everything",
+            fix="--report capacity.html",
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a"):
+            pass
+    except OSError as error:
+        raise UsageError(
+            "E-REPORT-3", f"the report {path} cannot be written", evidence=str(error), fix="another path"
+        ) from error
+
+
+def write(found: Capacity, path: Path, command: str = "") -> Path:
+    """Write the page and return its path."""
+    writable(path)
+    path.write_text(page(found, command or made_by(path)), encoding="utf-8")
+    return path
+
+
+def page(found: Capacity, command: str) -> str:
+    """Return the whole page."""
+    title = f"Capacity: {found.asked.subject}"
+    body = join(
+        tag("header", tag("h1", title)),
+        tag("section", tag("p", sentence_of(found), class_="reason"), class_="answer"),
+        [_plot(found, number) for number in range(len(found.asked.slos))],
+        tag("section", tag("h3", "What it rests on"), tag("ul", [tag("li", t) for t in aside(found)])),
+        _runs(found),
+        _warnings(found),
+        tag("section", tag("h3", "Made by"), tag("pre", tag("code", command))),
+    )
+    return shell(title, body, plots=True)
+
+
+def _plot(found: Capacity, number: int) -> Markup:
+    slo = found.asked.slos[number]
+    figure = over_clients(found, slo)
+    if isinstance(figure, Absent):
+        return tag("p", f"{slo.text}: {figure.reason}", class_="missing")
+    name = f"promise-{number}"
+    return tag(
+        "figure",
+        tag("h4", slo.text),
+        tag("figcaption", CAPTION),
+        tag("div", id=name, class_="plot", style=f"min-height:{HEIGHT}px"),
+        tag("script", island(figure.to_json()), type="application/json", data_plot=name),
+    )
+
+
+def _runs(found: Capacity) -> Markup:
+    head = tag("tr", [tag("th", h) for h in ("clients", "run", "offered/s", "promises", "fits", "verdict")])
+    points = sorted(found.points, key=lambda p: (p.clients, p.stage != "search"))
+    table = tag("table", tag("thead", head), tag("tbody", [_run(p) for p in points]))
+    return tag("section", tag("h3", "Every run"), table)
+
+
+def _run(point: Point) -> Markup:
+    cells = (
+        str(point.clients),
+        f"{point.stage} {point.seconds:.0f} s",
+        f"{point.offered:.4g}",
+        "; ".join(words(h) for h in point.held) or point.why,
+        fits(point),
+        point.result.verdict.trust.value,
+    )
+    return tag("tr", [tag("td", c) for c in cells])
+
+
+def _warnings(found: Capacity) -> Markup | None:
+    if not found.warnings:
+        return None
+    return tag("section", tag("h3", "To know"), tag("ul", [tag("li", w) for w in found.warnings]))

@@ -1,0 +1,178 @@
+"""The search for how many clients fit, against a server in simulated time: answer, cost, faults, resumption."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from edgescope import capacity as searching
+from edgescope.analysis import slo
+from edgescope.analysis.service import Kept
+from edgescope.capacity import Question, Search
+from edgescope.cli import capacity_view
+from edgescope.isolate import Limits
+from edgescope.records import Measured, Status, Trial, Trust, Verdict
+from edgescope.report.capacity_words import sentence_of
+from edgescope.store import Store
+from edgescope.sweep import Cells
+from queue_server import WHERE, QueueServer
+
+BASE = Trial(model="null", backend="null", warmup=0.0)
+
+
+class Quick:
+    """Cells that keep nothing: most tests need no disk."""
+
+    def __init__(self, folder, runner) -> None:
+        self.store, self.runner = SimpleNamespace(root=folder), runner
+
+    def finished(self):
+        return {}
+
+    def run(self, trial):
+        return self.runner.run(trial, Limits())
+
+
+def a_search(folder, runner, *promised, rate=15.0, **asked):
+    question = Question(BASE, rate, slo.promises(promised or ("p99<40ms",)), **asked)
+    return Search(question, Quick(folder, runner))
+
+
+def searched(folder, runner, *promised, **asked):
+    search = a_search(folder, runner, *promised, **asked)
+    search.run()
+    return search
+
+
+def stored(folder, runner):
+    """A search whose results go to disk."""
+    question = Question(BASE, 15.0, slo.promises(["p99<40ms"]))
+    return Search(question, Cells(Store(folder), Limits(), runner, WHERE))
+
+
+def test_the_answer_is_that_of_trying_every_number_at_a_fraction_of_the_time(tmp_path):
+    runner, everything = QueueServer(0.002), QueueServer(0.002)
+    found = searched(tmp_path, runner, "p99<20ms").answer()
+    full = a_search(tmp_path, everything, "p99<20ms")
+    full.every()
+    assert abs(found.clients - full.answer().clients) <= 1 and found.clients > 20
+    assert found.confirmed.shown and found.confirmed.stage == "confirm" and found.confirmed.seconds >= 30
+    assert sum(t.max_s for t in runner.ran) <= 0.25 * sum(t.max_s for t in everything.ran)
+    assert found.limit.name == "latency" and "CPU" in found.limit.sentence
+
+
+@pytest.mark.parametrize("arrivals", ["even", "camera"])
+def test_clients_that_do_not_meet_fill_the_server(tmp_path, arrivals):
+    runner = QueueServer(0.005)
+    found = searched(tmp_path, runner, arrivals=arrivals).answer()
+    assert found.clients in (12, 13)  # 200 queries/s at most
+    assert found.above is not None and "wait grows" in found.above.why
+    assert found.limit.name == "cpu"
+    scenario = {"even": "fixed_rate", "camera": "trace"}[arrivals]
+    assert {t.scenario for t in runner.ran[1:]} == {scenario}
+
+
+def test_a_process_for_each_client(tmp_path):
+    runner = QueueServer(0.005)
+    search = searched(tmp_path, runner, serve="processes", arrivals="camera", most=3)
+    assert search.answer().clients == 3
+    crowds = [t for t in runner.ran if t.scenario == "fixed_rate"]
+    assert crowds and all(t.rate == 15 and t.processes <= 3 for t in crowds)
+    assert "--most" in sentence_of(search.answer())
+
+
+def test_one_client_alone_misses(tmp_path):
+    search = searched(tmp_path, QueueServer(0.05), "p99<40ms")
+    found = search.answer()
+    assert found.clients == 0 and found.confirmed is None
+    assert found.limit.name == "slo"
+    text = sentence_of(found)
+    assert text.startswith("not even one client at 15/s fits: ") and "even one client alone" in text
+
+
+def test_a_run_that_crashes_is_tried_once_more_and_said(tmp_path):
+    runner = QueueServer(0.005)
+    first = searched(tmp_path / "a", runner).points[0].clients
+    flaky = QueueServer(0.005, ends={first * 15.0: [Status.CRASHED]})
+    search = searched(tmp_path / "b", flaky)
+    assert search.answer().clients == searched(tmp_path / "a", QueueServer()).answer().clients
+    assert any(w.startswith("W-CAP-2") and "E-X" in w for w in search.warnings)
+    dead = QueueServer(0.005, ends={n * 15.0: [Status.CRASHED] * 9 for n in range(1, 99)})
+    found = searched(tmp_path / "c", dead).answer()
+    assert found.clients == 0 and found.limit.name == "not known" and "E-X" in found.above.why
+
+
+def test_memory_that_runs_out_is_the_limit_and_is_not_tried_again(tmp_path):
+    ends = {n * 15.0: [Status.OOM] * 3 for n in range(6, 99)}
+    runner = QueueServer(0.002, ends=ends)
+    found = searched(tmp_path, runner).answer()
+    assert found.clients == 5 and found.limit.name == "memory"
+    assert len({t.rate for t in runner.ran}) == len([t for t in runner.ran if t.replicate < 100])
+
+
+def test_what_cannot_run_ends_the_search_at_once(tmp_path):
+    runner = QueueServer(ends={0.0: [Status.UNSUPPORTED]})
+    search = searched(tmp_path, runner)
+    assert not search.points and search.closed.status is Status.UNSUPPORTED
+    runner = QueueServer(ends={n * 15.0: [Status.WRONG_OUTPUT] for n in range(1, 99)})
+    search = searched(tmp_path / "b", runner)
+    assert search.hopeless and len(search.points) == 1
+
+
+def test_an_interrupted_search_resumes_and_repeats_nothing(tmp_path):
+    whole = searched(tmp_path, runner := QueueServer(0.005))
+    count = len(runner.ran)
+    with pytest.raises(KeyboardInterrupt):
+        stored(tmp_path, QueueServer(0.005, stop_after=count - 2)).run()
+    rest = QueueServer(0.005)
+    search = stored(tmp_path, rest)
+    search.run()
+    assert len(rest.ran) == 2 and search.stored == count - 2
+    assert search.answer().clients == whole.answer().clients
+
+
+def test_too_few_queries_for_a_bound_is_said_and_the_weaker_statement_taken(tmp_path):
+    search = searched(tmp_path, QueueServer(0.5), "p99<4s", rate=0.1, most=2)
+    found = search.answer()
+    assert found.clients == 2 and found.confirmed.weaker and found.confirmed.kept is Kept.PERHAPS
+    assert [w for w in found.warnings if w.startswith("W-CAP-1") and " s at 0.2 queries/s" in w]
+    assert "too few queries for a bound" in sentence_of(found)
+
+
+def test_a_confirmation_is_as_long_as_its_bound_needs(tmp_path):
+    search = searched(tmp_path, QueueServer(0.005), rate=5.0)
+    confirmed = search.answer().confirmed
+    assert confirmed.shown and isinstance(confirmed.held[0].bound, Measured)
+    assert confirmed.seconds > 31
+    assert "not 30: queries that wait together" in sentence_of(search.answer())
+
+
+def test_a_confirmation_that_fails_steps_down(tmp_path, monkeypatch):
+    monkeypatch.setattr(searching, "SHORTEST_S", 1.0)
+    monkeypatch.setattr(searching, "BEYOND", 0.5)  # looks too short to see the tail
+    search = searched(tmp_path, QueueServer(0.005))
+    confirmed = [p for p in search.points if p.stage == "confirm"]
+    assert not confirmed[0].shown and confirmed[-1].shown
+    assert confirmed[-1].clients < confirmed[0].clients
+
+
+def test_a_disturbed_confirmation_is_repeated_and_said(tmp_path):
+    noisy = Verdict(Trust.DISTURBED, ("other processes used 60 % of all cores",))
+    slow = {"verdict": lambda t: noisy}
+    search = searched(tmp_path, QueueServer(0.005, **slow))
+    warning = search.answer().warnings[-1]
+    assert warning.startswith("W-CAP-3") and "60 %" in warning
+
+
+def test_promises_of_memory_and_power(tmp_path):
+    search = searched(tmp_path, QueueServer(0.005), "p99<40ms", "memory<=50MB")
+    assert search.answer().clients == 0 and search.answer().above.why.startswith("memory 100 MB > 50 MB")
+    search = searched(tmp_path / "b", QueueServer(0.005), "power<=5W")
+    assert "cannot be judged: no power sensor" in search.answer().above.why
+
+
+def test_json_holds_every_run(tmp_path):
+    search = searched(tmp_path, QueueServer(0.005))
+    page = json.loads(json.dumps(capacity_view.to_json(search.answer(), search.asked)))
+    assert page["clients"] == page["confirmed"]["clients"] and len(page["points"]) == len(search.points)
+    assert page["limit"]["name"] == "latency" and page["question"]["slo"] == ["p99<40ms"]
