@@ -57,7 +57,18 @@ def test_the_curve_is_read_from_the_raw_rows():
         penalty = 1 + 0.1 * np.log10(max(float(ms), 1.0))
         assert gap.penalty.value == pytest.approx(penalty, rel=0.002)
         assert gap is curve[0] or gap.penalty.lo <= gap.penalty.value <= gap.penalty.hi
+        assert gap.asked_s * 1e3 == pytest.approx(float(ms), abs=1e-6)
         assert gap.idle_s * 1e3 == pytest.approx(float(ms), abs=0.1)
+
+
+def test_a_timer_that_is_late_changes_the_idleness_not_the_name_of_the_gap():
+    clock, t = FakeClock(), trial(scenario="idle_gap", arrivals="10", warmup=0.1)
+    clock.late_ns = 4 * MS
+    plan = Plan(t)
+    _, gap = idle_gaps.curve(IdleGap(t, plan).drive(Sleepy(clock), clock), plan.window)
+    assert gap.label == "10ms"
+    assert gap.idle_s == pytest.approx(14e-3)
+    assert gap.latency.value == pytest.approx(2e-3 * (1 + 0.1 * np.log10(14)), rel=1e-3)
 
 
 def test_latency_is_that_of_the_queries_back_to_back_and_the_curve_stands_beside_it():

@@ -5,8 +5,8 @@ in a closed loop reports. The gaps come in random order, interleaved, so that sl
 each, the device is warm again after a stretch of queries back to back. While it waits, the process sleeps: it does
 not spin, which would keep the core awake.
 
-In the rows, `stream` is 0 for the stretches and k for the k-th gap in ascending order; the idleness itself is
-issued - done of the row before.
+In the rows, `stream` is 0 for the stretches and k for the k-th gap in ascending order. A query after a gap has the time
+it was due, so the gap that was asked for is scheduled - done of the row before, and the one it got issued - that done.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ class IdleGap:
         plan, first = self.plan.measuring(), len(log)
         plan.begin(first, clock.now())
         streams: list[int] = []
+        due: list[int] = []
         gaps_ns = [round(gap * 1e6) for gap in asked.gaps_ms(self.trial)]
 
-        def one(stream: int) -> None:
+        def one(stream: int, due_ns: int) -> None:
             streams.append(stream)
+            due.append(due_ns)
             log.free.get()
             work.issue(log.add(clock.now()), batch, log.done)
             log.drain(work)
@@ -64,10 +66,11 @@ class IdleGap:
         for number in self.order():
             until, least = clock.now() + STRETCH_NS, len(log) + STRETCH_LEAST
             while len(log) < least or clock.now() < until:
-                one(0)
-            if gap := gaps_ns[number - 1]:
-                clock.doze_until(log.finished[-1] + gap)
-            one(number)
+                one(0, -1)
+            then = log.finished[-1] + gaps_ns[number - 1]
+            clock.doze_until(then)
+            one(number, then)
+        log.schedule = (first, np.array(due, dtype=np.int64))
         log.streams = (first, np.array(streams, dtype=np.int16))
         plan.end(len(log), clock.now())
         return log.queries(batch)
