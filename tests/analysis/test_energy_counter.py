@@ -133,7 +133,7 @@ def test_the_whole_measurement_runs_with_the_shipped_sampler(monkeypatch, tmp_pa
         def read(self):
             return [("gpu0_energy_j", 0, float(np.floor((time.monotonic() - start) / 0.05) * 0.05 * 20))]
 
-    monkeypatch.setattr(script, "load", lambda where, seed: contextlib.nullcontext("none"))
+    monkeypatch.setattr(script, "load", lambda where, seed, beside: contextlib.nullcontext("none"))
     monkeypatch.setattr(script, "MARGIN_S", 0.2)
     args = argparse.Namespace(windows=2, seconds=0.3, hz=20.0, seed=0, beside="")
     got = script.measure((Source(), "gpu0_energy_j"), [], args)
