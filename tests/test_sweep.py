@@ -58,6 +58,30 @@ def test_the_order_is_shuffled_within_replicates_and_the_same_for_a_seed():
     assert orders[0] != [t.id for t in GRID]
 
 
+def test_a_warm_sweep_keeps_a_crews_cells_together_and_shuffles_crews_and_cells():
+    for seed in range(3):
+        first = [t for t in sweep.order(GRID, seed, warm=True) if t.replicate == 0]
+        assert [t.precision for t in first] in (["fp32"] * 3 + ["int8"] * 3, ["int8"] * 3 + ["fp32"] * 3)
+    orders = {tuple(t.id for t in sweep.order(GRID, seed, warm=True)[:6]) for seed in range(8)}
+    assert len(orders) > 4
+    assert {t.replicate for t in sweep.order(GRID, 0, warm=True)[6:]} == {1}
+
+
+def test_the_pause_lies_between_measured_cells_only(tmp_path):
+    class Odd:
+        def add(self, result):
+            pass
+
+        def reason(self, trial):
+            return "I-X-1: odd" if trial.batch % 2 else ""
+
+    paused, told = [], []
+    made = cells(tmp_path, Counting())
+    results = list(sweep.run(GRID, made, sieves=[Odd()], rest=lambda: paused.append(1), tell=told.append))
+    assert len(results) == 12 and len(paused) == len(made.runner.ran) - 1 == 3
+    assert [p.done for p in told] == list(range(12)) and told[0].eta_s is None
+
+
 def test_an_artifact_that_cannot_be_built_is_the_result_of_each_cell_that_needs_it(tmp_path):
     runner = Counting(fail_prepare=True)
     results = list(sweep.run(GRID, cells(tmp_path, runner)))
@@ -77,11 +101,15 @@ path = "{store}"
 [trial]
 model = "null"
 backend = "null"
-batch = [1, 2, 3, 4, 5, 6]
+batch = [1, 2, 3, 4]
 precision = ["fp32", "int8"]
+processes = [1, 2]
 warmup = 0.0
 min_s = 0.05
 max_s = 0.05
+[[exclude]]                 # four of twelve cells are crowded
+processes = 2
+batch = [1, 2]
 """
 
 
@@ -118,14 +146,15 @@ def test_kill_9_at_random_moments_loses_nothing_and_reruns_nothing(tmp_path):
         run = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
-        if kills < 4:  # the first ones are killed, the last one finishes
-            kills += kill_after(run, root, len(before) + rng.randint(0, 2), rng.uniform(0.0, 1.0))
+        if kills < 5:  # the first ones are killed, the last one finishes
+            kills += kill_after(run, root, len(before) + rng.randint(0, 2), rng.uniform(0.0, 3.0))
         else:
             assert run.wait(timeout=120) in (0, 1)  # 1: a busy machine made a cell unstable
         after = stored(root)
         assert set(before) <= set(after), "a finished cell was lost"
         before = after
     assert kills >= 2
+    assert {r.trial.processes for r in Store(root).results()} == {1, 2}
     assert set(before) == {t.id for t in study.read(tmp_path / "study.toml").trials}
     assert set(before.values()) == {1}, "a finished cell ran again"
     assert Store(root).problems == []

@@ -1,0 +1,126 @@
+"""The verb sweep as a person sees it: the grid by axis, a line a cell, what was skipped and why, what to do next."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from edgescope import study, sweep
+from edgescope.cli import cell_names, sweep_view
+from edgescope.cli.main import main
+from edgescope.records import Machine, Measured, Status, Trial
+from edgescope.store import Store
+from making import MACHINE, result
+
+QUICK = ["--warmup", "0ms", "--duration", "50ms"]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGESCOPE_STORE", str(tmp_path / "store"))
+
+
+def test_a_large_grid_is_shown_by_axis_and_says_how_long_it_takes_at_least(tmp_path, capsys):
+    (tmp_path / "study.toml").write_text(
+        "[trial]\nmodel = 'null'\nbackend = 'null'\nbatch = [1, 2, 4]\nprocesses = [1, 2, 4, 8]\nwarmup = 0.5\n"
+        "sharing = ['shared', 'pinned']\nprecision = ['fp32', 'int8']\nmin_s = 2\n[trial.options]\ndelay_us = 10\n"
+        "[[exclude]]\nprocesses = 1\nsharing = 'pinned'\n[[replicate]]\nbatch = 1\nprocesses = 8\nreplicates = 3\n"
+    )
+    assert main(["sweep", "study.toml", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("42 cells and 8 further replicates\n")
+    assert "processes  1 6   2 12   4 12   8 12" in out and "sharing    shared 24   pinned 18" in out
+    assert "delay_us=10" in out and "2 min of measuring" in out
+    assert main(["sweep", "study.toml", "--dry-run", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 50
+
+
+def test_a_study_with_a_mistake_ends_with_2_and_the_line(tmp_path, capsys):
+    (tmp_path / "study.toml").write_text("[trial]\nmodel = 'null'\nprecison = 'fp32'\n")
+    assert main(["sweep", "study.toml"]) == 2
+    assert "E-STUDY-10: study.toml line 3:" in capsys.readouterr().err
+
+
+def test_a_study_sets_what_was_not_typed(tmp_path, capsys):
+    (tmp_path / "study.toml").write_text(
+        "[trial]\nmodel = 'null'\nbackend = 'null'\n[sweep]\nprune = false\ntimeout = '2min'\n[[exclude]]\nbatch = 9\n"
+    )
+    assert main(["sweep", "study.toml", "--dry-run"]) == 0
+    assert "W-STUDY-1" in capsys.readouterr().err
+
+
+def test_a_cell_that_runs_out_of_memory_answers_for_the_larger_ones(tmp_path, capsys):
+    grid = study.grid({"model": "null", "backend": "null", "batch": [1, 2, 4], "warmup": 0.0, "min_s": 0.05})
+    seed = next(s for s in range(99) if sweep.order(grid, s)[0].batch == 1)
+    floor = ["--memory-floor", "100000000"]  # MB: more than any machine has
+    command = ["sweep", "--model", "null", "--backend", "null", "--batch", "1,2,4", *QUICK]
+    assert main([*command, *floor, "--order-seed", str(seed)]) == 1
+    said = capsys.readouterr().out
+    stored = {r.trial.batch: r for r in Store(tmp_path / "store").results()}
+    assert {b: r.status for b, r in stored.items()} == {1: Status.OOM, 2: Status.SKIPPED, 4: Status.SKIPPED}
+    assert stored[1].id in stored[4].reason
+    assert (
+        "1 oom, 2 skipped" in said
+        and "  2 skipped     I-PRUNE-1" in said
+        and "--no-prune --retry skipped" in said
+    )
+    assert main([*command, *floor, "--no-prune", "--retry", "skipped"]) == 1
+    assert [r.status for r in Store(tmp_path / "store").results()][3:] == [Status.OOM, Status.OOM]
+
+
+def test_another_machines_store_is_refused_until_told(tmp_path, capsys):
+    command = ["sweep", "--model", "null", "--backend", "null", "--dry-run"]
+    other = Machine({"cpu": {"model": "another cpu"}}, {})
+    Store(tmp_path / "store").save(result(Trial(model="null", backend="null"), machine=other))
+    assert main(command) == 2
+    assert "E-MIX-4" in capsys.readouterr().err
+    assert main([*command, "--machine", "here"]) == 0
+    assert "1 cell" in capsys.readouterr().out
+
+
+def test_list_says_which_machine_where_there_are_two(tmp_path, capsys):
+    other = Machine({"cpu": {"model": "another cpu"}}, {})
+    for machine in (MACHINE, other):
+        Store(tmp_path / "store").save(result(machine=machine))
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    assert MACHINE.id[:8] in out and other.id[:8] in out and out.splitlines()[0].endswith("machine")
+    assert main(["list", "--machine", other.id[:8], "--json"]) == 0
+    assert [r["machine_id"] for r in json.loads(capsys.readouterr().out)] == [other.id]
+
+
+def test_the_summary_groups_reasons_and_says_what_to_do_next(capsys):
+    trials = study.grid({"model": "null", "backend": "null", "batch": [1, 2, 4, 8, 16]})
+    no = "E-PREC-1: no such precision (evidence). Effect. Try: this"
+    made = [
+        result(trials[0], metrics={"throughput_sps": Measured(1234.0, "samples/s")}),
+        result(trials[1], status=Status.UNSUPPORTED, reason=no),
+        result(trials[2], status=Status.UNSUPPORTED, reason=no),
+        result(trials[3], status=Status.TIMEOUT, reason="E-TIME-1: stopped by its time-out (60 s)."),
+    ]
+    view = sweep_view.View(trials)
+    for r in made:
+        view.show(replace(r, verdict=made[0].verdict))
+    view.close({})
+    out = capsys.readouterr().out
+    assert "[4/5] b8" in out and "1234 samples/s" in out
+    assert "1 ok, 2 unsupported, 1 timeout" in out
+    assert "  2 unsupported E-PREC-1: no such precision  e.g. b2" in out
+    assert "--retry timeout --timeout 30min" in out and "edgescope report" in out
+
+
+def test_names_of_cells_tell_them_apart_and_hold_nothing_else():
+    trials = study.grid(
+        {
+            "model": ["null", "resnet50"],
+            "backend": "null",
+            "processes": [1, 2],
+            "options": {"delay_us": [1, 2]},
+            "replicates": 2,
+        }
+    )
+    name = cell_names.namer(trials)
+    assert len({name(t) for t in trials}) == len(trials)
+    assert name(trials[-1]) == "resnet50 P2 delay_us=2 #1"
+    assert cell_names.shared(trials) == "null fp32 b1 single_stream 1s"
