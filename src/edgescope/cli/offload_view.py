@@ -41,7 +41,7 @@ def show(page: Page) -> None:
     )
     terminal.note(f"network {words.network(found.network)}")
     print()
-    head = ("answered", "p50", "p99", "samples/s", "energy/sample", "busy", "from", "")
+    head = ("answered", "p50", "p99", "samples/s", "energy/sample", "busiest", "from", "")
     terminal.table(head, [_row(found, o) for o in found.answer.options])
     for line in _broken(found):
         terminal.note(line)
@@ -59,7 +59,8 @@ def show(page: Page) -> None:
 
 def _row(found: Question, option: Option) -> list[str]:
     f = option.figures
-    busy = ", ".join(f"{what} {share:.0%}" for what, share in option.busy if share >= 0.005)
+    most = max(option.busy, key=lambda b: b[1], default=None)
+    busy = f"{most[0]} {most[1]:.0%}" if most else ""
     state = "answer" if option is found.answer.pick else "" if option.fits else "no"
     shown = [_brief(field) for field in (f.p50_s, f.p99_s, f.throughput_sps, f.energy_per_sample_j)]
     return [option.words, *shown, busy, "modelled" if option.modelled else "measured", state]
