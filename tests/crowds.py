@@ -60,7 +60,9 @@ def crowd(trial: Trial, **keys: Any) -> Result:
         "latency_p50_s": Measured(period, "s", period * 0.99, period * 1.01, 2000),
         "latency_p99_s": Measured(period * 1.4, "s", period * 1.3, period * 1.6, 2000),
         "power_w": Measured(watts, "W", watts - 1, watts + 1, 20) if gpu else none,
-        "energy_per_sample_j": Measured(watts / rate, "J", n=20) if gpu else none,
+        "energy_per_sample_j": Measured(watts / rate, "J", watts / rate * 0.98, watts / rate * 1.02, 20)
+        if gpu
+        else none,
     }
     if trial.crowded:
         metrics |= {

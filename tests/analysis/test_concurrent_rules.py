@@ -65,7 +65,9 @@ def test_cores_holds_where_latency_stays_to_half_and_grows_beyond():
         return {"latency_p50_s": 1e-3 * (1 if r.trial.processes <= 4 else 30)}
 
     found = rules(world(GRID, stays))["cores"]
-    assert found.answer is HOLDS and found.found.startswith("with 8 cores, cores/2 = 4: so in 36 of 36")
+    assert found.answer is HOLDS and found.found.startswith(
+        "with 8 cores, cores/2 = 4: 36 of 36 series agree"
+    )
     flat = rules(world(GRID, lambda r: {"latency_p50_s": 1e-3}))["cores"]
     assert flat.answer is FAILS  # no growth beyond half either
     early = rules(world(GRID, lambda r: {"latency_p50_s": 1e-3 * (r.trial.processes > 1) + 1e-3}))["cores"]
@@ -89,18 +91,18 @@ def test_batch_must_rise_and_less_than_in_proportion():
     in_step = rules(world(shared, lambda r: {"throughput_sps": 100.0 * r.trial.batch**1.1}))["batch"]
     assert in_step.answer is FAILS
     falls = rules(world(shared, lambda r: {"throughput_sps": 100.0 / r.trial.batch}))["batch"]
-    assert falls.answer is FAILS and "so in 0 of 24 series" in falls.found
+    assert falls.answer is FAILS and "0 of 24 series agree" in falls.found
 
 
 def test_throughput_per_process_that_rises_is_against_the_rule():
     found = rules(world(GRID, lambda r: {"throughput_sps": 100.0 * r.trial.processes**1.2}))["per_process"]
-    assert found.answer is FAILS and "so in 0 of 36 series" in found.found
+    assert found.answer is FAILS and "0 of 36 series agree" in found.found
 
 
 def test_bent_memory_is_not_linear_and_another_slope_not_the_rule():
     name = "gpu_processes_memory_bytes"
     bent = rules(world(GRID, lambda r: {name: 1e8 * r.trial.processes**2}))["memory_linear"]
-    assert bent.answer is FAILS and "not in 36" in bent.found
+    assert bent.answer is FAILS and "36 do not" in bent.found
     twice = rules(world(GRID, lambda r: {name: 2 * r.metrics[name].value}))
     assert twice["memory_linear"].answer is HOLDS and twice["memory_rule"].answer is FAILS
     assert "2.00x" in twice["memory_rule"].found
@@ -123,7 +125,7 @@ def test_int8_is_best_or_not_or_refused():
     no = [dead(t, Status.UNSUPPORTED, "E-TORCH-3: no int8") for t in SLICED if t.precision == "int8"]
     found = rules([*world([t for t in GRID if t.precision != "int8"]), *no])
     assert found["best_precision"].answer is UNKNOWN
-    assert "int8 did not run (unsupported: E-TORCH-3: no int8)" in found["best_precision"].found
+    assert "int8 did not finish (unsupported: E-TORCH-3: no int8)" in found["best_precision"].found
     assert found["fallback"].answer is FAILS and found["fallback"].cells == len(no)
 
 

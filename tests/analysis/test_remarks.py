@@ -85,7 +85,8 @@ def test_a_quotient_joins_intervals_on_logs_or_pairs():
 def test_above_needs_an_interval_or_a_size():
     assert above(Measured(1.2, "1", 1.1, 1.3)) is True and above(Measured(0.8, "1", 0.7, 0.9)) is False
     assert above(Measured(1.2, "1", 0.9, 1.5)) is None and above(Absent("x")) is None
-    assert above(Measured(1.04, "1")) is None and above(Measured(1.06, "1")) is True
+    assert above(Measured(2.0, "1")) is None  # no interval, nothing sure
+    assert above(Measured(1.04, "1"), exact=True) is None and above(Measured(1.06, "1"), exact=True) is True
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def _agrees(against: Measured) -> bool | None:
     """Return whether a slope over the rule is within AGREES of 1; None where its interval does not say."""
     if abs(against.value - 1) <= AGREES:
         return True
-    outside = (above(against, 1 + AGREES), above(against, 1 - AGREES))
+    outside = (above(against, 1 + AGREES, exact=True), above(against, 1 - AGREES, exact=True))
     return False if outside[0] is True or outside[1] is False else None
 
 
@@ -91,7 +91,7 @@ def _more(series: Series, memory: str) -> Voice | None:
     if not isinstance(ratio, Measured):
         return None
     names = f"{last.trial.precision} takes {times(ratio)} the memory of {first.trial.precision}"
-    return Voice(above(ratio), f"{series.words}: {names}", (first, last), ratio.value)
+    return Voice(above(ratio, exact=True), f"{series.words}: {names}", (first, last), ratio.value)
 
 
 def megabytes(field: Field) -> str:

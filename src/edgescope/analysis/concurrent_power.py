@@ -8,7 +8,7 @@ from statistics import median
 from edgescope.analysis.crowd_cells import Cell
 from edgescope.analysis.quotient import NOTICED, above, of_fields
 from edgescope.analysis.remarks import digits, times
-from edgescope.analysis.rule_answer import Answer, Found, View, Voice, heard, per_cent, unknown
+from edgescope.analysis.rule_answer import Answer, Found, View, Voice, brief, heard, per_cent, unknown
 from edgescope.analysis.series import WIDTH, Series, over_precisions, over_processes
 from edgescope.records import Absent, Measured
 
@@ -49,9 +49,9 @@ def _no_power(view: View) -> str:
 
 
 def _reason(view: View, figure: str, otherwise: str) -> str:
-    """Return why a figure was not measured: what the first finished cell says."""
+    """Return why a figure was not measured: what the first finished cell says, in short."""
     fields = [c.figure(figure) for c in view.cells if c.ok]
-    return next((f"{figure}: {f.reason}" for f in fields if isinstance(f, Absent)), otherwise)
+    return next((f"{figure}: {brief(f.reason)}" for f in fields if isinstance(f, Absent)), otherwise)
 
 
 def energy_precision(view: View) -> Found:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from edgescope.analysis.crowd_cells import Cell, scaled
 from edgescope.analysis.quotient import above, quotient
 from edgescope.analysis.remarks import digits, times
-from edgescope.analysis.rule_answer import Answer, Found, View, Voice, distinct, heard, unknown
+from edgescope.analysis.rule_answer import Answer, Found, View, Voice, brief, distinct, heard, unknown
 from edgescope.analysis.series import Series, over_batches, over_precisions, over_processes
 from edgescope.records import Field, Json, Machine, Measured, Status
 
@@ -121,7 +121,12 @@ def best_precision(view: View) -> Found:
     """int8 is the fastest; what is fastest here is said in any case."""
     groups = over_precisions(view.cells)
     if not groups:
-        return unknown("only one precision ran")
+        only = (
+            "only one precision ran"
+            if len({c.trial.precision for c in view.cells if c.ok}) == 1
+            else "no equal cells"
+        )
+        return unknown(f"{only}; int8 {_why_not(view.cells, 'int8')}")
     best = Counter(_fastest(s).trial.precision for s in groups)
     shown = ", ".join(f"{p} in {n} of {len(groups)}" for p, n in best.most_common())
     with_int8 = [s for s in groups if s.cells[0].trial.precision == "int8"]
@@ -131,7 +136,7 @@ def best_precision(view: View) -> Found:
         text = f"fastest here: {shown}; int8 {why}"
         return Found(Answer.UNKNOWN, text, distinct(c for s in groups for c in s.cells), lines)
     found = heard([_int8(s) for s in with_int8], "series", "", "int8 over the fastest other")
-    return Found(found.answer, f"fastest here: {shown}; int8 {found.found}", found.cells, found.evidence)
+    return Found(found.answer, f"fastest here: {shown}; int8: {found.found}", found.cells, found.evidence)
 
 
 def _fastest(series: Series) -> Cell:
@@ -156,7 +161,9 @@ def _why_not(cells: Sequence[Cell], precision: str) -> str:
     mine = [c for c in cells if c.trial.precision == precision]
     if not mine:
         return "was not measured"
-    return f"did not run ({mine[0].status.value}: {mine[0].reason})"
+    if any(c.ok for c in mine):
+        return "ran, with no other precision at an equal cell"
+    return f"did not finish ({mine[0].status.value}: {brief(mine[0].reason)})"
 
 
 def fallback(view: View) -> Found:

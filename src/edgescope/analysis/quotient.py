@@ -50,14 +50,17 @@ def _ends(field: Measured) -> tuple[float, float] | None:
     return math.log(field.value / field.lo), math.log(field.hi / field.value)
 
 
-def above(ratio: Field, limit: float = 1.0) -> bool | None:
+def above(ratio: Field, limit: float = 1.0, *, exact: bool = False) -> bool | None:
     """Return whether a ratio is surely above `limit` (True), surely below (False), or neither (None).
 
-    Without an interval it must differ from the limit by NOTICED.
+    Without an interval nothing is sure, but of figures that are read off rather than sampled (`exact`: memory), which
+    must differ from the limit by NOTICED.
     """
     if isinstance(ratio, Absent):
         return None
     if ratio.lo is None or ratio.hi is None:
+        if not exact:
+            return None
         far = abs(ratio.value / limit - 1) >= NOTICED
         return ratio.value > limit if far else None
     if ratio.lo > limit:

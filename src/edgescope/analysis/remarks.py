@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from edgescope.analysis.crowd_cells import Cell, cells, key, sharing_words
 from edgescope.analysis.means import log_mean
 from edgescope.analysis.quotient import NOTICED, above, quotient
-from edgescope.records import Field, Measured, Result
+from edgescope.records import Field, Measured, Result, Trust
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ def _processes(found: Sequence[Cell]) -> list[Remark]:
         text = f"{t.model} {t.precision} batch {t.batch}: {crowd} give {times(ratio)} the total throughput of one"
         text += _within(ratio, pair.over, pair.under)
         return [Remark("processes", text, ratio, _ids(pair.over, pair.under))]
-    if all(above(r) is not True or r.value < 1 + NOTICED for _, r in known):
-        text = f"more processes gave no more in total: at best {times(ratio)} that of one process ({pair.over.place})"
+    if all(r.hi is not None and r.hi <= 1 + 2 * NOTICED for _, r in known):
+        text = f"more processes gave no more in total: at best {times(ratio)} that of one ({pair.over.place})"
         return [Remark("processes", text, ratio, _ids(pair.over, pair.under))]
     return []
 
@@ -155,11 +155,13 @@ def digits(value: float) -> str:
 
 def _within(ratio: Measured, *of: Cell) -> str:
     """Say where the interval comes from when it is not from pairs of runs."""
+    bad = any(c.verdict in (Trust.DISTURBED, Trust.THROTTLED) for c in of)
+    but = "; the machine was disturbed or throttled" if bad else ""
     if ratio.n > 1:
-        return f" ({ratio.n} pairs of runs)"
+        return f" ({ratio.n} pairs of runs{but})"
     runs = " and ".join(dict.fromkeys(str(len(c.runs)) for c in of))
     plural = "run" if runs == "1" else "runs"
-    return f" ({runs} {plural} each{'' if ratio.lo is None else ', interval from within'})"
+    return f" ({runs} {plural} each{'' if ratio.lo is None else ', interval from within'}{but})"
 
 
 def _ids(*of: Cell) -> tuple[str, ...]:

@@ -10,7 +10,10 @@ from statistics import median
 from edgescope.analysis.concurrent_paper import PaperRule
 from edgescope.analysis.crowd_cells import Cell, sharing_words
 from edgescope.analysis.memory_line import MemoryLine
-from edgescope.records import Machine
+from edgescope.records import Machine, Trust
+
+LONG = 90
+"""Characters from which a reason is cut to what happened."""
 
 
 class Answer(str, Enum):
@@ -77,11 +80,11 @@ def heard(voices: Sequence[Voice], what: str, missing: str, ratio: str = "") -> 
     unsure = len(voices) - for_ - against
     order = {False: 0, True: 1, None: 2}
     lines = tuple(v.text for v in sorted(voices, key=lambda v: order[v.holds]))
-    parts = [f"so in {for_} of {len(voices)} {what}{_by_sharing(voices) if for_ and against else ''}"]
-    parts += [f"not in {against}"] if against else []
-    parts += [f"within the noise in {unsure}"] if unsure else []
+    parts = [f"{for_} of {len(voices)} {what} agree{_by_sharing(voices) if for_ and against else ''}"]
+    parts += [f"{against} do not"] if against else []
+    parts += [f"{unsure} within the noise"] if unsure else []
     answer = Answer.FAILS if against else Answer.HOLDS if for_ else Answer.UNKNOWN
-    text = ", ".join(parts) + _span(voices, ratio)
+    text = ", ".join(parts) + _span(voices, ratio) + untrusted([c for v in voices for c in v.cells])
     return Found(answer, text, distinct(c for v in voices for c in v.cells), lines)
 
 
@@ -110,6 +113,13 @@ def _span(voices: Sequence[Voice], ratio: str) -> str:
     return f"; {ratio}: {low} to {high}, median {median(values):.2f}x"
 
 
+def untrusted(cells: Iterable[Cell]) -> str:
+    """Return `; 3 of 8 cells were disturbed or throttled`, or ''."""
+    every = {c.trial.id: c.verdict for c in cells}
+    bad = sum(v in (Trust.DISTURBED, Trust.THROTTLED) for v in every.values())
+    return f"; {bad} of {len(every)} cells were disturbed or throttled" if bad else ""
+
+
 def per_cent(share: float, places: int = 0) -> str:
     """Return `12 %`."""
     return f"{100 * share:.{places}f} %"
@@ -118,6 +128,15 @@ def per_cent(share: float, places: int = 0) -> str:
 def unknown(why: str, evidence: tuple[str, ...] = ()) -> Found:
     """Return that a rule cannot be checked here, and why."""
     return Found(Answer.UNKNOWN, why, 0, evidence)
+
+
+def brief(reason: str) -> str:
+    """Return a reason without its evidence where it is long: up to the first bracket, then the first colon."""
+    what = reason.partition(". Try:")[0].rstrip(".")
+    if len(what) <= LONG:
+        return what
+    head = what.partition(" (")[0]
+    return head if len(head) <= LONG else head.partition(": ")[0]
 
 
 def distinct(cells: Iterable[Cell]) -> int:

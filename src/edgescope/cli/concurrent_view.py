@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from edgescope.analysis.concurrent import Concurrent
+from edgescope.analysis.crowd_cells import Cell
 from edgescope.analysis.rule_answer import Answer, per_cent
 from edgescope.cli import terminal
 from edgescope.report import concurrent_words as words
@@ -44,9 +45,14 @@ def _grid(g: Grid) -> None:
     for first, row in zip(firsts(g.rows), g.rows, strict=True):
         widths = spreads(row, g.figure)
         about = f"± {per_cent(max(widths), 1)}" if widths else ""
-        values = [Text(g.text(c, interval=False), justify="right") for c in row.cells]
+        values = [_value(g, c) for c in row.cells]
         rows.append([*first, *values, Text(about, style="dim")])
     terminal.table(head, rows, title=g.title)
+
+
+def _value(g: Grid, cell: Cell | None) -> Text:
+    failed = cell is not None and not cell.ok
+    return Text(g.text(cell, interval=False), justify="right", style="red" if failed else "")
 
 
 def _rules(found: Concurrent) -> None:

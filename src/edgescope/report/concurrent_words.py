@@ -11,7 +11,7 @@ from edgescope.analysis.concurrent_rules import counts
 from edgescope.analysis.crowd_cells import Cell, key
 from edgescope.analysis.quotient import of_fields
 from edgescope.analysis.remarks import times
-from edgescope.analysis.rule_answer import Answer
+from edgescope.analysis.rule_answer import Answer, brief
 from edgescope.records import Absent, Measured, Trust
 from edgescope.report.chapter import machine_name
 
@@ -111,11 +111,18 @@ def _others(found: Concurrent) -> list[str]:
 
 
 def failures(found: Concurrent) -> list[str]:
-    """Return each reason why cells did not run, with the cells; one line a reason."""
+    """Return each reason why cells did not finish, in short, with how many and which; one line a reason."""
     reasons: dict[str, list[str]] = {}
     for c in found.failed:
-        reasons.setdefault(f"{c.status.value}: {c.reason or 'no reason given'}", []).append(c.place)
-    return [f"{'; '.join(places)} — {why}" for why, places in reasons.items()]
+        reasons.setdefault(f"{c.status.value}: {brief(c.reason) or 'no reason given'}", []).append(c.place)
+    return [f"{why} ({_some(places)})" for why, places in reasons.items()]
+
+
+def _some(places: list[str]) -> str:
+    if len(places) == 1:
+        return places[0]
+    more = f" and {len(places) - 2} more" if len(places) > 2 else ""
+    return f"{len(places)} cells: {'; '.join(places[:2])}{more}"
 
 
 def warm(each: WarmRatio) -> str:
