@@ -8,7 +8,7 @@ from rich.text import Text
 
 from edgescope.analysis.ends import ends
 from edgescope.cli import load_view, terminal
-from edgescope.records import Absent, Field, Result, Status, Trust
+from edgescope.records import Absent, Field, Result, Status, Trial, Trust
 
 TRUST_STYLE = {Trust.CLEAN: "green", Trust.THROTTLED: "red", Trust.DISTURBED: "yellow", Trust.UNKNOWN: "dim"}
 
@@ -18,13 +18,19 @@ def show(result: Result) -> None:
     out = terminal.console()
     trained = "" if result.model is None or result.model.trained else "  (untrained: no task accuracy)"
     t = result.trial
-    load = t.scenario if t.rate is None else f"{t.scenario} {t.rate:g}/s"
-    out.print(Text(f"{t.model}  {t.label}  {load}{trained}", style="bold"))
+    out.print(Text(f"{t.model}  {t.label}  {_load(t)}{trained}", style="bold"))
     for name, text in _lines(result):
         out.print(Text(f"  {name:<11}", style="dim") + text)
     for warning in result.warnings:
         out.print(Text(f"  {warning}", style="yellow"))
     out.print(Text(f"  result      {result.id}", style="dim"))
+
+
+def _load(t: Trial) -> str:
+    """Return how queries arrive: `server 30/s`, `burst 40/s of 8`."""
+    parts = [t.scenario, "" if t.rate is None else f"{t.rate:g}/s"]
+    parts += [f"of {t.arrivals}" if t.arrivals else ""]
+    return " ".join(filter(None, parts))
 
 
 def _lines(result: Result) -> list[tuple[str, Text]]:
@@ -141,13 +147,19 @@ def status(result: Result) -> Text:
     return text + Text(": " + "; ".join(result.verdict.evidence), style="dim")
 
 
+def _asked(t: Trial) -> str:
+    """Return the variant, its load where that is not the usual one, and which replicate it is."""
+    load = "" if t.scenario == "single_stream" else f" {_load(t)}"
+    return t.label + load + (f" #{t.replicate}" if t.replicate else "")
+
+
 def _row(result: Result) -> Sequence[str | Text]:
     m = result.metrics.get
     good = result.status is Status.OK
     return (
         result.id[:12],
         result.trial.model,
-        result.trial.label + (f" #{result.trial.replicate}" if result.trial.replicate else ""),
+        _asked(result.trial),
         Text(result.status.value, style="green" if good else "red"),
         Text(result.verdict.trust.value, style=TRUST_STYLE[result.verdict.trust])
         if good

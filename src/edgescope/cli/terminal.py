@@ -42,7 +42,7 @@ def number(value: float) -> str:
     """Return `value` with three significant digits, more for large whole parts."""
     if value == 0:
         return "0"
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def show(field: Field | None, *, interval: bool = True) -> str:
