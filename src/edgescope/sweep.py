@@ -8,6 +8,7 @@ tried; it becomes a Result that says why.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from edgescope import isolate
+from edgescope.analysis import machines
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.isolate import Limits
 from edgescope.modes import catalog
@@ -23,6 +25,7 @@ from edgescope.modes.sharing import kept, with_sharing
 from edgescope.pace import Pace
 from edgescope.pruning import kin, skipped
 from edgescope.records import Machine, Result, Status, Trial
+from edgescope.remote import address
 from edgescope.store import Store
 
 
@@ -157,7 +160,9 @@ class Cells:
         )
 
     def put(self, result: Result) -> Result:
-        """Store the result and return it."""
+        """Store the result and return it; where its process did not live to describe the machine, that is this one."""
+        if not machines.known(result) and address.VARIABLE not in os.environ:
+            result = replace(result, machine=self.where)
         self.store.save(result)
         return result
 
