@@ -1,9 +1,10 @@
 """Which cell of a grid to measure next, when only a few can be: the model-based search behind `edgescope recommend`.
 
-After a few cells that between them show every axis, each next one is the cell whose expected gain is the largest: by
-how much it may beat the best cell seen, times how likely it is to keep the constraints and to run at all (expected
-constrained improvement; Jones et al. 1998, Gardner et al. 2014). The guesses are those of surrogate.py; latency, energy
-and the rest are put together from guesses of throughput, tail, power and memory (expectations.py).
+First every word (a model, a precision, an engine) is seen once, beside the best cell so far. Then each next one is the
+cell whose expected gain is the largest: by how much it may beat the best cell seen, times how likely it is to keep the
+constraints and to run at all (expected constrained improvement; Jones et al. 1998, Gardner et al. 2014). The guesses
+are those of surrogate.py; latency, energy and the rest are put together from guesses of throughput, tail, power and memory
+(expectations.py).
 
 A cell that failed teaches too: one that ran out of memory rules out all that need more of everything, a variant with
 wrong outputs has them in every cell, and an engine that cannot do what one cell asks probably cannot next door.
@@ -27,8 +28,6 @@ from edgescope.surrogate import Floats, Surrogate, axes, under_way
 
 #: Draws of every cell from which gains are taken.
 DRAWS = 256
-#: Cells measured before the guesses steer; fewer where the budget is small.
-FIRST = 4
 #: How likely a property of the artifact that nobody has looked at yet is to keep its constraint.
 UNSEEN_KEEPS = 0.8
 #: Less than this expected gain (log units) is not worth another cell.
@@ -142,26 +141,41 @@ class Search:
         left = [i for i in range(len(self.trials)) if i not in self.rows and self.likely[i] > 0]
         if not left:
             return None
-        first = FIRST if budget is None else max(1, min(FIRST, budget // 3))
-        if len(self.rows) < first or not self.known["throughput_sps"].seen:
-            return self._spread(left)
+        if not self.known["throughput_sps"].seen:
+            return self._promising(left)
+        if budget is None or len(self.rows) < budget // 2:
+            new = self._unseen_word(left)
+            if new is not None:
+                return new
         gain = self.gains()
         best = max(left, key=lambda i: gain[i])
-        if gain[best] <= 0:
-            return self._spread(left)
-        return best
+        return best if gain[best] > 0 else self._promising(left)
 
-    def _spread(self, left: Sequence[int]) -> int:
-        """Return the promising cell that shows the most levels not seen yet, any of equals."""
-        seen = list(self.rows)
+    def _promising(self, left: Sequence[int]) -> int:
+        """Return the cell that promises the most by the guesses so far, any of those that are about as good."""
         expected = self._expected()
-        order = expected.argsort().argsort() / max(1, len(expected) - 1)
+        return max(left, key=lambda i: float(expected[i] + 0.1 * self.rng.random()))
 
-        def new(i: int) -> float:
-            fresh = sum(all(a.at[i] != a.at[s] for s in seen) for a in self.grid)
-            return float(fresh + 0.8 * order[i] + 0.2 * self.rng.random())
+    def _unseen_word(self, left: Sequence[int]) -> int | None:
+        """Return a cell next to the best one seen that shows a word nobody has seen yet: a model, a precision ...
 
-        return max(left, key=new)
+        Words have no neighbours that could speak for them; beside the best cell nothing else differs.
+        """
+        seen = list(self.rows)
+        words = [a for a in self.grid if not a.ordinal]
+        wanted = [i for i in left if any(all(a.at[i] != a.at[s] for s in seen) for a in words)]
+        if not wanted:
+            return None
+        expected = self._expected()
+        ran = [i for i in seen if self.rows[i] is not None] or seen
+        best = self.pick()
+        best = max(ran, key=lambda i: expected[i]) if best is None else best
+
+        def near(i: int) -> tuple[int, float]:
+            changed = sum(a.at[i] != a.at[best] for a in self.grid)
+            return -changed, float(expected[i] + 0.1 * self.rng.random())
+
+        return max(wanted, key=near)
 
     def _expected(self) -> Floats:
         """Return how promising each cell is by the guesses so far, more is better."""

@@ -199,13 +199,24 @@ def _latency(done: Sequence[Result], column: str, spreads: Spreads, notes: list[
     """Return the mean of the processes' percentiles; its end is where a fresh one stays below."""
     found = values(done, column)
     if not found:
-        return next((_figure(r, column) for r in done), Absent("no replicate finished"))
+        return _pooled(done, column, notes)
     mean = float(np.mean(found))
     ends = fresh(found, spreads.of(column))
     top = [max(found)] + ([ends[1]] if ends else [])
     if column in TAILS:
         top.append(_order_bound(done, column, notes))
     return Measured(mean, "s", min(found) if ends is None else min(*found, ends[0]), max(top), len(found))
+
+
+def _pooled(done: Sequence[Result], column: str, notes: list[str]) -> Field:
+    """Return the percentile of all processes' rows together, where each alone has too few of them."""
+    parts = [x for x in map(latencies_s, done) if x is not None]
+    rows = np.concatenate(parts) if len(parts) > 1 else np.zeros(0)
+    if len(rows) * (1 - QUANTILES[column]) < 1:
+        return next((_figure(r, column) for r in done), Absent("no replicate finished"))
+    value = percentile(rows, QUANTILES[column])
+    top = _order_bound(done, column, notes) if column in TAILS else value
+    return Measured(value, "s", None, max(value, top), len(parts))
 
 
 def _order_bound(done: Sequence[Result], column: str, notes: list[str]) -> float:

@@ -191,7 +191,10 @@ def _infeasible(ranked: Sequence[Choice], wanted: Wanted) -> tuple[Choice | None
         binding = wanted.binding(row)[1]
         what = "; ".join(b.replace(" broken:", ":") for b in row.broken)
         text = f"infeasible: no cell keeps every constraint. The nearest is {row.name} ({what})"
-        return row, (f"{text}; the binding constraint is {binding}.",)
+        out = [f"{text}; the binding constraint is {binding}."]
+        if any("n/a: have" in b for b in row.broken):
+            out.append("its window holds too few queries to bound the tail: a longer --duration, or --confirm 3")
+        return row, tuple(out)
     why = dict.fromkeys(c.rejected or _absent(c, wanted) for c in ranked)
     return None, (f"nothing can be recommended for the {wanted.goal.words}: {'; '.join(list(why)[:3])}.",)
 

@@ -45,8 +45,9 @@ def show(found: Recommendation, *, everything: bool = False) -> None:
     out.print(Text(_counted(found), style="dim"))
     _table(found, everything)
     if found.pick is None:
-        for reason in found.reasons:
-            out.print(Text("no pick  ", style="bold red") + Text(reason))
+        out.print(Text("no pick  ", style="bold red") + Text(found.reasons[0], style="bold"))
+        for reason in found.reasons[1:]:
+            out.print(Text(f"  - {reason}"))
     else:
         name = found.pick.name if len(found.models) > 1 else found.pick.label
         out.print(Text("pick  ", style="bold green") + Text(name, style="bold"))

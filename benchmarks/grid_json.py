@@ -1,0 +1,132 @@
+"""A measured grid as one small file: each cell's keys, status, and its figures, a value a process.
+
+    python benchmarks/grid_json.py STORE NAME [--machine ID]      writes published/NAME.json
+    python benchmarks/grid_json.py STORE --out FILE               writes FILE
+
+{"cells": [{"trial": {what differs within the grid}, "status": "ok", "reason": "",
+            "metrics": {"throughput_sps": [value of each process], "latency_p99_s": [...], "memory_bytes": [...]}}],
+ "common": {the keys that all cells share}}
+
+search_regret.py replays searches on such files, or on a store itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from facts import publish
+
+from edgescope.analysis.choices import MEMORY_GPU, MEMORY_HERE
+from edgescope.analysis.variants import variant
+from edgescope.records import Measured, Result, Status, Trial
+from edgescope.store import Store
+
+METRICS = (
+    "throughput_sps",
+    "latency_p50_s",
+    "latency_p95_s",
+    "latency_p99_s",
+    "latency_p99_bound_s",
+    "power_w",
+    "energy_per_sample_j",
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a measured grid; `metrics`: a value a process, in the order of their replicate numbers."""
+
+    trial: Trial
+    status: Status
+    reason: str
+    metrics: dict[str, list[float]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("store", type=Path)
+    parser.add_argument("name", nargs="?", default=None)
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--machine", default="")
+    args = parser.parse_args()
+    results = [r for r in Store(args.store).results() if r.machine.id.startswith(args.machine)]
+    page = packed(of_results(results))
+    if args.out:
+        args.out.write_text(json.dumps(page) + "\n")
+    elif args.name:
+        publish(args.name, page, met=True, source=max(results, key=lambda r: r.started_at))
+    else:
+        parser.error("NAME or --out FILE")
+
+
+def of_results(results: Sequence[Result]) -> list[Cell]:
+    """Return the cells of results of one machine, each metric by rising replicate."""
+    if len({r.machine.id for r in results}) > 1:
+        raise SystemExit("results of several machines: --machine ID")
+    groups: dict[str, list[Result]] = {}
+    for r in sorted(results, key=lambda r: (r.trial.replicate, r.started_at)):
+        groups.setdefault(variant(r.trial), []).append(r)
+    return [_cell(group) for group in groups.values()]
+
+
+def _cell(group: Sequence[Result]) -> Cell:
+    done = [r for r in group if r.status is Status.OK]
+    end = done[0] if done else group[-1]
+    found = {name: [_value(r, (name,)) for r in done] for name in METRICS}
+    found["memory_bytes"] = [_value(r, MEMORY_GPU if r.trial.device == "cuda" else MEMORY_HERE) for r in done]
+    metrics = {name: [v for v in values if v is not None] for name, values in found.items()}
+    kept = {name: values for name, values in metrics.items() if values}
+    return Cell(replace(end.trial, replicate=0), end.status, end.reason if not done else "", kept)
+
+
+def _value(result: Result, names: Sequence[str]) -> float | None:
+    found = (result.metrics.get(n) for n in names)
+    return next((float(f"{f.value:.6g}") for f in found if isinstance(f, Measured)), None)
+
+
+def packed(cells: Sequence[Cell]) -> dict[str, Any]:
+    """Return the cells as plain values, what all share apart."""
+    trials = [c.trial.to_json() for c in cells]
+    common = {k: v for k, v in trials[0].items() if all(t[k] == v for t in trials)} if trials else {}
+    rows = [
+        {
+            "trial": {k: v for k, v in t.items() if k not in common},
+            "status": c.status.value,
+            "reason": c.reason,
+            "metrics": c.metrics,
+        }
+        for c, t in zip(cells, trials, strict=True)
+    ]
+    return {"cells": rows, "common": common}
+
+
+def unpacked(page: dict[str, Any]) -> list[Cell]:
+    """Return the cells of a packed grid; of a published one its figures are read."""
+    page = page.get("figures", page)
+    return [
+        Cell(
+            Trial.from_json(page["common"] | row["trial"]),
+            Status(row["status"]),
+            row["reason"],
+            {name: list(values) for name, values in row["metrics"].items()},
+        )
+        for row in page["cells"]
+    ]
+
+
+def read(path: Path) -> list[Cell]:
+    """Return the cells of a packed grid, or of a store."""
+    if path.is_dir():
+        return of_results(list(Store(path).results()))
+    return unpacked(json.loads(path.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""How good the search's pick is after a tenth of a grid, replayed on cells that were all measured, twice.
+
+The search is shown grid A's measurement of each cell it asks for; its pick is scored on grid B, the means of other
+processes that no search has seen. Regret is how much worse the pick's mean in B is than that of the best cell in B that
+keeps the constraints; a pick that breaks a constraint in B has at least the share by which it breaks it. Beside it,
+with as many cells: cells drawn at random, greedy coordinate search (all levels of one axis, then of the next), and all
+of A (what measuring everything once would have picked: the noise that no search can beat). Constraints are judged on
+values here, not on bounds: this measures the search; recommend_holds.py measures the bounds. A limit on p99 or memory
+lies in the widest gap of the middle of the grid's values, so that noise does not decide which cells it allows.
+
+Target: over 20 seeds regret of at most 2 % in the median and 5 % at worst in every question, after at most 10 % of the
+cells. Questions about one model alone are shown beside it, with a tenth of that model's cells.
+
+    python benchmarks/search_regret.py cpu A B [--seeds 20]       A, B: stores, or files of grid_json.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from facts import publish
+from grid_json import Cell, read
+
+from edgescope.analysis.objective import Wanted, wanted
+from edgescope.analysis.variants import variant
+from edgescope.models import zoo
+from edgescope.records import Absent, Field, Measured, Status, Trial
+from edgescope.search import Search
+from edgescope.surrogate import axes
+
+SHARE = 0.10
+MEDIAN, WORST = 0.02, 0.05
+NO = Absent("not measured")
+COLUMNS = {
+    "throughput_sps": ("throughput_sps", "samples/s"),
+    "p50_s": ("latency_p50_s", "s"),
+    "p95_s": ("latency_p95_s", "s"),
+    "p99_s": ("latency_p99_s", "s"),
+    "power_w": ("power_w", "W"),
+    "energy_per_sample_j": ("energy_per_sample_j", "J"),
+    "peak_rss_bytes": ("memory_bytes", "bytes"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """The figures of one cell, from one process or the mean of several."""
+
+    throughput_sps: Field = NO
+    p50_s: Field = NO
+    p95_s: Field = NO
+    p99_s: Field = NO
+    p999_s: Field = NO
+    power_w: Field = NO
+    energy_per_sample_j: Field = NO
+    peak_rss_bytes: Field = NO
+    gpu_memory_bytes: Field = NO
+    accuracy: Field = NO
+    reference_accuracy: Field = NO
+    agreement: Field = NO
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One question on one grid: cells, what a search sees of each, and what scores it."""
+
+    trials: tuple[Trial, ...]
+    seen: tuple[Cell, ...]
+    fresh: tuple[Row, ...]
+    asked: Wanted
+    macs: Mapping[str, float]
+    cores: int
+
+    @property
+    def budget(self) -> int:
+        """A tenth of the cells, rounded down."""
+        return max(1, math.floor(SHARE * len(self.trials)))
+
+    def row(self, cell: int, seed: int) -> Row | None:
+        """Return what measuring a cell shows: one process of A, which one the seed says; None where it failed."""
+        found = self.seen[cell]
+        if found.status is not Status.OK:
+            return None
+        count = len(found.metrics["throughput_sps"])
+        return _row(found, seed % count)
+
+    def cost(self, row: Row) -> float:
+        """Return the log of the objective as something to be made small."""
+        goal = self.asked.goal
+        value = getattr(row, goal.column)
+        if not isinstance(value, Measured):
+            return math.inf
+        return math.log(value.value) * (-1 if goal.higher_is_better else 1)
+
+    def regret(self, pick: int | None) -> float:
+        """Return by which share the pick is worse than the best, by the fresh means; 1 without a pick."""
+        if pick is None:
+            return 1.0
+        able = [self.cost(r) for r in self.fresh if not self.asked.broken(r)]
+        lost = -math.expm1(min(able) - self.cost(self.fresh[pick]))
+        excess = max((c.excess(self.fresh[pick]) - 1 for c in self.asked.constraints), default=0.0)
+        return max(lost, excess, 0.0)
+
+    def best_of(self, cells: Sequence[int], seed: int) -> int | None:
+        """Return the best of these cells by A that keeps the constraints in it."""
+        rows = {i: self.row(i, seed) for i in cells}
+        able = {i: r for i, r in rows.items() if r is not None and not self.asked.broken(r)}
+        return min(able, key=lambda i: self.cost(able[i])) if able else None
+
+
+def _row(cell: Cell, number: int | None = None) -> Row:
+    """Return one process's figures, or the means of all."""
+    fields = {}
+    for column, (name, unit) in COLUMNS.items():
+        values = cell.metrics.get(name, [])
+        if values:
+            value = float(np.mean(values)) if number is None else values[min(number, len(values) - 1)]
+            fields[column] = Measured(value, unit)
+    return Row(**fields)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", help="cpu or gpu: publishes search_regret_NAME.json")
+    parser.add_argument("a", type=Path)
+    parser.add_argument("b", type=Path)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="of the grid's machine")
+    parser.add_argument("--smoke", action="store_true", help="show, publish nothing")
+    args = parser.parse_args()
+    a, b = read(args.a), read(args.b)
+    found = figures(a, b, args.seeds, args.cores)
+    if args.smoke:
+        print(found)
+    else:
+        publish(f"search_regret_{args.name}", found, met=met(found))
+
+
+def met(found: dict[str, Any]) -> bool:
+    """Return whether every question over the whole grid reaches the target."""
+    return all(
+        q["search"]["median"] <= MEDIAN and q["search"]["worst"] <= WORST for q in found["questions"]
+    ) and bool(found["questions"])
+
+
+def figures(a: Sequence[Cell], b: Sequence[Cell], seeds: int, cores: int) -> dict[str, Any]:
+    """Return the regrets of every question on the whole grid, and on each model alone where there are several."""
+    whole = [scored(r, seeds) for r in questions(a, b, cores)]
+    names = list(dict.fromkeys(c.trial.model for c in a))
+    alone = [
+        {"model": name.partition("#")[0]} | scored(replay, seeds)
+        for name in names
+        if len(names) > 1
+        for replay in questions(*([c for c in side if c.trial.model == name] for side in (a, b)), cores)
+    ]
+    return {
+        "seeds": seeds,
+        "between_a_and_b": spread(a, b),
+        "questions": whole,
+        "each_model_alone": alone,
+    }
+
+
+def spread(a: Sequence[Cell], b: Sequence[Cell]) -> dict[str, float]:
+    """Return how far A and B are apart: the quantiles of |ratio of throughputs - 1| over the cells."""
+    other = {variant(c.trial): c for c in b}
+    pairs = [(c, other[variant(c.trial)]) for c in a if variant(c.trial) in other]
+    ratios = [
+        abs(x.metrics["throughput_sps"][0] / float(np.mean(y.metrics["throughput_sps"])) - 1)
+        for x, y in pairs
+        if x.status is y.status is Status.OK
+    ]
+    return {f"p{round(100 * q)}": round(float(np.quantile(ratios, q)), 4) for q in (0.5, 0.9, 1.0)}
+
+
+def questions(a: Sequence[Cell], b: Sequence[Cell], cores: int) -> list[Replay]:
+    """Return what is asked of a grid: cells that both sides hold, objectives and constraints that both measured."""
+    other = {variant(c.trial): c for c in b}
+    cells = [c for c in a if variant(c.trial) in other]
+    mates = [other[variant(c.trial)] for c in cells]
+    fresh = [_row(c) if c.status is Status.OK else Row() for c in mates]
+    known = [r for r in fresh if isinstance(r.throughput_sps, Measured)]
+    asked = [wanted("throughput")]
+    asked += [wanted("throughput", [text]) for text in (_limit(known, "p99_s", "p99", "ms", 1e3),) if text]
+    asked += [
+        wanted("throughput", [text])
+        for text in (_limit(known, "peak_rss_bytes", "memory", "MB", 1e-6),)
+        if text
+    ]
+    if sum(isinstance(r.energy_per_sample_j, Measured) for r in fresh) == len(known):
+        asked.append(wanted("energy"))
+    trials = tuple(c.trial for c in cells)
+    macs = {t.model: zoo.table().get(t.model.partition("#")[0], {}).get("macs") for t in trials}
+    sizes = {name: float(n) for name, n in macs.items() if n}
+    return [Replay(trials, tuple(cells), tuple(fresh), q, sizes, cores) for q in asked]
+
+
+def _limit(rows: Sequence[Row], column: str, word: str, unit: str, factor: float) -> str:
+    """Return a bound in the widest gap of the middle of a column's values; '' where it is not measured."""
+    found = [getattr(r, column) for r in rows]
+    logs = np.log(sorted(f.value for f in found if isinstance(f, Measured) and f.value > 0))
+    if len(logs) < 0.9 * len(rows) or len(logs) < 10:
+        return ""
+    middle = logs[int(0.3 * len(logs)) : int(0.7 * len(logs))]
+    at = int(np.argmax(np.diff(middle)))
+    return f"{word}<={math.exp((middle[at] + middle[at + 1]) / 2) * factor:.4g}{unit}"
+
+
+def scored(replay: Replay, seeds: int) -> dict[str, Any]:
+    """Return the regrets of the search, and of the others with as many cells, over the seeds."""
+    rivals: dict[str, Callable[[Replay, int], tuple[int | None, int]]] = {
+        "search": by_search,
+        "random": by_chance,
+        "greedy_coordinate": by_coordinates,
+        "all_of_a": lambda r, seed: (r.best_of(range(len(r.trials)), seed), len(r.trials)),
+    }
+    out: dict[str, Any] = {
+        "objective": replay.asked.objective,
+        "constraints": [c.text for c in replay.asked.constraints],
+        "cells": len(replay.trials),
+        "allowed": sum(not replay.asked.broken(r) for r in replay.fresh),
+        "budget": replay.budget,
+    }
+    for name, rival in rivals.items():
+        picks = [rival(replay, seed) for seed in range(seeds)]
+        regrets = [replay.regret(pick) for pick, _ in picks]
+        out[name] = {
+            "median": round(float(np.median(regrets)), 4),
+            "worst": round(max(regrets), 4),
+            "regrets": [round(x, 4) for x in regrets],
+            "cells_measured": max(count for _, count in picks),
+            "no_pick": sum(pick is None for pick, _ in picks),
+        }
+    return out
+
+
+def by_search(replay: Replay, seed: int) -> tuple[int | None, int]:
+    """Return the search's pick and how many cells it measured."""
+    search = Search(replay.trials, replay.asked, seed=seed, macs=replay.macs, cores=replay.cores)
+    while len(search.rows) < replay.budget:
+        cell = search.suggest(replay.budget)
+        if cell is None:
+            break
+        row = replay.row(cell, seed)
+        if row is None:
+            search.fail(cell, replay.seen[cell].status)
+        else:
+            search.tell(cell, row)
+    return search.pick(), len(search.rows)
+
+
+def by_chance(replay: Replay, seed: int) -> tuple[int | None, int]:
+    """Return the best of cells drawn at random."""
+    drawn = random.Random(seed).sample(range(len(replay.trials)), replay.budget)
+    return replay.best_of(drawn, seed), len(drawn)
+
+
+def by_coordinates(replay: Replay, seed: int) -> tuple[int | None, int]:
+    """Return what greedy coordinate search finds: every level of one axis, the best stays, then the next axis."""
+    rng, grid = random.Random(seed), axes(replay.trials)
+    seen: dict[int, None] = {}
+    while len(seen) < replay.budget:
+        here: int | None = rng.choice([i for i in range(len(replay.trials)) if i not in seen])
+        while here is not None and len(seen) < replay.budget:
+            start = here
+            for axis in rng.sample(grid, len(grid)):
+                others = [a for a in grid if a is not axis]
+                line = [i for i in range(len(replay.trials)) if all(a.at[i] == a.at[here] for a in others)]
+                fresh = [i for i in line if i not in seen][: replay.budget - len(seen)]
+                seen |= dict.fromkeys(fresh)
+                here = replay.best_of([i for i in line if i in seen], seed)
+                if here is None:  # nothing on this line may be used: start anywhere else
+                    break
+            if here == start:
+                break
+    return replay.best_of(list(seen), seed), len(seen)
+
+
+if __name__ == "__main__":
+    main()
