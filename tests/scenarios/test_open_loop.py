@@ -79,7 +79,7 @@ def test_a_load_beyond_capacity_is_reported_as_falling_behind(seed):
     growth = said["backlog_growth_qps"]
     assert growth.lo < growth.value < growth.hi
     assert growth.value == pytest.approx(said["offered_rate_qps"].value - 100, abs=6)
-    assert "W-LOAD-1" in warnings[0] and "no steady state" in warnings[0] and "--rate below " in warnings[0]
+    assert "W-LOAD-1" in warnings[0] and "no steady state" in warnings[0] and "% of this load or less" in warnings[0]
     assert not any("W-STAT-4" in text for text in warnings)
 
 

@@ -31,9 +31,9 @@ class Backlog:
 
 
 def backlog(rows: Queries, window: Window) -> Backlog:
-    """Return how an open loop's window kept up; rates in queries/s."""
+    """Return how an open loop's window kept up, of all workers together; rates in queries/s."""
     c = rows.columns
-    due = c["scheduled_ns"]
+    due = np.sort(c["scheduled_ns"])
     n, length_s = len(due), (window.stop_ns - window.start_ns) * 1e-9
     span_s = float(due[-1] - due[0]) * 1e-9 if n else 0.0
     if span_s <= 0 or length_s <= 0:
@@ -57,10 +57,10 @@ def backlog(rows: Queries, window: Window) -> Backlog:
 
 
 def in_system(rows: Queries) -> Floats:
-    """Return for each query how many earlier ones were not yet done when it fell due, waiting or worked on."""
+    """Return how many earlier queries were not yet done, waiting or worked on, when each fell due; in that order."""
     c = rows.columns
     done = np.sort(np.where(c["done_ns"] >= 0, c["done_ns"], np.iinfo(np.int64).max))
-    gone = np.searchsorted(done, c["scheduled_ns"], side="right")
+    gone = np.searchsorted(done, np.sort(c["scheduled_ns"]), side="right")
     return np.asarray(np.arange(len(done)) - gone, dtype=np.float64)
 
 
@@ -74,5 +74,5 @@ def warning(found: Backlog) -> str:
         evidence=f"{waiting.value:.0f} waited or were worked on when the last one fell due",
         effect="Latency grows with the length of the run and has no steady state:"
         " the percentiles describe this run only",
-        fix=f"a --rate below {achieved.value:.3g}, or more --in-flight",
+        fix=f"{achieved.value / offered.value:.0%} of this load or less, or more --in-flight",
     )
