@@ -63,7 +63,8 @@ class Stage(nn.Module):
         self.join = Convolved((2 + depth) * half, outside)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        parts = list(self.split(x).chunk(2, 1))
+        halves = self.split(x).chunk(2, 1)
+        parts = [halves[0], halves[1]]  # by index, which torch.fx can follow
         for block in self.blocks:
             parts.append(block(parts[-1]))
         out: torch.Tensor = self.join(torch.cat(parts, 1))
@@ -178,7 +179,7 @@ class Detector(nn.Module):
         """
         shares = boxes.float().reshape(-1, 4, DISTANCES, boxes.shape[2]).softmax(2)
         sides = (shares * self.distances.float().view(DISTANCES, 1)).sum(2)
-        before, after = sides.chunk(2, 1)
+        before, after = sides[:, :2], sides[:, 2:]
         centre = self.points.float() + (after - before) / 2
         return torch.cat([centre, before + after], 1) * self.strides.float()
 

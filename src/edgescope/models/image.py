@@ -23,11 +23,15 @@ from edgescope.models import photos, synthetic, zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
 from edgescope.records import ModelInfo, digest
 from edgescope.registry import need
+from edgescope.verify import DENSE
 
 if TYPE_CHECKING:
     import torch
 
 SEED = 0
+NOISE = 16
+"""Noise images of one purpose for segmenters and detectors. They are large or cost seconds each, every pixel of them
+is a sample of the ranges, and a process that measures int8 draws them again, in its own memory."""
 
 
 class ImageNetwork:
@@ -90,7 +94,7 @@ class ImageNetwork:
         None for LABELLED where the answer is no class of ImageNet.
         """
         if not self.info.trained:
-            return synthetic.samples(self.inputs, purpose, n)
+            return synthetic.samples(self.inputs, purpose, min(n, NOISE) if self.info.task in DENSE else n)
         if purpose is Purpose.LABELLED and self.info.task != "classify":
             return None
         return photos.samples(purpose, n, self.preprocess, self.inputs[0].name)
