@@ -64,7 +64,7 @@ def serve() -> int:
     with Crews() as crews:
         for order in talk.heard():
             os.environ[LIMIT] = str(order["timeout_s"])
-            crews.begin(order["env"])
+            crews.begin(order["env"], order["staff"])
             _answer(order["verb"], Path(order["folder"]), crews)
             talk.say("done")
     return 0

@@ -282,17 +282,21 @@ class Served:
                     pipe.close()
         self._child = None
 
-    def answer(self, verb: str, trial: Trial, limits: Limits, env: Mapping[str, str] | None = None) -> Result:
-        """Return the Result of `run` or `prepare`, whatever happened to the process; `env` is added to the workers'."""
+    def answer(
+        self, verb: str, trial: Trial, limits: Limits, env: Mapping[str, str] | None = None, staff: int = 0
+    ) -> Result:
+        """Return the Result of `run` or `prepare`, whatever happened to the process.
+
+        `env` is added to the workers' environment, `staff` are the workers that later trials will need of this crew.
+        """
         started = datetime.now(timezone.utc)
         with tempfile.TemporaryDirectory(dir=self._folder.name, ignore_cleanup_errors=True) as name:
             folder = Path(name)
             (folder / "trial.json").write_text(json.dumps(trial.to_json()))
             words = Path(self._folder.name) / "stderr"
             said = words.stat().st_size if self._child and words.exists() else 0
-            stopped = self._ask(
-                {"verb": verb, "folder": name, "env": dict(env or {}), "timeout_s": limits.timeout_s}, limits
-            )
+            order = {"verb": verb, "folder": name, "env": dict(env or {}), "staff": staff}
+            stopped = self._ask({**order, "timeout_s": limits.timeout_s}, limits)
             with words.open("rb") as log:
                 log.seek(said)
                 (folder / "stderr").write_bytes(log.read()[-TAIL_BYTES:])

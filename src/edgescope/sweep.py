@@ -134,6 +134,10 @@ class Cells:
 
     def ahead(self, trials: Iterable[Trial]) -> None:
         """Prepare what all of these need: a runner that keeps processes then needs one for it, not one each time."""
+        trials = list(trials)
+        expect = getattr(self.runner, "expect", None)
+        if expect is not None:
+            expect(trials)
         for trial in trials:
             self._prepared(trial)
 

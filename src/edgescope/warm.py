@@ -12,11 +12,13 @@ other clients, too; the daemon is started anew then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Protocol
 
+from edgescope.crew.kept import alike
+from edgescope.crew.seats import seats
 from edgescope.devices.base import Mode
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.isolate import Limits, Served
@@ -47,6 +49,7 @@ class Warm:
         self.cold = cold
         self._leader, self._preparer = Served(), Served()
         self._mps: Mps | None = None
+        self._staff: dict[str, int] = {}
         self._held = ExitStack()
 
     def __enter__(self) -> Warm:
@@ -60,6 +63,13 @@ class Warm:
         self._preparer.close()
         self._leader.close()
         self._quit_mps()
+
+    def expect(self, trials: Iterable[Trial]) -> None:
+        """Take note of trials to come: a crew is then started as large as they need it, all workers at once."""
+        for trial in trials:
+            if not trial.replicate:
+                most = len(seats(trial))
+                self._staff[alike(trial)] = max(most, self._staff.get(alike(trial), 0))
 
     def prepare(self, trial: Trial, limits: Limits) -> Result | None:
         """Build artifact and reference in a process that is kept until the next trial is measured."""
@@ -87,7 +97,7 @@ class Warm:
 
     def _answered(self, trial: Trial, limits: Limits) -> Result:
         env = self._environment(trial)
-        result = self._leader.answer("run", trial, limits, env)
+        result = self._leader.answer("run", trial, limits, env, self._staff.get(alike(trial), 0))
         if env:
             assert self._mps is not None
             result = sharing.kept(result, self._mps)

@@ -199,7 +199,7 @@ def counter_gap(
     sums = np.concatenate(([0], np.cumsum(samples[order], dtype=np.int64)))
     (a0, a1), (b0, b1) = (sums[np.searchsorted(done[order], look, side="right")] for look in looks)
     counted = counts[1] - counts[0]
-    return math.ceil(max(0, (b0 - a1) - counted, counted - (b1 - a0)) / batch)
+    return math.ceil(float(max(0, (b0 - a1) - counted, counted - (b1 - a0))) / batch)
 
 
 def warnings(trial: Trial, found: Mapping[str, Field], each: Sequence[int], cores: int) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ from edgescope.records import (
     Status,
     Trial,
     Verification,
+    Window,
     Worker,
 )
 
@@ -73,18 +74,19 @@ def measure(bare: Result, watch: Watch, crews: Crews | None = None) -> Found:
     with ExitStack() as stack:
         kept = crews or stack.enter_context(Crews())
         try:
-            with kept.of(trial).shift(seating.trials(trial), kept.seats(trial), kept.limit_s) as shift:
+            crew, seats = kept.of(trial), kept.seats(trial)
+            with crew.shift(seating.trials(trial), seats, kept.limit_s, staff=kept.staff) as shift:
                 for word in shift.opened[: trial.processes]:
                     require(trial, Effective(**word["effective"]))
                 with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()):
                     look = partial(footprint.footprints, devices=watch.by_name, device=trial.device)
                     driven = shift.drive(seconds(trial), look)
-                return _found(bare, watch, shift, driven)
+                return _found(bare, watch, shift, driven, kept.idle(trial))
         except CrewError as error:
             return Found(replace(bare, status=error.status, reason=error.reason), True, "")
 
 
-def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked]) -> Found:
+def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], idle: int) -> Found:
     trial, words = bare.trial, driven.words
     rows = [_rows(word) for word in words]
     start_ns, stop_ns = crowd.window_of(rows[: trial.processes], driven.span.start_ns, driven.span.stop_ns)
@@ -113,7 +115,7 @@ def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked]) -> 
         "counter_gap_queries": _gap(driven, rows, trial.batch),
         **_memory(workers[: trial.processes]),
         "memory_rule_bytes": _rule(trial, model, artifact, answers[0]),
-        **watch.board_memory(trial.device, window),
+        **_board_memory(trial, watch, window, idle),
         **spent.metrics,
         **watch.metrics(),
     }
@@ -196,6 +198,12 @@ def _facts(opened: Sequence[dict[str, Json]]) -> dict[str, Field]:
         slowest = max(known, key=lambda f: f.value, default=None)
         found[name] = replace(slowest, n=len(known)) if slowest else fields[0]
     return found
+
+
+def _board_memory(trial: Trial, watch: Watch, window: Window, idle: int) -> dict[str, Field]:
+    found = watch.board_memory(trial.device, window)
+    why = Absent(f"{idle} kept workers that do nothing in this trial hold memory on the board, too")
+    return dict.fromkeys(found, why) if idle else found
 
 
 def _memory(own: Sequence[Worker]) -> dict[str, Field]:

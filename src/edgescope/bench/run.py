@@ -125,6 +125,8 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices, crews: Cre
     trial, plan, watch = bare.trial, Plan(bare.trial), Watch(devices, hz)
     if trial.crowded or crews is not None:
         found = crowd.measure(bare, watch, crews)
+        if found.result.status is not Status.OK:
+            return found.result
         return settled(found.result, warmed=found.warmed, failure=found.failure)
     scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, plan)
     model = zoo.get(trial.model, trial.shapes, trial.batch)

@@ -27,6 +27,8 @@ class Crews:
 
     def __init__(self, env: Mapping[str, str] | None = None, *, grace_s: float = GRACE_S) -> None:
         self.env, self.grace_s = dict(env or {}), grace_s
+        self.staff = 0
+        """Workers that trials to come will need, of the present trial's crew."""
         self._kept: dict[str, tuple[str, Crew]] = {}
         self._begun = time.monotonic()
 
@@ -42,9 +44,9 @@ class Crews:
             crew.close()
         self._kept.clear()
 
-    def begin(self, env: Mapping[str, str]) -> None:
-        """Begin a trial: `env` from now on, and its time starts."""
-        self.env, self._begun = dict(env), time.monotonic()
+    def begin(self, env: Mapping[str, str], staff: int = 0) -> None:
+        """Begin a trial: `env` and `staff` from now on, and its time starts."""
+        self.env, self.staff, self._begun = dict(env), staff, time.monotonic()
 
     @property
     def limit_s(self) -> float:
@@ -62,6 +64,11 @@ class Crews:
             crew.dismiss()
         self._kept[trial.sharing] = same, crew
         return crew
+
+    def idle(self, trial: Trial) -> int:
+        """Return how many kept workers do nothing in the trial; on a GPU each still holds what its engine keeps."""
+        everybody = sum(len(crew.members) for _, crew in self._kept.values())
+        return max(0, everybody - len(seating.seats(trial)))
 
     def seats(self, trial: Trial) -> list[Seat]:
         """Return a seat for each worker of the trial, with what the environment adds."""

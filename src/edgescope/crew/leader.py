@@ -68,30 +68,37 @@ class Crew:
             member.end()
         self.members = []
 
-    def _staff(self, seats: Sequence[Seat]) -> list[Member]:
-        """Return one worker a seat, started where there is none yet; other seats need other processes."""
+    def _staff(self, seats: Sequence[Seat], staff: int = 0) -> list[Member]:
+        """Return one worker a seat, started where there is none yet; other seats need other processes.
+
+        Up to `staff` of them are started, so that a later trial of more processes finds them there.
+        """
         if any(member.seat != seat for member, seat in zip(self.members, seats, strict=False)):
             self.dismiss()
-        for number in range(len(self.members), len(seats)):
-            self.members.append(Member(number, seats[number], self.folder))
+        wanted = [*seats, *[seats[-1]] * (staff - len(seats))] if len({*map(repr, seats)}) == 1 else [*seats]
+        for number in range(len(self.members), len(wanted)):
+            self.members.append(Member(number, wanted[number], self.folder))
         return self.members[: len(seats)]
 
     @contextmanager
     def shift(
-        self, trials: Sequence[Trial], seats: Sequence[Seat], limit_s: float = PATIENCE_S
+        self, trials: Sequence[Trial], seats: Sequence[Seat], limit_s: float = PATIENCE_S, *, staff: int = 0
     ) -> Iterator[Shift]:
         """Have one worker a trial open it; yield the shift once all have. CrewError where one fails, dies or hangs.
 
-        All of it may take `limit_s`.
+        All of it may take `limit_s`. Where `staff` asks for more workers than the trial needs, all are started at once
+        and have loaded its engine before anything is measured.
 
         Afterwards no worker holds a session. Workers are ended where anything went wrong, but for a trial that the
         engine cannot run: that harms nobody.
         """
         folder = Path(tempfile.mkdtemp(dir=self.folder))
-        members = self._staff(seats)
+        members = self._staff(seats, staff)
         try:
             with Counter(folder / "counter", len(members)) as counter:
                 shift = Shift(self, members, folder, counter, limit_s)
+                if len(self.members) > len(members):
+                    self._load(shift, trials[0])
                 shift.open(trials)
                 yield shift
                 shift.say("close")
@@ -105,8 +112,15 @@ class Crew:
             raise
         finally:
             for member in members:
-                member.used = True
+                member.used = member.loaded = True
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _load(self, shift: Shift, trial: Trial) -> None:
+        """Have all workers that are new load the trial's engine; none may be at it while others measure."""
+        new = [member for member in self.members if not member.loaded]
+        shift.asked("load", "loaded", new, backend=trial.backend, device=trial.device)
+        for member in new:
+            member.loaded = True
 
 
 class Shift:

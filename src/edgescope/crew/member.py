@@ -40,8 +40,8 @@ class Member:
     """One worker process."""
 
     def __init__(self, number: int, seat: Seat, folder: Path) -> None:
-        self.number, self.seat, self.used = number, seat, False
-        """Whether it has answered a trial before."""
+        self.number, self.seat, self.used, self.loaded = number, seat, False, False
+        """Whether it has answered a trial before, and whether its engine is loaded."""
         self.inbox: deque[dict[str, Json]] = deque()
         """What it has said and nobody has read yet."""
         self._words = folder / f"stderr-{number}"
@@ -109,7 +109,7 @@ class Member:
             Status.TIMEOUT,
             message(
                 "E-CREW-3",
-                f"worker {self.number} hangs: it was not {what} after {seconds:.0f} s",
+                f"worker {self.number} hangs: it was not {what} after {seconds:.2g} s",
                 evidence="; ".join(filter(None, (f"process {self.pid} is {self._state()}", self.words()))),
                 effect="There is no number for this cell",
                 fix="--timeout SECONDS if it only needs longer",

@@ -139,6 +139,9 @@ def serve(talk: Talk) -> None:
     """Answer trials until the leader has gone."""
     talk.say("here", pid=os.getpid())
     for order in talk.heard():
+        if order["do"] == "load":
+            load(order["backend"], order["device"])
+            talk.say("loaded")
         if order["do"] != "open":
             continue  # of a trial that failed here while the leader was still writing
         if order.get("again"):
@@ -154,6 +157,16 @@ def serve(talk: Talk) -> None:
             talk.say("failed", status=status.value, reason=reason)
         give_back()
         talk.say("closed")
+
+
+def load(backend: str, device: str) -> None:
+    """Import the engine, and have PyTorch open the GPU; what is wrong with either is told by the first trial."""
+    with suppress(Exception):
+        registry.load(registry.BACKENDS, backend, "backend")
+        torch = sys.modules.get("torch")
+        if torch is not None and device == "cuda":
+            torch.zeros(1, device="cuda")
+            torch.cuda.synchronize()
 
 
 def forget_peak() -> None:

@@ -1,0 +1,131 @@
+"""Numbers of several workers, from rows made by hand: what counts, how evenly, and how far two accounts are apart."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.analysis import crowd
+from edgescope.analysis.crowd import Rows
+from edgescope.records import QUERY_ERROR, QUERY_OK, Absent, Measured, Trial, Worker
+
+MS = 1_000_000
+TRIAL = Trial(model="null", backend="null", processes=2)
+
+
+def rows(issued, took, *, first=0, batch=1, status=None, ran_on=True) -> Rows:
+    """A worker's rows from times of issue and durations in milliseconds."""
+    issued = np.asarray(issued, dtype=np.int64) * MS
+    n = len(issued)
+    return Rows(
+        {
+            "query_id": np.arange(n, dtype=np.int64),
+            "worker": np.zeros(n, np.int16),
+            "stream": np.zeros(n, np.int16),
+            "source_ns": np.full(n, -1, np.int64),
+            "scheduled_ns": np.full(n, -1, np.int64),
+            "issued_ns": issued,
+            "done_ns": issued + np.asarray(took, dtype=np.int64) * MS,
+            "samples": np.full(n, batch, np.int32),
+            "status": np.asarray(status or [QUERY_OK] * n, np.int8),
+        },
+        first,
+        n,
+        ran_on,
+    )
+
+
+def workers(table):
+    return [
+        Worker(number=n, model="null", pid=n, start_ns=r.ends()[0], stop_ns=r.ends()[1])
+        for n, r in enumerate(table)
+    ]
+
+
+def measured(table, start_ms, stop_ms, trial=TRIAL):
+    span = crowd.window_of(table[: trial.processes], start_ms * MS, stop_ms * MS)
+    queries, window = crowd.joined(table, trial.processes, *span)
+    return crowd.crowd_metrics(trial, queries, window, workers(table)), queries, window
+
+
+def test_the_window_is_from_the_latest_start_to_the_earliest_stop():
+    late, short = rows([13, 20, 30], 10), rows([10, 20], 10, ran_on=False)
+    assert crowd.window_of([late, short], 10 * MS, 100 * MS) == (13 * MS, 30 * MS)
+    assert crowd.window_of([late], 10 * MS, 100 * MS) == (13 * MS, 100 * MS)
+
+
+def test_only_what_was_done_within_the_window_counts_and_warm_up_does_not():
+    a = rows([0, 10, 20, 30, 40], 10, first=1)  # one of warm-up; done at 20, 30, 40, 50
+    b = rows([0, 10, 30], [5, 20, 30], first=1)  # done at 30, 60
+    found, queries, window = measured([a, b], 10, 50)
+    assert found["throughput_sps"].value == pytest.approx(5 / 0.040)
+    assert found["throughput_per_process_sps"].value == pytest.approx(2.5 / 0.040)
+    assert found["fairness"].value == pytest.approx((4 + 1) ** 2 / (2 * (16 + 1)))
+    assert window.stop - window.first == 5 and len(queries) == 8
+    assert len(crowd.of_worker(queries, 1, window)) == 1
+    assert found["stop_skew_s"].value == pytest.approx(0.010) and found["start_skew_s"].value == 0
+
+
+def test_errors_count_but_not_as_throughput():
+    found, *_ = measured([rows([10, 20], 10, status=[QUERY_OK, QUERY_ERROR]), rows([10, 20], 10)], 10, 50)
+    assert found["errors"].value == 1 and found["throughput_sps"].n == 3
+
+
+def test_what_runs_beside_stands_apart_after_the_window():
+    own, other = rows(range(10, 50, 2), 2), rows(range(10, 50, 4), 4, batch=8)
+    found, queries, window = measured([own, rows(range(10, 50, 2), 2), other], 10, 50)
+    assert set(queries.columns["worker"][window.first : window.stop]) == {0, 1}
+    assert set(queries.columns["worker"][window.stop :]) == {2}
+    assert found["beside_throughput_sps"].value == pytest.approx(10 * 8 / 0.040)
+    assert found["throughput_sps"].value == pytest.approx(40 / 0.040)
+    assert isinstance(found["beside_latency_p99_s"], Absent)
+
+
+def test_the_worst_workers_tail_needs_every_tail():
+    few, many = rows([10, 20], 10), rows(range(200), 1)
+    assert isinstance(measured([many, few], 0, 210)[0]["latency_p99_worst_worker_s"], Absent)
+    slow = rows(range(0, 400, 2), 2)
+    worst = measured([many, slow], 0, 400)[0]["latency_p99_worst_worker_s"]
+    assert worst.value == pytest.approx(0.002)
+
+
+def test_fairness_of_one_that_got_everything_and_of_nothing():
+    some, nothing = Measured(8.0, "samples/s"), Absent("no query succeeded in the window")
+    assert crowd.jain([some, nothing, nothing, nothing]).value == pytest.approx(0.25)
+    assert isinstance(crowd.jain([nothing]), Absent)
+
+
+def test_a_worker_that_issued_nothing_has_no_skew():
+    assert isinstance(crowd.skew([5, -1]), Absent)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    starts=st.lists(st.integers(0, 60), min_size=1, max_size=40).map(sorted),
+    lost=st.integers(-3, 3),
+    look=st.tuples(st.integers(0, 20), st.integers(30, 70)),
+)
+def test_the_counter_agrees_with_the_rows_unless_it_lost_some(starts, lost, look):
+    mine = rows(starts, 1)
+    done = mine.columns["done_ns"]
+    a, b = (int((done <= t * MS).sum()) for t in look)
+    looks = tuple((t * MS, t * MS) for t in look)
+    assert crowd.counter_gap(mine, (a, b + lost), looks, 1) == abs(lost)
+
+
+def test_a_look_that_took_time_may_have_seen_any_moment_in_it():
+    mine = rows(range(10), 1, batch=4)
+    looks = ((0, 0), (5 * MS, 8 * MS))
+    assert [crowd.counter_gap(mine, (0, n), looks, 4) for n in (16, 20, 32, 36, 22)] == [1, 0, 0, 1, 0]
+
+
+def test_warnings_name_the_skew_the_gap_and_the_coarse():
+    said = crowd.warnings(
+        TRIAL,
+        {"start_skew_s": Measured(0.004, "s"), "counter_gap_queries": Measured(3, "queries")},
+        [5, 900],
+        2,
+    )
+    assert [w[:8] for w in said] == ["W-CREW-1", "W-CREW-3", "W-CREW-4"]
+    assert "4.0 ms" in said[0] and "by 20%" in said[2]
+    assert crowd.warnings(TRIAL, {"start_skew_s": Measured(0.0009, "s")}, [50], 2) == ()

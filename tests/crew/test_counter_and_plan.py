@@ -1,0 +1,69 @@
+"""The shared counter among threads and processes, and the plan that ends at the agreed stop, in fake time."""
+
+import threading
+
+import pytest
+
+from edgescope.crew.agreed import AT_STOP, Agreed, Span
+from edgescope.crew.counter import Counter
+from edgescope.plan import FOREVER
+from edgescope.records import Trial
+from edgescope.workloads.blocking import Failures, blocking
+
+TRIAL = Trial(model="null", backend="null", warmup=0, batch=2)
+
+
+def test_threads_lose_no_count_and_two_maps_of_a_file_are_one_counter(tmp_path):
+    with Counter(tmp_path / "c", 3) as mine, Counter(tmp_path / "c", 3) as theirs:
+        ended = threading.Semaphore(0)
+        work = mine.counted(blocking(lambda query_id: None, 4, Failures()), 1)
+        for query_id in range(500):
+            work.issue(query_id, 2, lambda query_id, state: ended.release())
+        for _ in range(500):
+            ended.acquire()
+        while theirs.look().counts[1] < 1000:  # the last is counted just after it is done
+            pass
+        look = theirs.look()
+    assert look.counts == (0, 1000, 0) and look.before_ns <= look.after_ns
+
+
+def test_done_comes_before_it_is_counted(tmp_path):
+    seen = []
+    with Counter(tmp_path / "c", 1) as counter:
+        work = counter.counted(blocking(lambda query_id: None, 1, Failures()), 0)
+        for query_id in range(2):
+            work.issue(query_id, 1, lambda query_id, state: seen.append(counter.look().counts[0]))
+        assert seen == [0, 1] and counter.look().counts == (2,)
+
+
+@pytest.fixture
+def plan():
+    return Agreed(TRIAL, lambda: Span(1000, 5000))
+
+
+def test_the_measured_phase_ends_at_the_stop_and_nowhere_else(plan):
+    plan.warming().begin(0, 10)
+    assert plan.limit == 0  # no warm-up was asked for
+    plan.measuring().begin(0, 1003)
+    assert plan.check_ns == 5000 and plan.limit == FOREVER and plan.deadline_ns == 5000
+    assert plan.goes_on(4999, 7, lambda first: None) and plan.check_ns == 5000
+    assert not plan.goes_on(5000, 9, lambda first: None)
+    plan.end(9, 5010)
+    assert plan.stopped_by == AT_STOP and plan.window.start_ns == 1003 and plan.window.stop == 9
+
+
+def test_queries_may_run_out_before_the_stop(plan):
+    plan.trial = Trial(model="null", backend="null", max_queries=3)
+    plan.warming().begin(0, 10)
+    plan.measuring().begin(2, 1003)
+    assert plan.limit == 5 and plan.check_ns == 5000
+    assert not plan.goes_on(2000, 5, lambda first: None) and plan.stopped_by == "all queries done"
+
+
+def test_a_worker_waits_for_the_start():
+    import time
+
+    start = time.monotonic_ns() + 3_000_000
+    plan = Agreed(TRIAL, lambda: Span(start, start + 1))
+    plan.measuring()
+    assert 0 <= time.monotonic_ns() - start < 50_000_000

@@ -1,0 +1,192 @@
+"""Real worker processes that do nothing: they agree on a window, and what happens to one of them ends the trial."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from edgescope.analysis import crowd
+from edgescope.crew import seats as seating
+from edgescope.crew.kept import Crews
+from edgescope.crew.leader import Crew
+from edgescope.crew.member import CrewError
+from edgescope.records import Status, Trial
+
+QUICK = Trial(
+    model="null",
+    backend="null",
+    processes=2,
+    warmup=0,
+    min_s=0.1,
+    max_s=0.1,
+    options={"delay_us": 1000},
+)
+
+
+@pytest.fixture(scope="module")
+def crew():
+    """One for all: whatever befell a worker, the next trial finds another."""
+    with Crew(grace_s=0.5) as crew:
+        yield crew
+
+
+def driven(crew, trial=QUICK, seconds=0.1):
+    with crew.shift(seating.trials(trial), seating.seats(trial), 20) as shift:
+        return shift.drive(seconds, lambda pids: [psutil.pid_exists(pid) for pid in pids])
+
+
+def rows(word):
+    from edgescope.bench.crowd import _rows
+
+    return _rows(word)
+
+
+def test_workers_start_and_stop_together_and_the_counter_agrees(crew):
+    with crew.shift(seating.trials(QUICK), seating.seats(QUICK), 20) as shift:
+        pids = [m.pid for m in shift.members]
+        done = shift.drive(0.1, lambda pids: pids)
+        table = [rows(word) for word in done.words]
+    assert done.seen == pids and len(set(pids)) == 2
+    for mine, before, after in zip(table, done.looks[0].counts, done.looks[1].counts, strict=True):
+        start, stop = mine.ends()
+        assert start >= done.span.start_ns  # nobody began early
+        assert stop >= done.span.stop_ns  # and all were at work to the end
+        looks = tuple((look.before_ns, look.after_ns) for look in done.looks)
+        assert crowd.counter_gap(mine, (before, after), looks, 1) <= 1
+        assert after - before > 10
+
+
+def test_a_smaller_trial_uses_the_first_workers_and_the_rest_hold_nothing(crew):
+    driven(crew)
+    pids = [m.pid for m in crew.members]
+    driven(crew, replace(QUICK, processes=1, batch=4))
+    driven(crew, replace(QUICK, processes=3))
+    assert [m.pid for m in crew.members][: len(pids)] == pids and len(crew.members) >= 3
+
+
+def test_seeds_differ_and_each_worker_answers_a_trial_of_one_process():
+    trials = seating.trials(replace(QUICK, seed=7, beside="null", sharing="pinned"))
+    assert [t.seed for t in trials] == [7, 8, 9]
+    assert not any(t.crowded for t in trials)
+
+
+def kill(crew, number, how=signal.SIGKILL):
+    os.kill(crew.members[number].pid, how)
+
+
+def test_a_worker_killed_before_it_is_ready_ends_the_trial_and_is_replaced(crew):
+    crew._staff(seating.seats(QUICK))
+    kill(crew, 1)
+    with pytest.raises(CrewError, match=r"E-CREW-2: worker 1 died of SIGKILL") as caught:
+        driven(crew)
+    assert caught.value.status is Status.CRASHED and crew.members == []
+    assert driven(crew).seen == [True, True]
+
+
+def test_a_worker_killed_within_the_window_ends_it_at_once(crew):
+    crew._staff(seating.seats(QUICK))
+    threading.Timer(1.5, kill, (crew, 0)).start()
+    started = time.monotonic()
+    with pytest.raises(CrewError, match="worker 0 died of SIGKILL"):
+        driven(crew, seconds=10)
+    assert time.monotonic() - started < 5
+
+
+def test_a_worker_that_hangs_is_named_with_its_state(crew):
+    crew._staff(seating.seats(QUICK))
+
+    def stop_it(pids):
+        kill(crew, 1, signal.SIGSTOP)  # at the stop, before it can tell what it did
+
+    said = r"E-CREW-3: worker 1 hangs: it was not done.*is T \(stopped\)"
+    with (
+        pytest.raises(CrewError, match=said) as caught,
+        crew.shift(seating.trials(LONG), seating.seats(LONG), 20) as shift,
+    ):
+        shift.drive(0.1, stop_it)
+    assert caught.value.status is Status.TIMEOUT
+
+
+LONG = replace(QUICK, options={"delay_us": 300_000})
+
+
+def test_a_worker_that_never_gets_ready_is_named_too(crew):
+    crew._staff(seating.seats(QUICK))
+    kill(crew, 0, signal.SIGSTOP)
+    said = "worker 0 hangs: it was not open after 1 s"
+    with pytest.raises(CrewError, match=said), crew.shift(seating.trials(QUICK), seating.seats(QUICK), 1.0):
+        pytest.fail("it opened")
+
+
+def test_what_an_engine_refuses_is_unsupported_and_costs_no_process(crew):
+    refused = replace(QUICK, model="squeezenet1_1", backend="onnxruntime", precision="bf16", options={})
+    driven(crew)
+    pids = [m.pid for m in crew.members]
+    with pytest.raises(CrewError) as caught:
+        driven(crew, refused)
+    assert caught.value.status is Status.UNSUPPORTED and "[worker " in caught.value.reason
+    assert driven(crew).seen == [True, True] and [m.pid for m in crew.members] == pids
+
+
+LEADER = """
+import sys
+from edgescope.crew import seats
+from edgescope.crew.leader import Crew
+from edgescope.records import Trial
+trial = Trial(model="null", backend="null", processes=2, warmup=0)
+crew = Crew()
+with crew.shift(seats.trials(trial), seats.seats(trial), 20) as shift:
+    print(*[m.pid for m in crew.members], flush=True)
+    shift.drive(60, print)
+"""
+
+
+def test_workers_die_with_their_leader():
+    leader = subprocess.Popen([sys.executable, "-c", LEADER], stdout=subprocess.PIPE, text=True)
+    workers = [psutil.Process(int(pid)) for pid in leader.stdout.readline().split()]
+    leader.kill()
+    leader.wait()
+    gone, alive = psutil.wait_procs(workers, timeout=5)
+    assert len(gone) == 2 and not alive
+
+
+def test_pinned_workers_have_cpus_of_their_own():
+    cpus = sorted(os.sched_getaffinity(0))
+    trial = replace(QUICK, sharing="pinned", processes=min(2, len(cpus)))
+    with Crews() as crews, crews.of(trial).shift(seating.trials(trial), crews.seats(trial), 20):
+        mine = [os.sched_getaffinity(m.pid) for m in crews.of(trial).members]
+    assert all(not a & b for i, a in enumerate(mine) for b in mine[i + 1 :])
+    assert sorted(cpu for some in mine for cpu in some) == cpus
+
+
+@pytest.mark.parametrize(
+    ("cpus", "workers", "shares"),
+    [
+        ([0, 1, 2, 3], 2, [(0, 1), (2, 3)]),
+        ([0, 1, 2], 2, [(0, 1), (2,)]),
+        ([4, 6], 3, [(4,), (6,), (4,)]),
+    ],
+)
+def test_cpus_are_split_evenly_and_dealt_out_in_turn_where_they_are_too_few(cpus, workers, shares):
+    assert seating.split(cpus, workers) == shares
+
+
+def test_pinned_workers_that_share_cpus_are_warned_of():
+    assert seating.crammed(replace(QUICK, sharing="pinned"), 2) == ""
+    assert seating.crammed(replace(QUICK, sharing="pinned", beside="null"), 2).startswith("W-CREW-2")
+    assert seating.crammed(QUICK, 1) == ""
+
+
+def test_a_crew_is_kept_for_its_sharing_and_its_workers_for_what_they_loaded():
+    with Crews() as crews:
+        first = crews.of(QUICK)
+        driven(first)
+        assert crews.of(replace(QUICK, batch=8, processes=4)) is first and first.members
+        assert crews.of(replace(QUICK, sharing="pinned")) is not first
+        assert crews.of(replace(QUICK, precision="int8")) is first and not first.members

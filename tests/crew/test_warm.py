@@ -1,0 +1,184 @@
+"""Whole trials through crews: what a result holds, kept processes, faults within a sweep, and a daemon that dies."""
+
+import os
+import signal
+import threading
+from dataclasses import replace
+
+import psutil
+import pytest
+
+import edgescope
+from edgescope.isolate import Limits
+from edgescope.modes import entering, mps
+from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.sweep import Isolated
+from edgescope.warm import Warm
+
+QUICK = Trial(
+    model="null", backend="null", processes=2, warmup=0, min_s=0.1, max_s=0.1, options={"delay_us": 1000}
+)
+LIMITS = Limits(timeout_s=30)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(entering, "_JOURNALS", {})
+
+
+@pytest.fixture(scope="module")
+def warm():
+    """One runner for all: a cell that goes wrong must not harm the next."""
+    with Warm(Isolated()) as runner:
+        yield runner
+
+
+@pytest.fixture
+def own():
+    with Warm(Isolated()) as runner:
+        yield runner
+
+
+def workers():
+    """The worker processes below this one, by the order they were started."""
+    below = psutil.Process().children(recursive=True)
+    mine = [p for p in below if "edgescope.crew.worker" in " ".join(p.cmdline())]
+    return sorted(mine, key=lambda p: p.pid)
+
+
+def value(result, name):
+    return result.metrics[name].value
+
+
+def test_a_crowded_result_is_whole():
+    result = edgescope.run(replace(QUICK, beside="null"))
+    assert result.status in (Status.OK, Status.UNSTABLE), result.reason
+    assert [w.number for w in result.workers] == [0, 1, 2] and len({w.pid for w in result.workers}) == 3
+    assert value(result, "counter_gap_queries") <= 1
+    window = result.window
+    assert (window.stop_ns - window.start_ns) / 1e9 == pytest.approx(0.1, abs=0.09)
+    assert value(result, "throughput_sps") == pytest.approx(2 * value(result, "throughput_per_process_sps"))
+    assert 0.5 < value(result, "fairness") <= 1 and value(result, "beside_throughput_sps") > 0
+    assert value(result, "processes_rss_bytes") >= value(result, "processes_pss_bytes") > 1e6
+    assert isinstance(result.metrics["gpu_processes_memory_bytes"], Absent)
+    assert isinstance(result.metrics["start_skew_s"], Measured)
+    assert result.effective.device == "cpu" and result.verification.passed
+    assert set(result.queries.columns["worker"]) == {0, 1, 2}
+
+
+def test_a_crew_is_as_large_as_what_is_to_come_and_started_at_once(own):
+    own.expect([QUICK, replace(QUICK, processes=4), replace(QUICK, processes=8, replicate=1)])
+    small = own.run(QUICK, LIMITS)
+    assert len(small.workers) == 2 and len(workers()) == 4
+
+
+def test_kept_workers_answer_cell_after_cell_and_say_so(warm):
+    assert warm.prepare(QUICK, LIMITS) is None
+    first, second = warm.run(QUICK, LIMITS), warm.run(replace(QUICK, batch=4), LIMITS)
+    alone = warm.run(replace(QUICK, processes=1), LIMITS)
+    pids = [w.pid for w in first.workers]
+    assert [w.pid for w in second.workers] == pids and [w.pid for w in alone.workers] == pids[:1]
+    assert all(
+        r.machine.state["warm"] is True and r.artifact["workers"] == "kept warm" for r in (first, alone)
+    )
+    assert first.machine.id == edgescope.run(replace(QUICK, processes=1)).machine.id
+    replicate = warm.run(replace(QUICK, replicate=1), LIMITS)
+    assert "warm" not in replicate.machine.state and not {w.pid for w in replicate.workers} & set(pids)
+
+
+def test_a_worker_killed_within_a_cell_fails_that_cell_alone(warm):
+    pid = warm.run(QUICK, LIMITS).workers[1].pid
+    threading.Timer(1.0, os.kill, (pid, signal.SIGKILL)).start()
+    broken = warm.run(replace(QUICK, min_s=5, max_s=5), LIMITS)
+    assert broken.status is Status.CRASHED and "worker 1 died of SIGKILL" in broken.reason
+    assert warm.run(QUICK, LIMITS).status in (Status.OK, Status.UNSTABLE)
+
+
+def test_the_limits_hold_for_every_cell(warm):
+    low = warm.run(QUICK, Limits(floor_bytes=1 << 60))
+    assert low.status is Status.OOM and low.reason.startswith("E-MEM-1")
+    late = warm.run(replace(QUICK, min_s=9, max_s=9), Limits(timeout_s=1))
+    assert late.status is Status.TIMEOUT
+    assert workers() == []  # neither left anything behind
+
+
+def test_a_leader_that_dies_is_a_crash_and_takes_its_workers_along(warm):
+    warm.run(QUICK, LIMITS)
+    leader, old = workers()[0].parent(), workers()
+    threading.Timer(0.5, leader.kill).start()
+    broken = warm.run(replace(QUICK, min_s=5, max_s=5), LIMITS)
+    assert broken.status is Status.CRASHED and "SIGKILL" in broken.reason
+    assert not psutil.wait_procs(old, timeout=5)[1]
+
+
+CONTROL = """#!/bin/sh
+# answers as nvidia-cuda-mps-control does; one daemon a pipe directory
+echo "$1$CUDA_MPS_PIPE_DIRECTORY" >> "$FAKE/asked"
+[ -e "$FAKE/broken" ] && { cat "$FAKE/broken"; exit 1; }
+if [ "$1" = -d ]; then : > "$CUDA_MPS_PIPE_DIRECTORY/control"; exit 0; fi
+read word
+[ -e "$CUDA_MPS_PIPE_DIRECTORY/control" ] || { echo "Cannot find MPS control daemon process"; exit 1; }
+[ "$word" = get_server_list ] && echo 4711
+[ "$word" = quit ] && rm "$CUDA_MPS_PIPE_DIRECTORY/control"
+exit 0
+"""
+ON_GPU = replace(QUICK, device="cuda", sharing="mps")
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    where = tmp_path / "bin"
+    where.mkdir()
+    (where / mps.CONTROL).write_text(CONTROL)
+    (where / mps.CONTROL).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{where}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE", str(where))
+    return where
+
+
+def starts(fake):
+    return [line for line in (fake / "asked").read_text().splitlines() if line.startswith("-d")]
+
+
+def environment(process):
+    return process.environ().get(mps.PIPE), process.environ().get(mps.PERCENT)
+
+
+def test_one_daemon_serves_the_whole_sweep_and_ends_with_it(fake, own):
+    seen = []
+    for sharing in ("mps", "mps=50"):
+        assert own.run(replace(ON_GPU, sharing=sharing), LIMITS).status in (Status.OK, Status.UNSTABLE)
+        seen.append({environment(p) for p in workers()})
+    pipe = starts(fake)[0].removeprefix("-d")
+    assert len(starts(fake)) == 1
+    assert seen[0] == {(pipe, None)} and seen[-1] == {(pipe, None), (pipe, "50")}
+    own.close()
+    assert not os.path.exists(pipe)
+
+
+def test_a_daemon_that_refuses_is_unsupported_with_its_words(fake, warm):
+    (fake / "broken").write_text("An instance of this daemon is already running")
+    result = warm.run(ON_GPU, LIMITS)
+    assert result.status is Status.UNSUPPORTED
+    assert result.reason.startswith("E-MPS-1") and "already running" in result.reason
+    cold = Isolated().run(ON_GPU, LIMITS)
+    assert cold.status is Status.UNSUPPORTED and "already running" in cold.reason
+
+
+def test_a_daemon_that_dies_within_a_cell_fails_it_and_the_next_has_another(fake, own):
+
+    def die():
+        os.unlink(os.path.join(starts(fake)[0].removeprefix("-d"), "control"))
+
+    threading.Timer(1.5, die).start()
+    result = own.run(replace(ON_GPU, min_s=2, max_s=2), LIMITS)
+    assert result.status is Status.FAILED and result.reason.startswith("E-MPS-2"), result.reason
+    assert "Cannot find MPS control daemon" in result.reason
+    assert own.run(ON_GPU, LIMITS).status in (Status.OK, Status.UNSTABLE)
+    assert len(starts(fake)) == 2
+
+
+def test_mps_on_a_cpu_would_be_a_wrong_label(warm):
+    result = warm.run(replace(QUICK, sharing="mps"), LIMITS)
+    assert result.status is Status.UNSUPPORTED and result.reason.startswith("E-MPS-3")
