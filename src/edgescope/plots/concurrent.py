@@ -8,6 +8,7 @@ Absent(reason).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from edgescope.analysis.concurrent import Concurrent
 from edgescope.analysis.concurrent_paper import Number
@@ -89,9 +90,33 @@ def over_processes(table: Concurrent, batch: int) -> Figure | Absent:
     rows = []
     for title, name, scale in wanted:
         if any(c.value(name) is not None for c in cells):
-            rows.append(Row(title, scale, [_lines(table, cells, m, name, _processes) for m in table.models]))
-    x = _powers(_processes(c) for c in cells)
+            shown = [_lines(table, cells, m, name, _processes) for m in table.models]
+            rows.append(Row(title, scale, shown, zero=name == table.memory))
+    for panel, model in zip(rows[-1].panels, table.models, strict=True):
+        if panel.values and rows[-1].zero:
+            panel.marks += _rule(table, model, batch)
+    x = {"tickvals": sorted({x for row in rows for panel in row.panels for x in panel.places})}
     return panels(table.models, rows, x, f"processes (batch {batch})")
+
+
+def _rule(table: Concurrent, model: str, batch: int) -> list[Marks]:
+    """Return the paper's P x (model + 2 x batch) as a line for each precision."""
+    out: dict[str, Marks] = {}
+    for line in table.lines:
+        t = line.series.cells[-1].trial
+        if (t.model, t.batch) == (model, batch) and isinstance(line.rule, Measured):
+            look = Look(f"{t.precision}, P × (model + 2 × batch)", COLOUR[t.precision], "dot", "")
+            places = [c.trial.processes for c in line.series.cells]
+            points = [
+                Point(
+                    p,
+                    replace(line.rule, value=p * line.rule.value),
+                    f"{look.name} = {p * line.rule.value * 1e-6:,.0f} MB",
+                )
+                for p in places
+            ]
+            out.setdefault(t.precision, Marks(look, points))
+    return list(out.values())
 
 
 def power_over_throughput(table: Concurrent) -> Figure | Absent:
@@ -208,7 +233,7 @@ def _theirs(
     else:
         mine = [n for n in mine if n.batch in batches] + _alone_per_process(table, model, name, batches)
     out: dict[str, list[Point]] = {}
-    for n in mine:
+    for n in sorted(mine, key=lambda n: (n.processes, n.batch)):
         at = float(n.batch if x is _batch else n.processes)
         if at <= 2 * max(over):
             y = Measured(n.value, "samples/s")

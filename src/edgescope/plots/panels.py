@@ -37,6 +37,7 @@ class Look:
     colour: str
     dash: str = "solid"
     symbol: str = "circle"
+    """'' draws no marks."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,11 @@ class Panel:
         """Return what is drawn, in SI units."""
         return [p.y.value for m in self.marks for p in m.points]
 
+    @property
+    def places(self) -> list[float]:
+        """Return where on a numbered axis something is drawn."""
+        return [float(p.x) for m in self.marks for p in m.points]
+
 
 @dataclass(frozen=True)
 class Row:
@@ -98,21 +104,23 @@ def panels(columns: Sequence[str], rows: Sequence[Row], x: dict[str, Any], x_tit
                 _draw(figure, marks, row.scale, (i, j), named)
             _axes(figure, row, panel, (i, j))
             figure.update_xaxes(axis(x_title if i == len(rows) else "", **x), row=i, col=j)
-    figure.update_layout(layout(height=HEAD_PX + PANEL_PX * len(rows), showlegend=True))
+    head = HEAD_PX + 9 * max(
+        0, len(named) - 4
+    )  # a legend of many names takes two lines, more on a narrow screen
+    figure.update_layout(layout(height=head + PANEL_PX * len(rows), showlegend=True))
     figure.update_layout(
         legend={
             "orientation": "h",
-            "y": 1.0,
-            "yanchor": "bottom",
+            "y": 0.995,
+            "yanchor": "top",
             "yref": "container",
             "x": 0,
             "font": {"size": 12},
         },
-        margin={"l": 12, "r": 16, "t": 96, "b": 12},
+        margin={"l": 12, "r": 16, "t": head - 24, "b": 12},
         barmode="group",
         bargap=0.25,
     )
-    figure.update_layout(legend={"y": 0.995, "yanchor": "top"})
     figure.update_annotations(font={"size": 13.5, "color": INK})
     return figure
 
@@ -174,8 +182,9 @@ def _draw(figure: Figure, marks: Marks, scale: Scale, at: tuple[int, int], named
         figure.add_bar(**shared, marker={"color": look.colour}, textposition="none", row=at[0], col=at[1])
         return
     mode = "lines+markers" if marks.joined and not marks.theirs else "markers"
+    mode = mode if look.symbol else "lines"
     marker = {
-        "symbol": f"{look.symbol}-open" if marks.theirs else look.symbol,
+        "symbol": f"{look.symbol}-open" if marks.theirs else look.symbol or "circle",
         "size": 11 if marks.theirs else 8,
     }
     figure.add_scatter(

@@ -22,6 +22,7 @@ from edgescope.report.page_table import Column, num, scroll
 
 BADGES = {Answer.HOLDS: "clean", Answer.FAILS: "throttled", Answer.UNKNOWN: "none"}
 WHISKERS = "Whiskers are 95 % intervals; hovering says where they come from, and each cell's verdict."
+DRAWN = ("throughput_sps", "throughput_per_process_sps")
 THEIRS = "Open grey diamonds are the paper's recovered figures: other boards, so not to be compared."
 
 
@@ -76,12 +77,13 @@ def _figures(found: Concurrent) -> Markup | None:
     if not found.measured:
         return None
     batches = sorted({c.trial.batch for c in found.measured if c.trial.processes > 1})
+    theirs = f" {THEIRS}" if any(found.paper.beside(set(found.models), f) for f in DRAWN) else ""
     every: list[tuple[str, str, str, Figure | Absent]] = [
-        ("batch", "Over batch size, one process", f"{WHISKERS} {THEIRS}", plots.over_batch(found)),
+        ("batch", "Over batch size, one process", WHISKERS + theirs, plots.over_batch(found)),
         ("precision", "Over precision", f"Bars begin at 0. {WHISKERS}", plots.over_precision(found)),
     ]
     for b in batches:
-        caption = f"Colour is the precision, dash how the processes share the device. {WHISKERS} {THEIRS}"
+        caption = f"Colour is the precision, dash how the processes share the device. {WHISKERS}{theirs}"
         every.append(
             (f"processes-{b}", f"Over processes, batch {b}", caption, plots.over_processes(found, b))
         )

@@ -1,0 +1,79 @@
+"""`edgescope study concurrent`: a store to the terminal and to files."""
+
+import json
+import re
+
+import pytest
+
+from crowds import cpu_trials, crowd, dead, gpu_trials
+from edgescope.cli.main import main
+from edgescope.store import Store
+
+SMALL = dict(models=("resnet50",), precisions=("fp16",), batches=(1,))
+
+
+@pytest.fixture
+def store(tmp_path):
+    place = Store(tmp_path / "store")
+    for trial in gpu_trials(**SMALL)[:-1]:
+        place.save(crowd(trial))
+    place.save(dead(gpu_trials(**SMALL)[-1]))
+    return place
+
+
+def run(store, *more):
+    return main(["study", "concurrent", "--store", str(store.root), *more])
+
+
+def test_the_terminal_says_what_stands_out_first(store, capsys):
+    assert run(store) == 0
+    said = capsys.readouterr().out
+    assert (
+        said.startswith("resnet50 fp16 batch 1, P = ")
+        and "MPS gives 3.00x [2.96, 3.04]" in said.splitlines()[0]
+    )
+    grid = next(line for line in said.splitlines() if re.match(r"\s+MPS\s", line))
+    assert grid.split() == ["MPS", "·", "5,832", "5,832", "oom", "±", "1.0", "%"]
+    assert "Throughput per process falls with P" in said and "✓ holds" in said
+    assert "did not finish: oom: E-OOM-1: CUDA out of memory (resnet50 fp16 batch 1, P = 8, MPS)" in said
+
+
+def test_another_quantity_can_be_shown(store, capsys):
+    assert run(store, "--show", "memory") == 0
+    assert "Memory (MB)" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        run(store, "--show", "nonsense")
+
+
+def test_json_alone_on_stdout_and_a_file_beside(store, tmp_path, capsys):
+    assert run(store, "--json", "--out", str(tmp_path / "c.md")) == 0
+    page = json.loads(capsys.readouterr().out)
+    assert len(page["cells"]) == 7 and page["setup"] == "torch_eager cuda graph=True"
+    assert "## Concurrent inference" in (tmp_path / "c.md").read_text("utf-8")
+
+
+def test_nothing_stored_is_exit_1(tmp_path, capsys):
+    assert main(["study", "concurrent", "--store", str(tmp_path / "none")]) == 1
+    assert "Measure: edgescope sweep" in " ".join(capsys.readouterr().out.split())
+
+
+def test_two_machines_are_refused_until_one_is_named(store, capsys):
+    for trial in cpu_trials():
+        store.save(crowd(trial))
+    assert run(store) == 2
+    said = capsys.readouterr().err
+    assert "2 machines" in said
+    wanted = re.search(r"--machine (\w+)", said)[1]
+    assert run(store, "--machine", wanted) == 0
+
+
+def test_models_and_setups_choose(store, capsys):
+    assert run(store, "--models", "vgg19") == 1
+    assert run(store, "--setup", "tensorrt") == 2
+    assert "E-CONC-1: no setup has 'tensorrt' in it" in capsys.readouterr().err
+    assert run(store, "--models", "resnet", "--setup", "cuda") == 0
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_read(store, tmp_path, capsys):
+    assert run(store, "--out", str(tmp_path / "c.xyz")) == 2
+    assert "E-REPORT-1" in capsys.readouterr().err
