@@ -98,11 +98,13 @@ def _measure(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
     from edgescope.cli.sweep_view import View
     from edgescope.records import Status
 
-    cells, view = opened.cells(args, opened.store(args)), View(trials)
+    cells, view = opened.cells(args, opened.store(args)), View(trials, args.study or "")
     good = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
     worst = 0
     with sweep_manner.manner(args, cells) as manner:
         told = opened.tell if args.json else view.tell
+        if args.warm:
+            opened.say("building what the cells need first ...")
         for result in sweep.run(trials, cells, tell=told, **manner):
             if args.json:
                 print(json.dumps(codec.to_json(result)), flush=True)

@@ -27,7 +27,9 @@ _CLEAR = "\r\x1b[K"
 class View:
     """The screen of one sweep over these trials."""
 
-    def __init__(self, trials: Sequence[Trial]) -> None:
+    def __init__(self, trials: Sequence[Trial], study: str = "") -> None:
+        self.study = study
+        """The file that the trials came from, '' where flags described them."""
         self.trials, self.name = trials, cell_names.namer(trials)
         self.wide = min(48, max(len(self.name(t)) for t in trials))
         self.out, self.begun = terminal.console(), time.monotonic()
@@ -73,7 +75,7 @@ class View:
         self.out.print(Text(f"{took}{before}{_counts(results)}", style="bold"), soft_wrap=True)
         for text in grouped(results, self.name):
             self.out.print(text, soft_wrap=True)
-        for line in following(results):
+        for line in following(results, self.study):
             self.out.print(Text(f"  next  {line}"), soft_wrap=True)
 
 
@@ -135,7 +137,7 @@ def grouped(results: Iterable[Result], name: object) -> list[Text]:
     return lines
 
 
-def following(results: Sequence[Result]) -> list[str]:
+def following(results: Sequence[Result], study: str = "") -> list[str]:
     """Return what to type next, for what these results leave open."""
     from edgescope.cli.main import VERBS
 
@@ -155,6 +157,7 @@ def following(results: Sequence[Result]) -> list[str]:
         lines.append("edgescope doctor   says what disturbs this machine")
     if any(r.status is Status.OK for r in results):
         if "recommend" in VERBS:
-            lines.append("edgescope recommend   picks one under your constraints")
+            asked = f" --study {study}" if study else ""
+            lines.append(f"edgescope recommend{asked}   picks one under your constraints")
         lines.append("edgescope report -o report.html   shows every cell")
     return lines
