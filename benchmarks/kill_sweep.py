@@ -1,8 +1,8 @@
 """A sweep killed with `kill -9` at fifty random moments: nothing finished is lost, nothing finished runs again.
 
 The grid is 48 cells of the null model, half of them with two worker processes. A sweep is started, killed after a
-random time (while it imports, prepares, measures or stores), and started again, until the grid is finished; every other
-grid keeps its workers warm. After each kill the store is read as it lies. Counted are
+random time after 0 to 3 further cells (while it imports, prepares, measures or stores), and started again, until the
+grid is finished; every other grid keeps its workers warm. After each kill the store is read as it lies. Counted are
 
 * lost: results that were in the store before and are not afterwards;
 * repeated: cells that the store holds twice, or that were started again although finished;
@@ -55,16 +55,15 @@ max_s = 0.1
 warm = {warm}
 """
 MARK = "EDGESCOPE_KILL_SWEEP"
-#: Seconds after its start in which a sweep is killed; importing takes about 1, a cell 2 to 4.
-MOMENTS_S = (0.3, 12.0)
+#: A sweep is killed up to so many seconds after up to so many new results; importing takes about 1 s, a cell 2 to 4.
+MOMENT_S, MOMENT_CELLS = 4.0, 3
 ORPHAN_S = 10.0
 
 
 @dataclass
 class Kill:
-    """One kill: when, and what the store held before the sweep was started and after it was killed."""
+    """One kill: what the store held before the sweep was started and after it was killed."""
 
-    after_s: float
     warm: bool
     before: int
     after: int
@@ -87,7 +86,7 @@ class Tally:
 def stored(root: Path) -> Counter[str]:
     """Return trial id -> results of it in the store."""
     paths = [p for p in root.glob("*/*/result.json") if p.parts[-3] != ".incoming"]
-    return Counter(str(json.loads(p.read_text())["trial_id"]) for p in paths)
+    return Counter(p.parent.name.partition("-")[0] for p in paths)
 
 
 def marked(mark: str) -> Iterator[int]:
@@ -111,8 +110,8 @@ def outlived(mark: str) -> int:
     return len(left)
 
 
-def attempt(path: Path, delay_s: float, log: Path) -> tuple[bool, int]:
-    """Run the sweep until it ends or the delay is over; return (whether it was killed, orphans)."""
+def attempt(path: Path, root: Path, results: int, delay_s: float, log: Path) -> tuple[bool, int]:
+    """Run the sweep until so many results are there and the delay is over; return (whether it was killed, orphans)."""
     mark = uuid.uuid4().hex
     command = [sys.executable, "-m", "edgescope.cli.main", "sweep", str(path)]
     with log.open("wb") as err:
@@ -123,6 +122,8 @@ def attempt(path: Path, delay_s: float, log: Path) -> tuple[bool, int]:
             env={**os.environ, MARK: mark},
             start_new_session=True,
         )
+    while run.poll() is None and len(stored(root)) < results:
+        time.sleep(0.01)
     try:
         run.wait(timeout=delay_s)
     except subprocess.TimeoutExpired:
@@ -139,8 +140,9 @@ def grid(folder: Path, rng: random.Random, most: int, tally: Tally) -> None:
     trials = study.read(path).trials
     before: Counter[str] = Counter()
     while len(before) < len(trials):
-        delay_s = rng.uniform(*MOMENTS_S) if len(tally.kills) < most else 900.0
-        killed, orphans = attempt(path, delay_s, log)
+        last = len(tally.kills) >= most
+        wanted = len(before) + (len(trials) if last else rng.randint(0, MOMENT_CELLS))
+        killed, orphans = attempt(path, root, wanted, rng.uniform(0.0, MOMENT_S), log)
         after, began = stored(root), starts(log, trials)
         tally.orphans += orphans
         tally.lost += len(set(before) - set(after))
@@ -150,7 +152,7 @@ def grid(folder: Path, rng: random.Random, most: int, tally: Tally) -> None:
         tally.unreadable += len(store.problems)
         if killed:
             flying = len(began - set(after))
-            tally.kills.append(Kill(round(delay_s, 3), warm, len(before), len(after), len(began), flying))
+            tally.kills.append(Kill(warm, len(before), len(after), len(began), flying))
             print(f"kill {len(tally.kills)}: {tally.kills[-1]}", file=sys.stderr, flush=True)
         before = after
     tally.grids += 1
