@@ -60,7 +60,7 @@ def fresh(values: Sequence[float], machine: Spread | None) -> tuple[float, float
     `values`: positive, one a process. None where nothing is known of what lies between processes.
     """
     spread = moderated(values, machine)
-    if spread is None or not values:
+    if spread is None or len(values) == 0:
         return None
     mean = sum(math.log(v) for v in values) / len(values)
     reach = t_quantile(CONFIDENCE, spread.dof) * spread.sd * math.sqrt(1 + 1 / len(values))

@@ -108,7 +108,8 @@ class Constraint:
             return f"{self.text} cannot be judged: {found.reason}"
         unit, factor = next(iter(known.units.items()))
         shown = f"{_hurting(found, known) / factor:.4g}{_spaced(unit)}"
-        bound = "" if _hurting(found, known) == found.value else f", the bound of {found.value / factor:.4g}"
+        value = f"{found.value / factor:.4g}"
+        bound = "" if f"{_hurting(found, known) / factor:.4g}" == value else f", the bound of {value}"
         against = f", fp32 reaches {limit / self.limit:.4g}" if limit != self.limit else ""
         return f"{self.text} broken: {shown}{_spaced(bound)}{_counted(found, known)}{against}"
 
@@ -120,7 +121,7 @@ class Constraint:
         unit, factor = next(iter(known.units.items()))
         value, end = found.value / factor, _hurting(found, known) / factor
         against = f", fp32 reaches {limit / self.limit:.4g}" if limit != self.limit else ""
-        if end == value:
+        if f"{end:.4g}" == f"{value:.4g}":
             return f"{self.text}: {value:.4g}{_spaced(unit)}{_counted(found, known)}{against}"
         word = "at most" if known.at_most else "at least"
         return f"{self.text}: {word} {end:.4g}{_spaced(unit)}, {value:.4g} measured{against}"

@@ -171,9 +171,9 @@ def _price(pick: Choice, best: Choice, wanted: Wanted) -> str:
     ratio = math.exp(_cost(pick, wanted) - _cost(best, wanted))
     share = 100 * ((1 - 1 / ratio) if wanted.goal.higher_is_better else (ratio - 1))
     word = "less" if wanted.goal.higher_is_better else "more"
-    text = f"{share:.3g} % {word} {WORDS[wanted.objective]} than {best.label}"
-    if best.trial.model != pick.trial.model:
-        text = f"{share:.3g} % {word} {WORDS[wanted.objective]} than {best.name}"
+    size = f"{share:.0f}" if share >= 10 else f"{share:.2g}"
+    name = best.label if best.trial.model == pick.trial.model else best.name
+    text = f"{size} % {word} {WORDS[wanted.objective]} than {name}"
     return f"{text}, which breaks {'; '.join(b.replace(' broken:', ':') for b in best.broken)}"
 
 
@@ -193,7 +193,9 @@ def _infeasible(ranked: Sequence[Choice], wanted: Wanted) -> tuple[Choice | None
         text = f"infeasible: no cell keeps every constraint. The nearest is {row.name} ({what})"
         out = [f"{text}; the binding constraint is {binding}."]
         if any("n/a: have" in b for b in row.broken):
-            out.append("its window holds too few queries to bound the tail: a longer --duration, or --confirm 3")
+            out.append(
+                "its window holds too few queries to bound the tail: a longer --duration, or --confirm 3"
+            )
         return row, tuple(out)
     why = dict.fromkeys(c.rejected or _absent(c, wanted) for c in ranked)
     return None, (f"nothing can be recommended for the {wanted.goal.words}: {'; '.join(list(why)[:3])}.",)

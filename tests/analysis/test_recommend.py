@@ -1,0 +1,174 @@
+"""The recommendation: what is judged on which end, the Pareto set, the pick, its price, ties, the infeasible."""
+
+import dataclasses
+
+import pytest
+
+from edgescope.analysis.choices import belongs, choices
+from edgescope.analysis.objective import wanted
+from edgescope.analysis.pareto import nondominated
+from edgescope.analysis.recommend import recommend
+from edgescope.errors import UsageError
+from edgescope.records import Absent, Machine, Measured, Status, Trial
+from making import MACHINE, result
+
+FACTORS = (1.0, 0.99, 1.01)
+
+
+def cell(sps, p99_ms, memory_mb=100, *, factors=FACTORS, extra=None, fields=None, **keys):
+    """Replicates of one cell, each `factor` off; the bound of its p99 lies 2 % above."""
+    out = []
+    for i, factor in enumerate(factors):
+        metrics = {
+            "throughput_sps": Measured(sps * factor, "samples/s"),
+            "latency_p50_s": Measured(p99_ms * 0.8e-3 / factor, "s"),
+            "latency_p99_s": Measured(p99_ms * 1e-3 / factor, "s", n=1000),
+            "latency_p99_bound_s": Measured(p99_ms * 1.02e-3 / factor, "s", n=1000),
+            "peak_rss_bytes": Measured(memory_mb * 1e6, "bytes"),
+            "power_w": Absent("no power sensor"),
+        }
+        trial = Trial(**({"model": "m", "backend": "onnxruntime", "replicate": i} | keys))
+        out.append(
+            result(
+                trial,
+                metrics=metrics | (fields or {}),
+                queries=None,
+                window=None,
+                readings=None,
+                **(extra or {}),
+            )
+        )
+    return out
+
+
+def grid():
+    return [
+        *cell(100, 10),
+        *cell(180, 20, batch=4),
+        *cell(200, 40, 200, batch=16),
+        *cell(90, 12, 300, precision="int8"),
+        *cell(199, 41, 200, processes=2),
+    ]
+
+
+def test_the_best_is_picked_and_what_is_as_good_is_named():
+    found = recommend(grid(), wanted("throughput"))
+    assert found.pick.label == "onnxruntime fp32 b16"
+    assert [c.label for c in found.ties] == ["onnxruntime fp32 b1 P2"]
+    assert "not surely better than onnxruntime fp32 b1 P2" in " ".join(found.reasons)
+    labels = {c.label for c in found.front}
+    assert "onnxruntime int8 b1" not in labels and "onnxruntime fp32 b1" in labels
+    assert found.axes == ("throughput_sps", "p99_s", "peak_rss_bytes")
+
+
+def test_a_constraint_is_judged_on_the_bound_and_the_price_is_told():
+    found = recommend(grid(), wanted("throughput", ["p99<=33ms", "memory<=2GB"]))
+    assert found.pick.label == "onnxruntime fp32 b4" and found.best.label == "onnxruntime fp32 b16"
+    text = " ".join(found.reasons)
+    assert "10 % less throughput than onnxruntime fp32 b16, which breaks p99<=33ms: 41" in text
+    assert "p99<=33ms: at most 2" in text and "memory<=2GB: 100 MB" in text
+    # the mean is 20 ms; neither the bound within a process nor what lies between processes may be left out
+    assert recommend(grid(), wanted("throughput", ["p99<=20.5ms"])).pick.label == "onnxruntime fp32 b1"
+
+
+def test_the_bound_covers_what_lies_between_processes():
+    steady = choices(cell(100, 10, factors=(1, 1, 1)), wanted("throughput"))[0][0]
+    (wild,), _ = choices(cell(100, 10, factors=(1, 0.8, 1.25)), wanted("throughput"))
+    assert steady.p99_s.hi == pytest.approx(0.0102)
+    assert wild.p99_s.hi > 0.0125 * 1.02 and wild.throughput_sps.lo < 80
+
+
+def test_single_processes_take_the_spread_of_replicated_cells():
+    rows, _ = choices(
+        [*cell(100, 10, factors=(1.0,)), *cell(200, 20, factors=(1, 0.8, 1.25), batch=4)],
+        wanted("throughput"),
+    )
+    assert rows[0].p99_s.hi > 0.0102 * 1.2 and not rows[0].notes
+    alone, _ = choices(cell(100, 10, factors=(1.0,)), wanted("throughput"))
+    assert alone[0].p99_s.hi == pytest.approx(0.0102) and "what lies between processes" in alone[0].notes[0]
+
+
+def test_one_process_is_no_confirmation():
+    found = recommend(cell(100, 10, factors=(1.0,)), wanted("throughput"))
+    assert any("--confirm 3" in r for r in found.reasons)
+    several = [*cell(200, 10, factors=(1.0,)), *cell(100, 10, batch=4)]
+    assert recommend(several, wanted("throughput"), least=3).pick.trial.batch == 4
+
+
+def test_infeasible_names_the_nearest_and_what_binds():
+    found = recommend(grid(), wanted("throughput", ["p99<=8ms", "memory<=150MB"]))
+    assert found.pick is None and found.nearest.label == "onnxruntime fp32 b1"
+    assert found.reasons[0].startswith(
+        "infeasible: no cell keeps every constraint. The nearest is m onnxruntime fp32 b1 (p99<=8ms: 1"
+    )
+    assert found.reasons[0].endswith("the binding constraint is p99<=8ms.")
+
+
+def test_failed_and_wrong_cells_are_never_picked():
+    bad = cell(900, 1, backend="openvino", extra={"status": Status.CRASHED, "reason": "signal 11"})
+    found = recommend([*grid(), *bad], wanted("throughput"))
+    assert found.pick.trial.backend == "onnxruntime"
+    assert "crashed" in found.choices[-1].rejected and found.choices[-1] not in found.front
+    only = recommend(bad, wanted("throughput"))
+    assert only.pick is None and "signal 11" in only.reasons[0]
+
+
+def test_what_was_not_measured_cannot_be_optimised():
+    found = recommend(grid(), wanted("watts"))
+    assert found.pick is None and "no power sensor" in found.reasons[0]
+
+
+def test_watts_take_the_least():
+    low, high = ({"power_w": Measured(w, "W")} for w in (4, 9))
+    found = recommend([*cell(100, 10, fields=low), *cell(300, 10, fields=high, batch=4)], wanted("watts"))
+    assert found.pick.trial.batch == 1 and found.best.cell == found.pick.cell
+    found = recommend(
+        [*cell(100, 10, fields=low), *cell(300, 10, fields=high, batch=4)],
+        wanted("throughput", ["power<=5W"]),
+    )
+    assert found.pick.trial.batch == 1 and "67 % less throughput" in " ".join(found.reasons)
+
+
+def test_machines_are_not_mixed():
+    other = [dataclasses.replace(r, machine=Machine({"cpu": "else"}, {})) for r in cell(100, 10)]
+    with pytest.raises(UsageError, match=f"E-PICK-1.*{MACHINE.id}"):
+        recommend([*grid(), *other], wanted("throughput"))
+    with pytest.raises(UsageError, match="E-PICK-2"):
+        recommend([], wanted("throughput"))
+
+
+def test_memory_is_that_of_the_device():
+    gpu = {
+        "gpu_processes_memory_bytes": Measured(5e9, "bytes"),
+        "gpu_board_memory_bytes": Measured(6e9, "bytes"),
+    }
+    here = {"processes_pss_bytes": Measured(3e8, "bytes"), "processes_rss_bytes": Measured(4e8, "bytes")}
+    (row,), _ = choices(cell(100, 10, device="cuda", fields=gpu), wanted("throughput"))
+    assert row.peak_rss_bytes.value == 5e9 and row.gpu_memory_bytes.value == 6e9
+    (row,), _ = choices(cell(100, 10, processes=2, fields=here), wanted("throughput"))
+    assert row.peak_rss_bytes.value == 3e8
+
+
+def test_longer_windows_speak_for_a_variant_measured_twice():
+    short = cell(500, 10, min_s=0.4, max_s=0.4)
+    (row,), _ = choices([*short, *cell(100, 10, min_s=2.0, max_s=2.0)], wanted("throughput"))
+    assert row.throughput_sps.value == pytest.approx(100, rel=0.01)
+
+
+def test_raw_rows_bound_the_tail_where_each_process_has_too_few(make):
+    few = make.cell(1_000_000, replicates=3, n=200)
+    (row,), _ = choices(few, wanted("throughput"))
+    assert row.p99_s.hi > row.p99_s.value and not row.notes  # 600 rows together
+    (row,), _ = choices(few[:1], wanted("throughput"))
+    assert "bounded by the longest of 200 queries, 86 % sure" in row.notes[0]
+
+
+def test_only_the_scenario_that_is_asked_belongs():
+    assert belongs(Trial(model="m"), "single_stream")
+    assert not belongs(Trial(model="m", beside="n"), "single_stream")
+    assert not belongs(Trial(model="m", scenario="offline"), "single_stream")
+
+
+def test_nondominated_keeps_equals_and_drops_the_beaten():
+    points = [(1, 3), (3, 1), (2, 2), (2, 2), (3, 3), None]
+    assert nondominated(points, lambda p: p) == [(1, 3), (3, 1), (2, 2), (2, 2)]

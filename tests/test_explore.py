@@ -1,0 +1,125 @@
+"""The search that measures: budget, confirmation in fresh processes, resuming, what is not searched for."""
+
+from dataclasses import replace
+
+import pytest
+
+from edgescope.analysis.objective import wanted
+from edgescope.analysis.recommend import recommend
+from edgescope.errors import EdgescopeError
+from edgescope.explore import Budget, explore
+from edgescope.isolate import Limits
+from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.store import Store
+from edgescope.sweep import Cells
+from making import MACHINE, result
+
+CELLS = [
+    Trial(model="null", backend="null", batch=batch, processes=p, sharing=sharing)
+    for batch in (1, 2, 4, 8)
+    for p in (1, 2, 4)
+    for sharing in (("shared", "pinned") if p > 1 else ("shared",))
+]
+
+
+def speed(t):
+    return 100 * t.batch**0.4 * min(t.processes, 2) ** 0.8 * (1.05 if t.sharing == "pinned" else 1)
+
+
+class Formula:
+    """A runner that answers by formula; `lucky` cells shine in their first process only."""
+
+    def __init__(self, lucky=(), failing=None, stop_after=None, power=False):
+        self.lucky, self.failing, self.stop_after, self.power = lucky, failing or {}, stop_after, power
+        self.ran = []
+
+    def prepare(self, trial, limits):
+        return None
+
+    def run(self, trial, limits):
+        if self.stop_after is not None and len(self.ran) >= self.stop_after:
+            raise KeyboardInterrupt
+        self.ran.append(trial)
+        sps = speed(trial) * (1.6 if trial.label in self.lucky and not trial.replicate else 1)
+        seconds = trial.processes * trial.batch / sps
+        metrics = {
+            "throughput_sps": Measured(sps, "samples/s"),
+            "latency_p50_s": Measured(seconds, "s"),
+            "latency_p99_s": Measured(1.1 * seconds, "s"),
+            "latency_p99_bound_s": Measured(1.2 * seconds, "s"),
+            "power_w": Measured(5.0, "W") if self.power else Absent("no power sensor"),
+        }
+        status = self.failing.get(trial.processes, Status.OK)
+        keys = {"metrics": metrics, "status": status, "reason": "" if status is Status.OK else "by formula"}
+        return result(trial, queries=None, window=None, readings=None, **keys)
+
+
+def explored(tmp_path, runner, asked=None, trials=CELLS, **budget):
+    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
+    told = []
+    asked = asked or wanted("throughput")
+    found = list(
+        explore(
+            trials, cells, asked, Budget(**({"cells": 7, "confirm": 2} | budget)), cores=2, tell=told.append
+        )
+    )
+    return found, told
+
+
+def test_the_budget_is_spent_and_the_pick_is_confirmed_in_fresh_processes(tmp_path):
+    runner = Formula()
+    results, told = explored(tmp_path, runner)
+    assert len({t.cell for t in runner.ran}) == 7 and len(runner.ran) == 9
+    assert [s.stage for s in told] == ["search"] * 7 + ["confirm"] * 2
+    assert [t.replicate for t in runner.ran[-2:]] == [1, 2]
+    answer = recommend(results, wanted("throughput"), least=3)
+    assert speed(answer.pick.trial) == max(map(speed, CELLS)) and len(answer.pick.replicates) == 3
+    assert told[0].eta_s is None and told[1].eta_s >= 0
+
+
+def test_a_lucky_first_process_is_not_the_pick(tmp_path):
+    lucky = next(t.label for t in CELLS if (t.batch, t.processes) == (4, 2))
+    runner = Formula(lucky=[lucky])
+    results, told = explored(tmp_path, runner, cells=len(CELLS))
+    confirmed = {s.trial.label for s in told if s.stage == "confirm"}
+    assert lucky in confirmed and len(confirmed) == 2
+    answer = recommend(results, wanted("throughput"), least=3)
+    assert answer.pick.label != lucky
+
+
+def test_the_same_command_goes_on_where_it_was(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        explored(tmp_path, Formula(stop_after=4))
+    runner = Formula()
+    results, _ = explored(tmp_path, runner)
+    assert len(runner.ran) == 3 + 2 and len(results) == 9
+    again = Formula()
+    explored(tmp_path, again)
+    assert again.ran == []
+
+
+def test_constraints_hold_for_what_is_confirmed(tmp_path):
+    asked = wanted("throughput", ["p99<=30ms"])
+    results, _ = explored(tmp_path, Formula(), asked)
+    pick = recommend(results, asked, least=3).pick
+    able = [t for t in CELLS if 1.2 * t.processes * t.batch / speed(t) <= 0.030]
+    assert speed(pick.trial) == max(map(speed, able))
+
+
+def test_failed_cells_cost_budget_and_are_no_pick(tmp_path):
+    results, _ = explored(tmp_path, Formula(failing={2: Status.CRASHED}))
+    assert recommend(results, wanted("throughput"), least=3).pick.trial.processes != 2
+
+
+def test_what_cannot_be_measured_is_not_searched_for(tmp_path):
+    runner = Formula()
+    with pytest.raises(EdgescopeError, match=r"E-PICK-3.*no power sensor"):
+        explored(tmp_path, runner, wanted("watts"))
+    assert len(runner.ran) == 1
+
+
+def test_replicates_of_a_study_are_one_cell(tmp_path):
+    trials = [replace(t, replicate=n) for t in CELLS for n in range(2)]
+    runner = Formula()
+    explored(tmp_path, runner, trials=trials, cells=len(CELLS))
+    assert sum(t.replicate == 0 for t in runner.ran) == len(CELLS)
