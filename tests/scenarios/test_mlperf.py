@@ -46,6 +46,8 @@ def test_single_stream_is_driven_by_loadgen_and_its_percentiles_are_ours():
     pair = said["percentiles"]["90.00"]
     assert pair["loadgen_ns"] == pytest.approx(pair["ours_ns"], rel=0.25) and pair["ours_ns"] > 3e6
     assert said["early_stopping_90.0_percentile_estimate_ns"] >= pair["loadgen_ns"]
+    estimate = said["early_stopping"]["90.0"]
+    assert estimate["loadgen_ns"] == pytest.approx(estimate["ours_ns"], rel=0.25)
     assert "Result is : VALID" in result.artifact["files"][mlperf_log.SUMMARY]
     shown = dict(load_view.lines(result))
     assert str(shown["loadgen"]).startswith("VALID") and "drove" in str(shown["loadgen"])

@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from edgescope import study
 from edgescope.analysis import summary
@@ -79,7 +81,11 @@ def test_a_load_beyond_capacity_is_reported_as_falling_behind(seed):
     growth = said["backlog_growth_qps"]
     assert growth.lo < growth.value < growth.hi
     assert growth.value == pytest.approx(said["offered_rate_qps"].value - 100, abs=6)
-    assert "W-LOAD-1" in warnings[0] and "no steady state" in warnings[0] and "% of this load or less" in warnings[0]
+    assert (
+        "W-LOAD-1" in warnings[0]
+        and "no steady state" in warnings[0]
+        and "% of this load or less" in warnings[0]
+    )
     assert not any("W-STAT-4" in text for text in warnings)
 
 
@@ -249,3 +255,31 @@ def test_a_run_that_fell_behind_blames_the_load_not_the_warm_up():
     (line,) = load_view.lines(made)
     assert line[0] == "load"
     assert "1000 queries/s offered" in str(line[1])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rate=st.floats(1, 500),
+    service_ms=st.floats(0.1, 50),
+    stall_ms=st.floats(0.1, 3000),
+    kind=st.sampled_from(["fixed_rate", "server", "burst"]),
+    seed=st.integers(0, 2**31),
+)
+def test_every_query_that_falls_due_has_one_row_whatever_the_load(rate, service_ms, stall_ms, kind, seed):
+    t = trial(scenario=kind, rate=rate, seed=seed, max_s=2.0, arrivals="4" if kind == "burst" else "")
+    scenario = {"fixed_rate": FixedRate, "server": Server, "burst": Burst}[kind]
+    expected = list(
+        itertools.takewhile(
+            lambda ns: ns < 2_000 * MS, itertools.islice(scenario(t, Plan(t)).offsets(), 5000)
+        )
+    )
+    assume(expected)
+    queries, plan = drive(scenario, t, lambda q: round((stall_ms if q == 7 else service_ms) * MS))
+    c = queries.rows(plan.window).columns
+    assert list(c["scheduled_ns"]) == expected
+    served = c["status"] == QUERY_OK
+    assert (c["issued_ns"][served] >= c["scheduled_ns"][served]).all()
+    assert (np.diff(c["done_ns"][served]) > 0).all()  # in order, one at a time
+    assert (served == (c["done_ns"] >= 0)).all()
+    assert served[: np.count_nonzero(served)].all()  # what is dropped is the end of the queue
+    assert summary.metrics(queries, plan.window, kind)["queries"].value == len(expected)

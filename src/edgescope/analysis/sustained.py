@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.summary import OFFLINE, PILED, quantile_metric, throughput
+from edgescope.analysis.summary import IDLING, OFFLINE, PILED, quantile_metric, throughput
 from edgescope.analysis.throttling import PREFIX, holds
 from edgescope.errors import message
 from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Readings, Window
@@ -64,6 +64,8 @@ def sustained(
     queries: Queries, readings: Readings, window: Window, scenario: str = "single_stream"
 ) -> Sustained:
     """Return burst and sustained throughput (samples/s) and median latency (s), settling and throttling time (s)."""
+    if scenario == "idle_gap":
+        return Sustained(dict.fromkeys(NAMES, IDLING))
     length_s = (window.stop_ns - window.start_ns) * 1e-9
     if length_s < MIN_S:
         reason = f"a window of {length_s:.1f} s is too short to settle: need {MIN_S:.0f} s (--soak 10min)"

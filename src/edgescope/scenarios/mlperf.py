@@ -30,11 +30,12 @@ from edgescope.clock import Clock
 from edgescope.errors import message
 from edgescope.models.base import Model
 from edgescope.plan import Plan
-from edgescope.records import Json, Queries, Trial, Window
+from edgescope.records import Absent, Json, Queries, Trial
 from edgescope.reference import QUICK_CEILING
 from edgescope.scenarios import asked, mlperf_log
 from edgescope.scenarios.closed import typical_s
-from edgescope.scenarios.log import Log, closed
+from edgescope.scenarios.log import Ints, Log, closed
+from edgescope.stats import early_stopping_estimate
 from edgescope.workloads.base import Answer, Done, Work
 
 SCENARIOS = {
@@ -46,6 +47,8 @@ SCENARIOS = {
 OFFICIAL_S = 600.0
 LIBRARY = 1024
 """Samples in the library that LoadGen picks from; an engine's inputs are cycled through whatever it picks."""
+MOST_QPS = 1e5
+"""Of a pile that LoadGen prepares: each of its samples is an object in Python."""
 CLOSE = 0.05, 100_000.0
 """Share and nanoseconds by which its percentile and ours of one run may differ: the callback into Python and back."""
 
@@ -77,7 +80,9 @@ class LoadGen:
             self.files = mlperf_log.files(Path(name))
         log.schedule = (first, np.array(sut.arrived, dtype=np.int64))
         queries = sut.counted(log.queries(self.trial.batch), first)
-        self.checked |= {"percentiles": self._beside(queries, plan.window)}
+        ours = np.sort(queries.rows(plan.window).latency_ns())
+        if self.trial.scenario != "mlperf_offline" and len(ours):
+            self.checked |= {"percentiles": self._percentiles(ours), "early_stopping": self._estimates(ours)}
         return queries
 
     def accuracy(self, answer: Answer, model: Model) -> None:
@@ -128,24 +133,31 @@ class LoadGen:
         s.single_stream_expected_latency_ns = expected_ns
         s.multi_stream_expected_latency_ns = expected_ns
         s.multi_stream_samples_per_query = t.batch * t.in_flight
-        s.offline_expected_qps = t.in_flight * t.batch / max(service_s, 1e-6)
+        s.offline_expected_qps = min(MOST_QPS, t.in_flight * t.batch / max(service_s, 1e-6))
         if t.scenario == "mlperf_server":
             s.server_target_qps = asked.rate(t)
             s.server_target_latency_ns = asked.bound_ns(t) or s.server_target_latency_ns
         s.schedule_rng_seed = s.sample_index_rng_seed = s.qsl_rng_seed = abs(t.seed)
         return s
 
-    def _beside(self, queries: Queries, window: Window) -> Json:
-        """Return each percentile that LoadGen gives beside the same of our rows, by its own rule: sorted[n p]."""
-        if self.trial.scenario == "mlperf_offline":
-            return {}
-        ours = np.sort(queries.rows(window).latency_ns())
+    def _percentiles(self, ours: Ints) -> dict[str, Json]:
+        """Return each percentile that LoadGen gives beside that of our sorted latencies, by its rule: sorted[n p]."""
         out: dict[str, Json] = {}
         for p in ("50.00", "90.00", "99.00"):
             theirs = self.told.get(f"result_{p}_percentile_latency_ns")
-            if isinstance(theirs, int | float) and len(ours):
+            if isinstance(theirs, int | float):
                 mine = int(ours[min(len(ours) - 1, math.floor(len(ours) * float(p) / 100))])
                 out[p] = {"loadgen_ns": int(theirs), "ours_ns": mine}
+        return out
+
+    def _estimates(self, ours: Ints) -> dict[str, Json]:
+        """Return LoadGen's early-stopping estimates beside ours."""
+        out: dict[str, Json] = {}
+        for p in ("90.0", "99.0"):
+            theirs = self.told.get(mlperf_log.ESTIMATED.format(p))
+            mine = early_stopping_estimate(ours, float(p) / 100)
+            if theirs is not None and not isinstance(mine, Absent):
+                out[p] = {"loadgen_ns": theirs, "ours_ns": int(mine)}
         return out
 
     def _invalid(self) -> str:

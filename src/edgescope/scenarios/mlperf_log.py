@@ -23,6 +23,7 @@ from edgescope.verify import centred_l2
 SUMMARY, DETAIL, ACCURACY = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"
 MARK = ":::MLLOG "
 WANTED = re.compile(r"(result_|early_stopping_|effective_|loadgen_version$|num_(errors|warnings)$)")
+ESTIMATED = "early_stopping_{}_percentile_estimate_ns"
 ESTIMATE = re.compile(r"Early stopping (\S+)th percentile estimate: (\d+)")
 
 
@@ -39,7 +40,7 @@ def values(folder: Path) -> dict[str, Json]:
         if isinstance(entry, dict) and WANTED.match(str(entry.get("key"))):
             out[entry["key"]] = entry.get("value")
     for percent, estimate in ESTIMATE.findall(text(folder / SUMMARY)):
-        out[f"early_stopping_{percent}_percentile_estimate_ns"] = int(estimate)
+        out[ESTIMATED.format(percent)] = int(estimate)
     return out
 
 
