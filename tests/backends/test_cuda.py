@@ -1,14 +1,18 @@
 """The CUDA engines: on a GPU their answers, precision, placement and phases; without one, that they say so."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edgescope import registry
-from edgescope.backends.base import Phased, Spec, Staged
+from edgescope.backends.base import Laned, Phased, Spec, Staged
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
+from edgescope.records import Trial
+from edgescope.workloads import inference
 
 MODEL = "squeezenet1_1"
 ROWS = [
@@ -92,6 +96,45 @@ def test_inputs_in_pinned_and_device_memory(name, options, io, tmp_path):
         out = np.array(session.fetch(session(session.stage(given)))[0])
         assert np.abs(out - truth(given)).max() <= 1e-4 * np.abs(out).max()
     session.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", [{}, {"graph": True}])
+def test_threads_have_streams_of_their_own_and_do_not_mix_their_answers(options, tmp_path):
+    import torch
+
+    session = opened("torch_eager", Spec("fp32", options=options, device="cuda"), tmp_path)
+    assert isinstance(session, Laned)
+    session.lanes(4, inputs(0))
+    used, given = set(), [inputs(seed) for seed in range(8)]
+
+    def answer(seed):
+        return seed, np.array(session(given[seed])[0])
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = [a for _ in range(20) for a in pool.map(answer, range(8))]
+    lanes = session.idle if options else session.streams
+    while not lanes.empty():
+        lane = lanes.get()
+        used.add((lane.stream if options else lane).cuda_stream)
+    assert len(used) == 4 and torch.cuda.default_stream().cuda_stream not in used
+    wanted = [truth(batch) for batch in given]
+    assert all(np.abs(out - wanted[seed]).max() <= 1e-4 * np.abs(out).max() for seed, out in answers)
+    session.close()
+
+
+def test_several_queries_in_flight_are_refused_where_a_session_takes_turns():
+    class InTurns:
+        def __call__(self, batch):
+            return ()
+
+    trial = Trial(model=MODEL, backend="onnxruntime", device="cuda", in_flight=3)
+    with pytest.raises(
+        UnsupportedError, match=r"E-LANE-1: onnxruntime answers one query at a time.*--processes 3"
+    ):
+        inference._widen(InTurns(), trial, {})
+    inference._widen(InTurns(), replace(trial, in_flight=1), {})
+    inference._widen(InTurns(), replace(trial, device="cpu"), {})
 
 
 @pytest.mark.parametrize("name", ["torch_eager", "torch_compile", "onnxruntime"])

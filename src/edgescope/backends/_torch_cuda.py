@@ -4,6 +4,11 @@ At batch 1 most networks are bound by launching kernels one by one from Python. 
 copies included: host memory -> pinned buffer (host), pinned -> device, the network, device -> pinned. A replay is one
 launch and one synchronisation. Its input and output addresses are fixed, so calls are serialised by a lock. The
 phases need the network alone, in a graph of its own, which is captured when they are first asked for.
+
+Threads by themselves would not run side by side: PyTorch's calls go to the default stream from whatever thread, and a
+graph has one set of buffers. For several queries in flight there are lanes, each with a stream, and with `graph=true`
+a graph and buffers, of its own; a call borrows one. Launching from Python stays one thread's turn at a time (the
+interpreter's lock), which eager mode feels and graphs hardly do.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -34,15 +40,37 @@ class CudaSession:
     def __init__(self, run: Callable[..., Any], artifact: Artifact, witness: shared.Witness) -> None:
         self.run, self.spec, self.dtype = run, artifact.spec, shared.require(artifact.spec)
         self.names, self.witness = shared.input_names(artifact), witness
+        self.streams: SimpleQueue[Any] | None = None
+        """Streams that no call uses, where there are lanes."""
 
     def __call__(self, batch: Batch) -> Sequence[Any]:
         """Return the outputs as float32 arrays; with io device, as tensors that are ready on the device."""
+        if self.streams is None:
+            return self._answer(batch)
+        stream = self.streams.get()
+        try:
+            with torch.cuda.stream(stream):
+                return self._answer(batch)
+        finally:
+            self.streams.put(stream)
+
+    def lanes(self, n: int, batch: Batch) -> None:
+        """Make n streams, and have each answer a few times: cuDNN keeps a workspace for each."""
+        torch.cuda.synchronize()
+        streams = [torch.cuda.Stream() for _ in range(n)]  # type: ignore[no-untyped-call]
+        self.streams = SimpleQueue()
+        for stream in streams:
+            self.streams.put(stream)
+        for _ in range(SETTLE * n):
+            self(batch)
+
+    def _answer(self, batch: Batch) -> Sequence[Any]:
         with torch.inference_mode():
             outputs = self._forward([self._tensor(batch[name]) for name in self.names])
             self.witness.stop()
             if self.spec.io != "device":
                 return shared.arrays(outputs)
-            torch.cuda.synchronize()
+            torch.cuda.current_stream().synchronize()
             return outputs
 
     def _forward(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -100,12 +128,30 @@ class GraphSession(CudaSession):
         super().__init__(run, artifact, witness)
         self.lock = threading.Lock()
         self.ready: _Captured | None = None
+        self.idle: SimpleQueue[_Captured] | None = None
+        """Lanes that no call uses, where there are several."""
 
     def __call__(self, batch: Batch) -> Sequence[Any]:
-        """Return the outputs as float32 arrays in pinned memory, good until the next call; io device: tensors."""
+        """Return the outputs as float32 arrays in pinned memory, good until its lane's next; io device: tensors."""
+        if self.idle is not None:
+            lane = self.idle.get()
+            try:
+                return lane.replay([batch[name] for name in self.names])
+            finally:
+                self.idle.put(lane)
         with self.lock:
             captured = self.ready or self._capture(batch)
             return captured.replay([batch[name] for name in self.names])
+
+    def lanes(self, n: int, batch: Batch) -> None:
+        """Capture a graph for each of n queries in flight, one after the other: others' calls would spoil a capture."""
+        example = [batch[name] for name in self.names]
+        made = [self.ready or self._capture(batch)]
+        made += [_Captured(self._forward, example, self.spec.io, self.dtype) for _ in range(n - 1)]
+        self.idle = SimpleQueue()
+        for lane in made:
+            lane.replay(example)
+            self.idle.put(lane)
 
     def _capture(self, batch: Batch) -> _Captured:
         example = [batch[name] for name in self.names]
@@ -121,11 +167,13 @@ class GraphSession(CudaSession):
 
     def effective(self) -> Effective:
         """Return the precision of the calls that were captured."""
-        return self.witness.effective(self.spec, "one CUDA graph; ")
+        lanes = self.idle.qsize() if self.idle else 1
+        said = "one CUDA graph; " if lanes == 1 else f"{lanes} CUDA graphs, a stream each; "
+        return self.witness.effective(self.spec, said)
 
     def close(self) -> None:
         """Drop the graph before the module whose memory it uses."""
-        self.ready = None
+        self.ready = self.idle = None
         super().close()
 
 

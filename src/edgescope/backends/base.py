@@ -97,6 +97,18 @@ class Phased(Protocol):
         """Answer one query and return how long each part took; slower than a plain call."""
 
 
+@runtime_checkable
+class Laned(Protocol):
+    """Optional, of a session on a GPU: calls from several threads run side by side, each on a stream of its own.
+
+    One without it takes its calls in turn, whatever threads they come from; more than one query in flight is refused
+    there, since the figure would carry a label that is not true.
+    """
+
+    def lanes(self, n: int, batch: Batch) -> None:
+        """Make ready for n calls at once, with a batch like those to come; before any thread calls."""
+
+
 @dataclass(frozen=True)
 class Driven:
     """What a program that owns its loop did: every query it made, on this process's monotonic clock."""

@@ -33,6 +33,9 @@ class NullSession:
             time.sleep(self.delay_s)
         return _NOTHING
 
+    def lanes(self, n: int, batch: Batch) -> None:
+        """Nothing is shared: sleeping threads sleep side by side."""
+
     def effective(self) -> Effective:
         """Return exactly what was asked for."""
         return Effective(self.spec.device, self.spec.precision, 1, "the null backend computes nothing")

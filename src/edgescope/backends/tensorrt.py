@@ -66,6 +66,12 @@ class TensorRtSession:
                 fix="--in-flight 1, an ONNX file with a closed batch axis, or TensorRT 8.6",
             ) from error
 
+    def lanes(self, n: int, batch: Batch) -> None:
+        """Open a context for each of n queries in flight, and have each answer once: it captures its graph then."""
+        self.idle += [self._another() for _ in range(n - len(self.idle))]
+        for lane in self.idle:
+            lane(batch)
+
     @contextmanager
     def _borrowed(self) -> Iterator[Lane]:
         """Yield a lane that nobody else uses meanwhile."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from edgescope.backends.base import Artifact, Backend, Phased, Phases, Session, Staged, spec_of
+from edgescope.backends.base import Artifact, Backend, Laned, Phased, Phases, Session, Staged, spec_of
 from edgescope.errors import UnavailableError, UnsupportedError
 from edgescope.models.base import Batch, Model, Purpose, Samples
 from edgescope.records import Absent, Field, Json, Measured, Trial
@@ -46,6 +46,7 @@ class Inference:
             start = time.monotonic_ns()
             session(batches[0])
             first_ns = time.monotonic_ns() - start
+            _widen(session, trial, batches[0])
             failures = Failures()
             size = len(batches)
             work = blocking(lambda query_id: session(batches[query_id % size]), trial.in_flight, failures)
@@ -62,6 +63,21 @@ class Inference:
             finally:
                 if isinstance(work, Pool):
                     work.close()
+
+
+def _widen(session: Session, trial: Trial, batch: Batch) -> None:
+    """Have a session on a GPU make ready for several queries in flight; UnsupportedError where it takes turns."""
+    if trial.in_flight == 1 or trial.device == "cpu":
+        return
+    if not isinstance(session, Laned):
+        raise UnsupportedError(
+            "E-LANE-1",
+            f"{trial.backend} answers one query at a time on {trial.device}",
+            evidence=f"in_flight {trial.in_flight} asked, one stream and one set of buffers in its session",
+            effect="The threads would wait for each other under a label that says they do not",
+            fix=f"--in-flight 1 --processes {trial.in_flight}, or --backend torch_eager or tensorrt",
+        )
+    session.lanes(trial.in_flight, batch)
 
 
 def _answer(session: Session, trial: Trial) -> Answer:

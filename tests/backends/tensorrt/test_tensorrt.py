@@ -448,6 +448,16 @@ def test_queries_in_flight_do_not_share_memory(board, network, version):
     session.close()
 
 
+def test_lanes_are_opened_beforehand(board, network):
+    session = load(board("10.3.0.30"), network(), spec())
+    session.lanes(3, inputs())
+    lanes = list(session.idle)
+    assert len({lane.stream for lane in lanes}) == 3
+    session(inputs())
+    assert sorted(map(id, session.idle)) == sorted(map(id, lanes))
+    session.close()
+
+
 def test_before_8_6_a_second_query_in_flight_is_refused_with_the_way_out(board, network):
     session = load(board("8.5.2.2"), network(), spec())
     with session._borrowed(), pytest.raises(UnsupportedError, match=r"E-TRT-14.*Profile 0.*--in-flight 1"):
