@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -47,24 +48,26 @@ def _sieves(args: argparse.Namespace, cells: Cells) -> tuple[Sieve, ...]:
     total = gpus[0].get("memory_total_bytes") if gpus and isinstance(gpus[0], Mapping) else None
     free = None
     if isinstance(total, int | float):
-        used = _readings().get("gpu0_memory_used_bytes")
+        used = _sensors()("byte").get("gpu0_memory_used_bytes")
         free = None if used is None else total - used
     room = ThisMachine(opened.limits(args), free, unified="jetson" in cells.where.stable)
     return Exhausted(), Forecast(room)
 
 
-def _readings(unit: str = "") -> dict[str, float]:
-    """Return channel -> value of what this machine's sensors say now, of one unit only where it is given."""
-    import os
-
+def _sensors() -> Callable[[str], dict[str, float]]:
+    """Return a function that reads this machine's sensors now: channel -> value of those with this unit."""
     from edgescope.bench import present
     from edgescope.monitor.sensors import Sensors
 
     specs = [spec for device in present().values() for spec in device.sources(os.getpid())]
     sensors = Sensors(specs, SAMPLER_HZ)
-    sensors.tick(0)
-    units = {name: channel.unit for name, channel in sensors.channels.items()}
-    return {name: v for name, v in sensors.values.items() if not unit or units.get(name) == unit}
+
+    def read(unit: str) -> dict[str, float]:
+        sensors.tick(0)
+        mine = {name for name, channel in sensors.channels.items() if channel.unit == unit}
+        return {name: value for name, value in sensors.values.items() if name in mine}
+
+    return read
 
 
 def _cooling(args: argparse.Namespace) -> Cooling:
@@ -72,7 +75,8 @@ def _cooling(args: argparse.Namespace) -> Cooling:
     from edgescope.cooling import Cooling
     from edgescope.errors import message
 
-    found = Cooling(lambda: _readings("degC"), args.cooldown_c, least_s=args.cooldown)
+    read = _sensors()
+    found = Cooling(lambda: read("degC"), args.cooldown_c, least_s=args.cooldown)
     if not found.target:
         text = "no temperature can be read here, so --cooldown-c waits for nothing"
         opened.say(message("W-SWEEP-1", text, fix="--cooldown 5s"))
