@@ -21,6 +21,8 @@ SATURATED = 0.95
 """A server that has a query for this share of the time has no room for more of them."""
 OTHERS = 0.10
 """Share of the cores that others may use before the answer is about a shared machine."""
+MINOR = 3.0
+"""Others that use this many times as much as the run itself leave it unsaid what the run would be short of."""
 WORDS = {"power cap": "power", "over-current": "power", "under-voltage": "power", "thermal": "heat"}
 """Cause of a throttle -> limit."""
 
@@ -80,7 +82,11 @@ def _servers(above: Point, used: Usage, in_flight: int, facts: tuple[str, ...]) 
     part, why = serving(used, busy)
     name = {"cpu": "the CPU", "gpu": "the GPU", "decoder": "the decoder"}.get(part, "")
     if busy < SATURATED:
-        where = f"; {name} is what they wait for ({why})" if name else f"; what serves them is {why}"
+        where = (
+            f"; {name} is what they wait for ({why})"
+            if name
+            else f"; which part they wait for is not known: {why}"
+        )
         text = f"latency, not throughput: queries queue for each other at {busy:.0%} utilisation{where}"
         return Limit("latency", text, facts)
     if name:
@@ -107,12 +113,8 @@ def serving(used: Usage, busy: float) -> tuple[str, str]:
         (name, f"{text} busy {value:.0%}") for name, text, value in read if value >= BUSY * min(busy, 1.0)
     ]
     names = {name for name, _ in full}
-    if isinstance(used.cpu_others, Measured) and used.cpu_others.value > OTHERS:
-        others = f"other programs use {used.cpu_others.value:.0%} of the cores"
-        if names <= {"cpu"} and isinstance(used.cpu, Measured):
-            total = used.cpu.value + used.cpu_others.value
-            if total >= BUSY * busy:
-                return "cpu", f"busy {total:.0%}, of which {others}"
+    if crowd := _shared(used, busy, names):
+        return crowd
     if len(names) == 1:
         return full[0][0], full[0][1]
     if names:
@@ -121,6 +123,18 @@ def serving(used: Usage, busy: float) -> tuple[str, str]:
         return "", f"no part is busy throughout ({', '.join(f'{t} {v:.0%}' for _, t, v in read)})"
     reason = used.cpu.reason if isinstance(used.cpu, Absent) else "nothing was read"
     return "", f"not known ({reason})"
+
+
+def _shared(used: Usage, busy: float, names: set[str]) -> tuple[str, str] | None:
+    """Return what is to be said where other programs use the cores too; None where they do not matter."""
+    own, others = used.cpu, used.cpu_others
+    if not isinstance(own, Measured) or not isinstance(others, Measured) or not names <= {"cpu"}:
+        return None
+    if others.value <= OTHERS or own.value + others.value < BUSY * busy:
+        return None
+    if MINOR * own.value < others.value and not names:
+        return "", f"other programs use {others.value:.0%} of the cores, this one {own.value:.0%}"
+    return "cpu", f"CPU busy {own.value + others.value:.0%}, {others.value:.0%} of it with other programs"
 
 
 def _idle(used: Usage) -> bool:

@@ -62,6 +62,8 @@ class Held:
     """Of a `perhaps`: whether the longer run that shows it may be expected to keep the promise."""
     whole: bool = True
     """False where `found` is the largest of too few queries for the quantile itself."""
+    expected: float = 0.0
+    """Of a `perhaps` without a bound: the bound that a longer run may be expected to give, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,8 @@ def _latency(slo: Slo, x: Floats, q: float, guide: float) -> Held:
         return Held(slo, found, top, Kept.NO, whole=whole)
     expected = point * max(1.0, guide)
     clear = expected > BAND * slo.limit
-    return Held(slo, found, top, Kept.PERHAPS, clear, likely=slo.kept_by(expected), whole=whole)
+    likely = slo.kept_by(expected)
+    return Held(slo, found, top, Kept.PERHAPS, clear, likely, whole, expected)
 
 
 def _resource(slo: Slo, result: Result) -> Held:
@@ -286,6 +289,10 @@ def words(held: Held) -> str:
     if isinstance(held.bound, Absent):
         inside = sign if slo.kept_by(held.found.value) else ">"
         have = held.bound.reason.removeprefix("n/a: ").replace(",", " independent queries,")
+        if held.kept is Kept.PERHAPS and not held.likely:
+            return (
+                f"{figure} of {limit}, and a bound of some {shown(held.expected, slo.unit)} is to be expected"
+            )
         return f"{figure} {inside} {limit}, no bound ({have})"
     if slo.quantile is not None:
         figure += f" (bound {shown(held.bound.value, slo.unit)})"
@@ -293,6 +300,7 @@ def words(held: Held) -> str:
 
 
 def shown(value: float, unit: str) -> str:
-    """Return a value in the unit people use: ms, MB or W."""
-    factor, word = {"s": (1e3, "ms"), "bytes": (1e-6, "MB"), "W": (1.0, "W")}.get(unit, (1.0, unit))
-    return f"{value * factor:.3g} {word}" if value * factor < 1000 else f"{value * factor:.0f} {word}"
+    """Return a value in the unit people use: ms up to a second, MB up to a gigabyte, W."""
+    steps = {"s": ((1.0, "s"), (1e3, "ms")), "bytes": ((1e-9, "GB"), (1e-6, "MB"))}.get(unit, ((1.0, unit),))
+    factor, word = next((step for step in steps if value * step[0] >= 1), steps[-1])
+    return f"{value * factor:.3g} {word}"

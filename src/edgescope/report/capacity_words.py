@@ -46,15 +46,22 @@ def sentence_of(found: Capacity) -> str:
     if above is None:
         text += f"More than {found.clients} were not tried (--most). "
     else:
-        which = "one more does" if above.clients == found.clients + 1 else f"{above.clients} do"
         if maybe := _unproved(found):
             text += f"{clients(maybe)} may, by a short run alone. "
-        text += f"{_capital(which)} not: {above.why}. {_capital(found.limit.sentence)}. "
+        text += f"{_others(above, found.clients)}: {above.why}. {_capital(found.limit.sentence)}. "
     seconds = f"Confirmed over {found.confirmed.seconds:.0f} s"
     if found.confirmed.weaker:
         return f"{text}{seconds}, too few queries for a bound."
     longer = found.confirmed.seconds >= asked.confirm_s + 1
     return f"{text}{seconds}{_why_longer(found.confirmed, asked.confirm_s) if longer else ''}."
+
+
+def _others(above: Point, fit: int) -> str:
+    """Return `One more does not`, or that it is not expected to, where only a short run spoke against it."""
+    sure = above.kept is Kept.NO or above.stage == "confirm"
+    if above.clients == fit + 1:
+        return "One more does not" if sure else "One more is not expected to"
+    return f"{above.clients} {'do not' if sure else 'are not expected to'}"
 
 
 def _unproved(found: Capacity) -> int:
@@ -78,7 +85,8 @@ def aside(found: Capacity) -> Sequence[str]:
     """Return the figures behind the limit, and what the closed loop says can be answered at most."""
     lines = []
     if isinstance(found.throughput, Measured):
-        lines.append(f"closed loop  {found.throughput.value:.4g} queries/s, the most that can be answered")
+        whom = "the most that can be answered" if found.asked.serve == "one" else "the most of one process"
+        lines.append(f"closed loop  {found.throughput.value:.4g} queries/s, {whom}")
     if found.above is not None and found.limit.evidence:
         lines.append(f"at {clients(found.above.clients)}  " + ", ".join(found.limit.evidence))
     return lines

@@ -1,0 +1,167 @@
+"""One run against its promises: kept, broken, perhaps; whether the machine keeps up; what binds."""
+
+import numpy as np
+import pytest
+
+from edgescope.analysis.binding import binding
+from edgescope.analysis.service import Kept, judge, measured_rows, words
+from edgescope.analysis.slo import promises
+from edgescope.analysis.usage import usage
+from edgescope.records import (
+    QUERY_DROPPED,
+    Absent,
+    Measured,
+    Queries,
+    Status,
+    Trial,
+    Window,
+    Worker,
+)
+from making import queries, result
+from queue_server import WHERE, readings
+
+SLO = promises(["p99<40ms"])
+SECOND = 1_000_000_000
+
+
+def rows(latency_s, *, rate=100.0, wait_s=0.0, dropped=0):
+    """Queries due at `rate` whose latencies are given, of which `wait_s` passed before they were begun."""
+    n = len(latency_s)
+    base = dict(queries(n).columns)
+    due = np.round(np.arange(n) * SECOND / rate).astype(np.int64)
+    issued = due + np.round(np.broadcast_to(wait_s, n) * SECOND).astype(np.int64)
+    base |= {
+        "scheduled_ns": due,
+        "issued_ns": issued,
+        "done_ns": due + np.round(latency_s * SECOND).astype(np.int64),
+    }
+    if dropped:
+        status = np.zeros(n, np.int8)
+        status[-dropped:] = QUERY_DROPPED
+        late = status == QUERY_DROPPED
+        base |= {"status": status, "issued_ns": np.where(late, -1, issued)}
+        base["done_ns"] = np.where(late, -1, base["done_ns"])
+    return Queries(base)
+
+
+def point(
+    latency_s, *, slos=SLO, clients=7, device="cpu", status=Status.OK, shares=None, metrics=None, **given
+):
+    made = rows(np.asarray(latency_s, dtype=np.float64), **given)
+    window = Window(0, len(made), 0, max(int(made.columns["done_ns"].max()), 1))
+    shares = {"cpu_busy": 0.5, "cpu_others": 0.0} if shares is None else shares
+    trial = Trial(model="null", backend="null", scenario="fixed_rate", rate=100.0, device=device)
+    run = result(
+        trial,
+        machine=WHERE,
+        status=status,
+        queries=made,
+        window=window,
+        readings=readings(window, **shares),
+        metrics=metrics or {},
+    )
+    return judge(run, clients, slos, offered=100.0)
+
+
+QUICK = np.random.default_rng(0).uniform(0.008, 0.012, 1000)
+
+
+def test_a_bound_within_the_limit_keeps_the_promise():
+    found = point(QUICK)
+    assert found.kept is Kept.YES and found.fits and found.shown and found.why == ""
+    assert words(found.held[0]).endswith("< 40 ms") and "bound" in words(found.held[0])
+    assert found.busy.value == pytest.approx(1.0, abs=0.02)  # 100/s of 10 ms
+
+
+def test_too_few_for_a_bound_is_perhaps_and_the_guide_decides_what_is_likely():
+    few = QUICK[:200]
+    assert point(few).kept is Kept.PERHAPS and point(few).fits and not point(few).shown
+    run = point(few).result
+    unlikely = judge(run, 7, SLO, offered=100.0, guide=3.4)
+    assert unlikely.kept is Kept.PERHAPS and not unlikely.fits
+    assert "a bound of some 40" in unlikely.why
+    assert point(QUICK[:20]).held[0].whole is False
+
+
+def test_a_tail_clearly_beyond_the_limit_breaks_it():
+    slow = np.where(np.arange(1000) % 20 == 0, 0.1, 0.01)
+    found = point(slow)
+    assert found.kept is Kept.NO and found.clear and "> 40 ms" in found.why
+
+
+def test_a_wait_that_grows_does_not_fit_though_every_promise_is_kept():
+    wait = np.arange(1000) / 100 * 0.05  # 50 ms a second
+    found = point(wait + 0.01, wait_s=wait, slos=promises(["p50<10s"]))
+    assert found.kept is Kept.NO and found.clear
+    assert "the wait grows by 50 ms each second" in found.why and "service 95/s" in found.why
+
+
+def test_queries_that_were_dropped_do_not_fit():
+    assert "5 of 1000 queries still waited" in point(QUICK, dropped=5).why
+
+
+def test_a_run_that_failed_is_no_fit_and_memory_is_final():
+    for status, clear in ((Status.CRASHED, False), (Status.OOM, True)):
+        run = result(status=status, reason="E-X: gone", queries=None, window=None)
+        found = judge(run, 3, SLO, offered=45.0)
+        assert not found.fits and found.clear is clear and found.why == "E-X: gone"
+
+
+def test_what_a_crew_did_after_its_stop_is_part_of_the_tail():
+    made = rows(QUICK)
+    cut = Window(100, 900, 0, 9 * SECOND)
+    crew = tuple(Worker(number=n, model="null", pid=n) for n in range(2))
+    run = result(Trial(model="null", processes=2), queries=made, window=cut, workers=crew)
+    assert len(measured_rows(run)) == 900  # due before the stop, whenever done
+
+
+LATE = np.random.default_rng(1).uniform(0.03, 0.1, 1000)
+
+
+@pytest.mark.parametrize(
+    ("shares", "device", "name", "text"),
+    [
+        ({"cpu_busy": 0.97, "cpu_others": 0.0}, "cpu", "cpu", "CPU busy 97%"),
+        ({"cpu_busy": 0.2, "cpu_others": 0.0, "gpu0_busy": 0.96}, "cuda", "gpu", "GPU busy 96%"),
+        ({"cpu_busy": 0.97, "cpu_others": 0.0, "gpu0_busy": 0.96}, "cuda", "not known", "conflict"),
+        ({"cpu_busy": 0.3, "cpu_others": 0.0}, "cpu", "servers", "--in-flight"),
+        ({"cpu_busy": 0.99, "cpu_others": 0.5}, "cpu", "cpu", "50% of it with other programs"),
+        ({"nvdec0_busy": 0.97, "cpu_busy": 0.1, "cpu_others": 0.0}, "cpu", "decoder", "decoder"),
+        ({}, "cpu", "not known", "no channel cpu_busy"),
+    ],
+)
+def test_a_server_that_is_always_busy_is_short_of_what_is_busy(shares, device, name, text):
+    above = point(LATE, shares=shares, device=device)
+    found = binding(above, point(QUICK, clients=6))
+    assert found.name == name and text in found.sentence
+
+
+def test_a_tail_beyond_the_limit_with_room_to_spare_is_latency():
+    above = point(LATE, rate=10, wait_s=LATE - 0.03, shares={"cpu_busy": 0.3, "cpu_others": 0.0})
+    found = binding(above, point(QUICK, clients=6))
+    assert found.name == "latency" and "30% utilisation" in found.sentence and "the CPU" in found.sentence
+
+
+@pytest.mark.parametrize(("cause", "name"), [("sw_cap_power", "power"), ("hw_thermal", "heat")])
+def test_a_guard_that_holds_the_clocks_is_the_limit(cause, name):
+    above = point(LATE, shares={f"throttled_gpu0_{cause}": 1.0, "cpu_busy": 1.0, "cpu_others": 0.0})
+    assert binding(above, point(QUICK, clients=6)).name == name
+
+
+def test_memory_power_and_one_client_alone():
+    full = judge(result(status=Status.OOM, reason="E-MEM-1: x", queries=None, window=None), 9, SLO, offered=9)
+    assert binding(full, point(QUICK)).name == "memory"
+    hungry = point(QUICK, slos=promises(["power<=5W"]), metrics={"power_w": Measured(4.0, "W", 3.0, 6.0)})
+    assert hungry.kept is Kept.NO and binding(hungry, None).name == "power"
+    assert binding(point(LATE, clients=1), None).name == "slo"
+    assert binding(None, point(QUICK)).name == "untried"
+
+
+def test_usage_is_of_the_cores_that_are_allowed():
+    run = point(QUICK, shares={"cpu_busy": 0.5, "cpu_others": 0.1}).result
+    state = {"cpu": {"online_cpus": [0, 1, 2, 3], "affinity": [0, 1], "cgroup_cpu_limit": {"absent": "x"}}}
+    from dataclasses import replace
+
+    found = usage(replace(run, machine=replace(WHERE, state=state)))
+    assert found.cpu.value == pytest.approx(0.8) and found.cores == 2
+    assert isinstance(usage(replace(run, readings=None)).cpu, Absent)

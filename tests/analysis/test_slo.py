@@ -1,0 +1,68 @@
+"""Promises as people write them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgescope.analysis.slo import parse, promises
+from edgescope.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "limit", "strict", "quantile"),
+    [
+        ("p99<40ms", "p99", 0.04, True, 0.99),
+        (" p50 <= 10 ms ", "p50", 0.01, False, 0.5),
+        ("p99.9<0.1s", "p99.9", 0.1, True, 0.999),
+        ("p999<100000us", "p999", 0.1, True, 0.999),
+        ("memory<=2GB", "memory", 2e9, False, None),
+        ("power<10W", "power", 10.0, True, None),
+    ],
+)
+def test_what_can_be_promised(text, name, limit, strict, quantile):
+    found = parse(text)
+    assert (found.name, found.strict, found.quantile) == (name, strict, quantile)
+    assert found.limit == pytest.approx(limit)
+
+
+def test_the_limit_itself_keeps_a_promise_of_at_most():
+    assert parse("p99<=40ms").kept_by(0.04) and not parse("p99<40ms").kept_by(0.04)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "p99",
+        "p99>40ms",
+        "p99<40",
+        "p99<0ms",
+        "p100<1s",
+        "p49<1s",
+        "p99.<1s",
+        "p5<1s",
+        "memory<2W",
+        "x<1s",
+    ],
+)
+def test_what_cannot_is_refused_with_what_can(text):
+    with pytest.raises(UsageError) as caught:
+        promises([text])
+    assert caught.value.code == "E-SLO-1" and caught.value.evidence
+
+
+def test_several_promises_by_commas_or_flags():
+    assert [s.text for s in promises(["p99<40ms, p50<10ms", "memory<=1GB"])] == [
+        "p99<40ms",
+        "p50<10ms",
+        "memory<=1GB",
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=30) | st.from_regex(r"[a-z0-9.]{1,6}<=?[0-9.e]{1,8}[a-zA-Z]{0,3}", fullmatch=True))
+def test_any_text_is_read_or_refused(text):
+    try:
+        assert parse(text).limit > 0
+    except UsageError as error:
+        assert error.code == "E-SLO-1"

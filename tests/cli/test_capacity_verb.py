@@ -1,0 +1,74 @@
+"""The verb: a real search on the null backend, its page, its refusals."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from edgescope import capacity
+from edgescope.cli import opened
+from edgescope.cli.main import main
+from edgescope.isolate import Limits
+from queue_server import QueueServer
+
+FAST = ["null", "--backend", "null", "--option", "delay_us=1000", "--rate", "100", "--warmup", "0"]
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch):
+    monkeypatch.setattr(capacity, "CLOSED_S", 0.2)
+    monkeypatch.setattr(capacity, "SHORTEST_S", 0.2)
+
+
+def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys):
+    page = tmp_path / "page.html"
+    flags = ["--store", str(tmp_path / "s"), "--confirm", "1s", "--longest", "2s", "--most", "1"]
+    ask = ["capacity", *FAST, *flags, "--slo", "p50<1s", "--arrivals", "even"]
+    assert main([*ask, "--report", str(page)]) == 0
+    said = capsys.readouterr()
+    assert "1 client at 100/s fits: p50 " in said.out and "[confirm] 1 client, " in said.err
+    assert "p50&lt;1s" in page.read_text() and "promise-0" in page.read_text()
+    assert main([*ask, "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["clients"] == 1 and "3 of 3 runs are from the store" in said.err
+
+
+class Quick:
+    def __init__(self, folder) -> None:
+        self.store, self.runner = SimpleNamespace(root=folder), QueueServer(0.05)
+
+    def finished(self):
+        return {}
+
+    def run(self, trial):
+        return self.runner.run(trial, Limits())
+
+
+def test_one_client_that_misses_ends_with_1(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(opened, "cells", lambda args, store: Quick(tmp_path))
+    assert main(["capacity", *FAST, "--store", str(tmp_path), "--slo", "p99<40ms"]) == 1
+    assert "not even one client" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--slo", "p99>4ms", "--rate", "1"],
+        ["--slo", "p99<4ms", "--rate", "-1"],
+        ["--slo", "p99<4ms", "--rate", "1", "--confirm", "20min"],
+        ["--slo", "p99<4ms", "--rate", "1", "--sharing", "pinned"],
+        ["--slo", "p99<4ms", "--rate", "1", "--most", "0"],
+        ["--slo", "p99<4ms", "--rate", "1", "--report", "x.pdf"],
+    ],
+)
+def test_what_cannot_be_meant_is_refused(flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["capacity", "null", "--backend", "null", *flags]) == 2
+    assert "Try: " in capsys.readouterr().err
+
+
+def test_what_cannot_run_says_why(tmp_path, capsys):
+    ask = ["capacity", "null", "--backend", "trtexec", "--slo", "p99<1s", "--rate", "9"]
+    assert main([*ask, "--store", str(tmp_path)]) == 3
+    said = capsys.readouterr()
+    assert "unsupported" in said.out and "[search]" not in said.err
