@@ -124,3 +124,18 @@ def test_names_of_cells_tell_them_apart_and_hold_nothing_else():
     assert len({name(t) for t in trials}) == len(trials)
     assert name(trials[-1]) == "resnet50 P2 delay_us=2 #1"
     assert cell_names.shared(trials) == "null fp32 b1 single_stream 1s"
+
+
+def test_temperatures_of_a_recorded_board_end_the_wait_and_a_machine_without_says_so(monkeypatch, capsys):
+    import argparse
+
+    from edgescope.cli import sweep_manner
+
+    asked = argparse.Namespace(cooldown_c=5.0, cooldown=0.0)
+    monkeypatch.setenv("EDGESCOPE_BOARD", "nano")
+    found = sweep_manner._cooling(asked)
+    assert found.target["temperature_cpu_therm_c"] > 20 and found.wait() < 60
+    monkeypatch.setattr("edgescope.bench.present", dict)
+    monkeypatch.delenv("EDGESCOPE_BOARD")
+    assert sweep_manner._cooling(asked).wait() == 0.0
+    assert "W-SWEEP-1" in capsys.readouterr().err
