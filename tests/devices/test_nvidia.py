@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import time
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -176,3 +177,33 @@ def test_real_gpu():
     joules = second["gpu0_energy_j"] - first["gpu0_energy_j"]
     assert 0 < joules < 2000
     assert second["gpu0_sm_clock_hz"] > 1e8
+
+
+class Sharing(FakeNvml):
+    """Two GPUs that list processes, one of them a client of MPS, one of unknown size."""
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
+        rows = {"handle0": [(10, 3_000), (11, None)], "handle1": [(10, 500)]}[handle]
+        return [SimpleNamespace(pid=pid, usedGpuMemory=held) for pid, held in rows]
+
+    def nvmlDeviceGetMPSComputeRunningProcesses(self, handle):
+        if "mps" in self.refuse:
+            raise self.refuse["mps"]
+        return [SimpleNamespace(pid=12, usedGpuMemory=700)] if handle == "handle0" else []
+
+
+def test_what_a_process_holds_is_summed_over_gpus_and_never_guessed():
+    device = NvidiaDevice(Sharing(gpus=2))
+    assert device.present() == ""
+    held = device.process_memory([10, 11, 12, 99])
+    assert (held[10], held[12]) == (3_500.0, 700.0)
+    assert "does not tell" in held[11].reason
+    assert "NVML lists 3 processes, and this is none of them" in held[99].reason
+
+
+def test_where_no_list_is_readable_every_process_has_the_reason():
+    device = NvidiaDevice(FakeNvml())
+    device.present()
+    assert (
+        "nvmlDeviceGetComputeRunningProcesses is not in this library" in device.process_memory([1])[1].reason
+    )

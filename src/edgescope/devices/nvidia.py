@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pynvml
 
-from edgescope.devices.base import Failed, Mode, SourceSpec, Unsupported
+from edgescope.devices.base import Failed, Mode, SourceSpec, Unsupported, Value
 from edgescope.devices.nvml import PARTS, ask, facts, text
 
+#: Lists of processes, each with what it holds; those of MPS are in the second one alone.
+_RUNNING = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
 _ABSENT = (
     ("gpu_power_w", "W", "gpu_board", "gauge", "NVML"),
     ("gpu_energy_j", "J", "gpu_board", "counter", "NVML"),
@@ -67,6 +70,27 @@ class NvidiaDevice:
             )
         )
 
+    def process_memory(self, pids: Sequence[int]) -> Mapping[int, Value]:
+        """Return the bytes that the driver says each process holds on all GPUs, or why it does not say.
+
+        Clients of MPS are listed apart. A container that numbers processes for itself cannot be told whose is whose.
+        """
+        listed: dict[int, Value] = {}
+        problem: Unsupported | Failed | None = None
+        for i in range(self._count()):
+            handle = self._nvml.nvmlDeviceGetHandleByIndex(i)
+            for name in _RUNNING:
+                answer = ask(self._nvml, name, partial(_held, self._nvml, name, handle))
+                if isinstance(answer, Unsupported | Failed):
+                    problem = problem or answer
+                    continue
+                for pid, held in answer:
+                    listed[pid] = _sum(listed.get(pid, 0.0), held)
+        others = f"NVML lists {len(listed)} processes, and this is none of them: " + (
+            "a container with process numbers of its own?" if listed else str(problem and problem.reason)
+        )
+        return {pid: listed.get(pid, Unsupported(others)) for pid in pids}
+
     def modes(self) -> Mapping[str, Mode]:
         """Return no settings: none is changed here yet."""
         return {}
@@ -77,6 +101,19 @@ class NvidiaDevice:
     def _system(self, name: str, convert: Any) -> Any:
         answer = ask(self._nvml, name, lambda: convert(getattr(self._nvml, name)()))
         return {"absent": answer.reason} if isinstance(answer, Unsupported | Failed) else answer
+
+
+def _held(nvml: Any, name: str, handle: Any) -> list[tuple[int, Value]]:
+    """Return (process, bytes) of one list; what the driver leaves open is Unsupported."""
+    closed = Unsupported("NVML: the driver does not tell what a process holds here")
+    return [
+        (int(p.pid), closed if p.usedGpuMemory is None else float(p.usedGpuMemory))
+        for p in getattr(nvml, name)(handle)
+    ]
+
+
+def _sum(a: Value, b: Value) -> Value:
+    return a + b if isinstance(a, float) and isinstance(b, float) else b if isinstance(a, float) else a
 
 
 def _why_not(kind: str, message: str) -> str:
