@@ -3,12 +3,13 @@
 A small grid of each model is measured in a few fresh processes a cell. Each question's pick then gets constraints 5 %
 above its own measured upper bounds (p99, memory, and power where a meter answers), is asked for again with them, and is
 run in fresh processes that the recommendation has not seen, all picks interleaved in random order. A run holds when its
-p99, memory and power are within the constraints. Target: 36 of 40.
+p99, memory and power are within the constraints; one that the machine disturbed so that it ended `unstable` is run once
+more. Target: 36 of 40.
 
 Beside it: how many would hold without what lies between processes in the bound (the order-statistic bound of the tail
 alone), which is what an upper bound within one run promises.
 
-    python benchmarks/recommend_holds.py [MODEL ...] [--runs 40] [--replicates 3] [--duration 2] [--smoke]
+    python benchmarks/recommend_holds.py [MODEL ...] [--runs 40] [--replicates 3] [--duration 3] [--smoke]
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=MODELS)
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--replicates", type=int, default=3)
-    parser.add_argument("--duration", type=float, default=2.0)
+    parser.add_argument("--duration", type=float, default=3.0)
     parser.add_argument("--smoke", action="store_true", help="show, publish nothing")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="edgescope-holds-") as folder:
@@ -122,8 +123,11 @@ def confirmed(
         pick, asked, _ = promised[which]
         trial: Trial = replace(pick.trial, replicate=FRESH + number)
         result = cells.run(trial)
+        again = result.status is Status.UNSTABLE  # the machine was not steady: once more
+        if again:
+            result = cells.run(replace(trial, replicate=FRESH + runs + number))
         print(f"[confirm {number + 1}/{runs}] {pick.name} {result.status.value}", flush=True)
-        rows.append({"pick": pick.name} | held(result, pick, asked))
+        rows.append({"pick": pick.name, "run_again": again} | held(result, pick, asked))
     return rows
 
 
@@ -156,6 +160,7 @@ def figures(
     return {
         "runs": len(rows),
         "held": sum(r["held"] for r in rows),
+        "run_again_because_unstable": sum(r["run_again"] for r in rows),
         "p99_held_without_the_spread_between_processes": sum(r["within_alone"] for r in rows),
         "questions": [
             {

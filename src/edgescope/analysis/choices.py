@@ -108,7 +108,8 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
     done, first = list(replicates.values()), next(iter(replicates.values()), group[0])
     fields = first.verification.fields if first.verification else {}
     notes: list[str] = []
-    figures = {name: _latency(done, name, spreads, notes) for name in QUANTILES}
+    asked = {QUANTITIES[c.quantity].column for c in wanted.constraints}
+    figures = {n: _latency(done, n, spreads, notes if n in asked else []) for n in QUANTILES}
     figures |= {name: _between(done, name, spreads, scope) for name in METRICS}
     row = Choice(
         cell=first.trial.cell,

@@ -171,6 +171,9 @@ def _price(pick: Choice, best: Choice, wanted: Wanted) -> str:
     ratio = math.exp(_cost(pick, wanted) - _cost(best, wanted))
     share = 100 * ((1 - 1 / ratio) if wanted.goal.higher_is_better else (ratio - 1))
     word = "less" if wanted.goal.higher_is_better else "more"
+    if not best.broken:
+        runs = len(best.replicates)
+        return f"{best.label} measured better in {runs} process{'es' * (runs != 1)} and was not confirmed"
     size = f"{share:.0f}" if share >= 10 else f"{share:.2g}"
     name = best.label if best.trial.model == pick.trial.model else best.name
     text = f"{size} % {word} {WORDS[wanted.objective]} than {name}"
