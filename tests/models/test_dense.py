@@ -16,6 +16,15 @@ from edgescope.models.synthetic import samples
 DETECTOR, SEGMENTER = "yolov8n_class", "fcn_resnet50"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Two threads that wait for each other make a busy machine several times as slow."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def detector():
     return zoo.get(DETECTOR).module()
