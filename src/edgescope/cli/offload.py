@@ -22,6 +22,7 @@ from edgescope.cli import opened
 
 if TYPE_CHECKING:
     from edgescope.analysis.network import Profile
+    from edgescope.analysis.objective import Constraint
     from edgescope.analysis.offload import Place, Request
     from edgescope.cli.offload_view import Page
     from edgescope.store import Store
@@ -230,7 +231,7 @@ def _request(args: argparse.Namespace, near: Place) -> tuple[Request, list[str]]
     return request, notes
 
 
-def _parsed(text: str):  # type: ignore[no-untyped-def]  # a Constraint; importing it here would import numpy
+def _parsed(text: str) -> Constraint:
     from edgescope.analysis.objective import parse
 
     return parse(text)
