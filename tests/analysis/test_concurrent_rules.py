@@ -125,7 +125,7 @@ def test_int8_is_best_or_not_or_refused():
     no = [dead(t, Status.UNSUPPORTED, "E-TORCH-3: no int8") for t in SLICED if t.precision == "int8"]
     found = rules([*world([t for t in GRID if t.precision != "int8"]), *no])
     assert found["best_precision"].answer is UNKNOWN
-    assert "int8 did not finish (unsupported: E-TORCH-3: no int8)" in found["best_precision"].found
+    assert "int8 gave no figure (unsupported: E-TORCH-3: no int8)" in found["best_precision"].found
     assert found["fallback"].answer is FAILS and found["fallback"].cells == len(no)
 
 

@@ -35,7 +35,7 @@ def test_the_terminal_says_what_stands_out_first(store, capsys):
     grid = next(line for line in said.splitlines() if re.match(r"\s+MPS\s", line))
     assert grid.split() == ["MPS", "·", "5,832", "5,832", "oom", "±", "1.0", "%"]
     assert "Throughput per process falls with P" in said and "✓ holds" in said
-    assert "did not finish: oom: E-OOM-1: CUDA out of memory (resnet50 fp16 batch 1, P = 8, MPS)" in said
+    assert "no figure: oom: E-OOM-1: CUDA out of memory (resnet50 fp16 batch 1, P = 8, MPS)" in said
 
 
 def test_another_quantity_can_be_shown(store, capsys):

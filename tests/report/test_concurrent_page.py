@@ -19,6 +19,7 @@ from edgescope.plots import concurrent as plots
 from edgescope.records import Absent, Measured
 from edgescope.report import concurrent as report
 from edgescope.report import concurrent_words as words
+from edgescope.report import write as usual
 from edgescope.report.concurrent_grids import grid
 
 MODELS = ("resnet50", "yolov8n")
@@ -170,7 +171,7 @@ def test_nothing_stored_is_a_page_that_says_how_to_measure(tmp_path: Path) -> No
 
 def test_only_failed_cells_are_counted_and_explained(tmp_path: Path) -> None:
     bad = concurrent([dead(t) for t in gpu_trials(models=("resnet50",), precisions=("fp16",), batches=(1,))])
-    assert "7 cells did not finish (7 oom)" in words.summary(bad)
+    assert "7 cells gave no figure (7 oom)" in words.summary(bad)
     (line,) = words.failures(bad)
     assert line.startswith("oom: E-OOM-1: CUDA out of memory (7 cells: ") and line.endswith("and 5 more)")
     assert "E-OOM-1" in report.write(bad, tmp_path / "c.html").read_text("utf-8")
@@ -215,3 +216,14 @@ def test_a_hostile_reason_is_text(found: Concurrent, tmp_path: Path) -> None:
     bad = dead(gpu_trials(models=("resnet50",))[0], reason="<img src=x onerror=alert(1)>")
     page = report.write(concurrent([bad]), tmp_path / "c.html").read_text("utf-8")
     assert "<img src=x" not in page and "&lt;img src=x" in page
+
+
+def test_the_usual_report_says_it_unasked_too(tmp_path: Path) -> None:
+    runs = [crowd(t) for t in gpu_trials(models=("resnet50",), precisions=("fp16",), batches=(1,))]
+    for name in ("r.html", "r.md"):
+        text = usual(runs, tmp_path / name).read_text("utf-8").replace("\\", "")
+        assert (
+            "resnet50 fp16 batch 1, P = 2: MPS gives 3.00x [2.96, 3.04] the total throughput of time slicing"
+            in text
+        )
+    assert "Concurrent runs" not in usual(runs[:1], tmp_path / "one.html").read_text("utf-8")

@@ -163,7 +163,7 @@ def _why_not(cells: Sequence[Cell], precision: str) -> str:
         return "was not measured"
     if any(c.ok for c in mine):
         return "ran, with no other precision at an equal cell"
-    return f"did not finish ({mine[0].status.value}: {brief(mine[0].reason)})"
+    return f"gave no figure ({mine[0].status.value}: {brief(mine[0].reason)})"
 
 
 def fallback(view: View) -> Found:

@@ -67,6 +67,6 @@ def _rules(found: Concurrent) -> None:
 def _failures(found: Concurrent) -> None:
     lines = words.failures(found)
     for line in lines[:FAILURES]:
-        terminal.note(f"did not finish: {line}")
+        terminal.note(f"no figure: {line}")
     if len(lines) > FAILURES:
         terminal.note(f"and {len(lines) - FAILURES} more reasons: --out page.html lists them")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from edgescope.analysis.compare import by_cell
 from edgescope.analysis.objective import FASTEST, Wanted
+from edgescope.analysis.remarks import remarks
 from edgescope.analysis.variants import Pick, VariantRow, VariantTable, pick, table
 from edgescope.records import Json, Machine, ModelInfo, Result
 from edgescope.registry import REPLAYED
@@ -49,6 +50,11 @@ class Chapter:
     def title(self) -> str:
         """Return `mobilenet_v2 on AMD EPYC 9R14`."""
         return f"{self.model} on {machine_name(self.machine)}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is worth saying unasked: one way of sharing the device against another at equal cells."""
+        return [str(r) for r in remarks(self.results)]
 
     def first(self, row: VariantRow) -> Result:
         """The result that speaks for a row: a finished replicate where there is one."""

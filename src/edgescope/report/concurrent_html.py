@@ -37,7 +37,7 @@ def render(found: Concurrent, command: str) -> str:
         _grids(found) if found.measured else None,
         _memory(found),
         _list("Warm workers against fresh processes", [words.warm(w) for w in found.warm]),
-        _list("Cells that did not finish", words.failures(found)),
+        _list("Cells without a figure", words.failures(found)),
         _theirs(found),
         tag("section", tag("h3", "Made by"), tag("pre", tag("code", command))),
     )

@@ -39,7 +39,7 @@ def render(found: Concurrent, command: str) -> str:
         "### The paper's rules",
         _table(RULES, [_rule(c) for c in found.rules]),
         *_section("### Warm workers against fresh processes", [words.warm(w) for w in found.warm]),
-        *_section("### Cells that did not finish", words.failures(found)),
+        *_section("### Cells without a figure", words.failures(found)),
         f"### Figures of the paper that could be recovered ({found.paper.source})",
         words.OTHER_HARDWARE,
         _table(PAPER, [_number(found, i) for i in range(len(found.paper.numbers))]),

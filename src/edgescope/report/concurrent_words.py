@@ -63,7 +63,7 @@ def _failed(found: Concurrent) -> str:
         return ""
     kinds = Counter(c.status.value for c in found.failed)
     shown = ", ".join(f"{n} {status}" for status, n in kinds.most_common())
-    return f"{len(found.failed)} cell{'s' if len(found.failed) > 1 else ''} did not finish ({shown}). "
+    return f"{len(found.failed)} cell{'s' if len(found.failed) > 1 else ''} gave no figure ({shown}). "
 
 
 def intervals(found: Concurrent) -> str:

@@ -101,6 +101,7 @@ def _bodies(found: Sequence[Chapter], command: str) -> Iterator[Markup]:
 def _parts(chapter: Chapter, anchor: str, command: str) -> Markup:
     return join(
         answer(chapter, anchor),
+        _said(chapter),
         before_after(chapter),
         figures(chapter, anchor),
         verified(chapter),
@@ -113,6 +114,15 @@ def _parts(chapter: Chapter, anchor: str, command: str) -> Markup:
         sampler(chapter),
         identities(chapter, command),
     )
+
+
+def _said(chapter: Chapter) -> Markup | None:
+    """Return what concurrent runs say unasked, or None."""
+    said = chapter.remarks
+    if not said:
+        return None
+    lines = tag("ul", [tag("li", line) for line in said], class_="warnings")
+    return tag("section", tag("h3", "Concurrent runs"), lines)
 
 
 def _nothing(command: str) -> Markup:

@@ -47,7 +47,13 @@ def _chapter(chapter: Chapter) -> str:
     rejected = [f"* {escaped(r.label)} rejected: {escaped(r.rejected)}" for r in look.rows if r.rejected]
     rejected += [f"* {escaped(left_behind(r))}" for r in chapter.table.screened]
     absent = [f"* {words}: {escaped(absence(Absent(why)))}" for why, words in look.gaps().items()]
-    parts = [f"## {escaped(chapter.title)}", escaped(chapter.pick.reason), "\n".join(lines)]
+    said = "\n".join(f"* {escaped(line)}" for line in chapter.remarks)
+    parts = [
+        f"## {escaped(chapter.title)}",
+        escaped(chapter.pick.reason),
+        *filter(None, [said]),
+        "\n".join(lines),
+    ]
     return "\n\n".join([*parts, *(["\n".join(rejected + absent)] if rejected or absent else [])])
 
 
