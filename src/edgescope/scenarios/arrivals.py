@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -46,14 +47,21 @@ def read(name: str) -> Ints:
     """Return the arrivals in nanoseconds, in order; UsageError for a file that is no trace or not the pinned one."""
     bare, pinned = PIN.sub("", name), PIN.search(name)
     path = _path(bare)
-    if pinned and _content(path) != pinned[1]:
+    content = _content(path)
+    if pinned and content != pinned[1]:
         raise UsageError(
             "E-TRACE-2",
             f"{path} is not the trace this trial was planned with",
-            evidence=f"content {_content(path)}, planned {pinned[1]}",
+            evidence=f"content {content}, planned {pinned[1]}",
             effect="Its numbers would be filed under other arrivals",
             fix=f"plan again with {bare}",
         )
+    return _parsed(path, content)
+
+
+@lru_cache(maxsize=4)
+def _parsed(path: Path, content: str) -> Ints:
+    """Return the arrivals of a file; read once for each content."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:

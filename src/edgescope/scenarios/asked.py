@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgescope.errors import UsageError
@@ -20,25 +21,22 @@ def checked(trial: Trial) -> Trial:
     name = trial.scenario
     if name in RATED:
         rate(trial)
-    elif name == "trace" and trial.rate is not None:
-        raise UsageError("E-SCEN-5", "a trace brings its own rate", fix="leave --rate out")
-    if name == "burst":
-        burst(trial)
-    elif name == "trace":
-        recorded = arrivals.read(trial.arrivals)
-        if arrivals.looped(trial.arrivals):
-            arrivals.period_ns(recorded)
-    elif name == "idle_gap":
-        gaps_ms(trial)
-    elif name == "mlperf_server":
-        bound_ns(trial)
+    if name in _ARRIVALS:
+        _ARRIVALS[name](trial)
     elif trial.arrivals:
         raise UsageError(
             "E-SCEN-4",
             f"{name} takes no arrivals",
             evidence=f"--arrivals {trial.arrivals}",
-            fix="--scenario burst, trace, idle_gap or mlperf_server, or leave --arrivals out",
+            fix=f"--scenario {', '.join(_ARRIVALS)}, or leave --arrivals out",
         )
+    _alone(trial)
+    return trial
+
+
+def _alone(trial: Trial) -> None:
+    """Raise UsageError where a scenario asks one sample, one query or one process, and the trial has more."""
+    name = trial.scenario
     if name in ("mlperf_single_stream", "mlperf_server") and trial.batch != 1:
         raise UsageError(
             "E-SCEN-7",
@@ -53,15 +51,23 @@ def checked(trial: Trial) -> Trial:
             evidence=f"in_flight {trial.in_flight}",
             fix="leave --in-flight at 1",
         )
-    alone = name == "idle_gap" or name.startswith("mlperf_")
-    if alone and trial.crowded:
+    if trial.crowded and (name == "idle_gap" or name.startswith("mlperf_")):
         raise UsageError(
             "E-SCEN-10",
             f"{name} is asked of one process that has the device to itself",
             evidence=f"processes {trial.processes}, sharing {trial.sharing}, beside {trial.beside or 'nothing'}",
             fix="--scenario single_stream, offline or server for several",
         )
-    return trial
+
+
+def trace(trial: Trial) -> arrivals.Ints:
+    """Return the arrivals of the trial's trace in nanoseconds; UsageError where it is none, or has a rate beside."""
+    if trial.rate is not None:
+        raise UsageError("E-SCEN-5", "a trace brings its own rate", fix="leave --rate out")
+    recorded = arrivals.read(str(trial.arrivals))
+    if arrivals.looped(str(trial.arrivals)):
+        arrivals.period_ns(recorded)
+    return recorded
 
 
 def rate(trial: Trial) -> float:
@@ -77,7 +83,7 @@ def rate(trial: Trial) -> float:
 
 def burst(trial: Trial) -> int:
     """Return how many queries come at once."""
-    if not re.fullmatch(r"[1-9]\d{0,5}", trial.arrivals):
+    if not re.fullmatch(r"[1-9]\d{0,5}", str(trial.arrivals)):
         raise UsageError(
             "E-SCEN-2",
             "burst needs the number of queries that come at once",
@@ -92,7 +98,7 @@ def gaps_ms(trial: Trial) -> tuple[float, ...]:
     if not trial.arrivals:
         return GAPS_MS
     try:
-        found = sorted({0.0, *(float(part) for part in trial.arrivals.split(","))})
+        found = sorted({0.0, *(float(part) for part in str(trial.arrivals).split(","))})
     except ValueError:
         found = [-1.0]
     if not (found[0] >= 0 and 0 < found[-1] <= 600_000 and len(found) <= 50):
@@ -107,7 +113,7 @@ def gaps_ms(trial: Trial) -> tuple[float, ...]:
 
 def bound_ns(trial: Trial) -> int | None:
     """Return the latency that LoadGen's server scenario is held to; None for LoadGen's own 100 ms."""
-    match = BOUND.fullmatch(trial.arrivals) if trial.arrivals else None
+    match = BOUND.fullmatch(str(trial.arrivals)) if trial.arrivals else None
     if trial.arrivals and (match is None or not 0 < float(match[1]) <= 1e6):
         raise UsageError(
             "E-SCEN-3",
@@ -116,6 +122,15 @@ def bound_ns(trial: Trial) -> int | None:
             fix="--scenario mlperf_server --rate 30 --arrivals 15ms",
         )
     return round(float(match[1]) * 1e6) if match else None
+
+
+_ARRIVALS: Mapping[str, Callable[[Trial], object]] = {
+    "burst": burst,
+    "trace": trace,
+    "idle_gap": gaps_ms,
+    "mlperf_server": bound_ns,
+}
+"""Scenarios for which `arrivals` means something, and what reads it."""
 
 
 def pinned(keys: dict[str, Any]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class Trace(OpenLoop):
 
     def offsets(self) -> Iterator[int]:
         """Yield the recorded times; looped, again after the last one and a mean gap."""
-        recorded = arrivals.read(self.trial.arrivals)
+        recorded = asked.trace(self.trial)
         times = recorded.tolist()
         yield from times
         if arrivals.looped(self.trial.arrivals):
