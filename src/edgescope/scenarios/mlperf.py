@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import math
 import tempfile
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import mlperf_loadgen as lg
@@ -33,10 +31,11 @@ from edgescope.plan import Plan
 from edgescope.records import Absent, Json, Queries, Trial
 from edgescope.reference import QUICK_CEILING
 from edgescope.scenarios import asked, mlperf_log
-from edgescope.scenarios.closed import typical_s
+from edgescope.scenarios.closed import Split, typical_s
 from edgescope.scenarios.log import Ints, Log, closed
+from edgescope.scenarios.mlperf_system import Samples, System, complete, run_test
 from edgescope.stats import early_stopping_estimate
-from edgescope.workloads.base import Answer, Done, Work
+from edgescope.workloads.base import Answer, Work
 
 SCENARIOS = {
     "mlperf_single_stream": "SingleStream",
@@ -52,9 +51,6 @@ MOST_QPS = 1e5
 CLOSE = 0.05, 100_000.0
 """Share and nanoseconds by which its percentile and ours of one run may differ: the callback into Python and back."""
 
-Samples = Sequence[tuple[int, int]]
-"""Of each sample LoadGen's id and its index in the library."""
-
 
 class LoadGen:
     """Lets LoadGen offer the queries; one instance for one trial."""
@@ -67,19 +63,24 @@ class LoadGen:
 
     def drive(self, work: Work, clock: Clock) -> Queries:
         """Warm up in a closed loop, then hand over to LoadGen until it is content."""
-        log = Log(self.trial.in_flight, clock)
-        closed(log, work, clock, self.plan.warming(), self.trial.batch)
+        samples, slots = self.trial.batch, self.trial.in_flight
+        if self.trial.scenario == "mlperf_multi_stream":  # a row is a query, as in multi_stream
+            work, samples, slots = Split(work, slots), samples * slots, 1
+        log = Log(slots, clock)
+        closed(log, work, clock, self.plan.warming(), samples)
         plan, first, service_s = self.plan.measuring(), len(log), typical_s(log)
-        sut = _System(self.trial, log, work, clock, begun=partial(plan.begin, first))
+        sut = System(samples, log, work, clock, begun=partial(plan.begin, first))
+        if self.trial.scenario in ("mlperf_server", "mlperf_offline"):
+            sut.open()
         with tempfile.TemporaryDirectory(prefix="edgescope-loadgen-") as name:
-            _test(sut.issue, self._settings(service_s, "PerformanceOnly"), LIBRARY, Path(name))
+            run_test(sut.issue, self._settings(service_s, "PerformanceOnly"), LIBRARY, Path(name))
             sut.close()
             log.drain(work)
             plan.end(len(log), max(log.finished, default=clock.now()))
             self.told = mlperf_log.values(Path(name))
             self.files = mlperf_log.files(Path(name))
         log.schedule = (first, np.array(sut.arrived, dtype=np.int64))
-        queries = sut.counted(log.queries(self.trial.batch), first)
+        queries = sut.counted(log.queries(samples), first)
         ours = np.sort(queries.rows(plan.window).latency_ns())
         if self.trial.scenario != "mlperf_offline" and len(ours):
             self.checked |= {"percentiles": self._percentiles(ours), "early_stopping": self._estimates(ours)}
@@ -104,10 +105,10 @@ class LoadGen:
                 except Exception as error:  # must not pass through LoadGen's thread: it would end the process
                     problems.append(error)
                     said = [b""] * len(some)
-                _complete([sample for sample, _ in some], said)
+                complete([sample for sample, _ in some], said)
 
         with tempfile.TemporaryDirectory(prefix="edgescope-loadgen-") as name:
-            _test(issue, self._settings(1e-3, "AccuracyOnly"), len(direct[0]), Path(name))
+            run_test(issue, self._settings(1e-3, "AccuracyOnly"), len(direct[0]), Path(name))
             if problems:
                 raise problems[0]
             self.files |= mlperf_log.files(Path(name), "accuracy_")
@@ -129,11 +130,9 @@ class LoadGen:
         s.min_duration_ms = round(t.max_s * 1e3)
         s.min_query_count = t.max_queries or 1
         s.max_query_count = t.max_queries or 0
-        expected_ns = max(
-            round(1e9 / MOST_QPS), round(service_s * 1e9 / 2)
-        )  # half: it must not run out of queries
-        s.single_stream_expected_latency_ns = expected_ns
-        s.multi_stream_expected_latency_ns = expected_ns
+        expected_ns = max(1e9 / MOST_QPS, service_s * 1e9 / 2)  # half: it must not run out of queries
+        s.single_stream_expected_latency_ns = round(expected_ns)
+        s.multi_stream_expected_latency_ns = round(expected_ns)
         s.multi_stream_samples_per_query = t.batch * t.in_flight
         s.offline_expected_qps = min(MOST_QPS, t.in_flight * t.batch / max(service_s, 1e-6))
         if t.scenario == "mlperf_server":
@@ -171,7 +170,7 @@ class LoadGen:
             "LoadGen calls this run INVALID",
             evidence=", ".join(unmet) or str(self.told.get("result_invalid_reason")),
             effect="Its figures may not be quoted as MLPerf's; ours stand as they are",
-            fix=f"--duration {OFFICIAL_S:.0f}s, or a lower --rate",
+            fix=f"--duration {OFFICIAL_S:.0f}s" + (", or a lower --rate" if self.trial.rate else ""),
         )
 
     def _apart(self) -> str:
@@ -202,93 +201,5 @@ class LoadGen:
         )
 
 
-class _System:
-    """Our side of LoadGen: takes its samples in its thread, hands them to the Work in batches, says when each is done.
-
-    A closed loop's query is issued in LoadGen's own thread. Arrivals (server, offline) go through a queue, so that a
-    busy engine never holds up LoadGen's schedule.
-    """
-
-    def __init__(
-        self, trial: Trial, log: Log, work: Work, clock: Clock, *, begun: Callable[[int], None]
-    ) -> None:
-        self.batch, self.log, self.work, self.clock = trial.batch, log, work, clock
-        self.begun: Callable[[int], None] | None = begun
-        """Told when the first query comes: what LoadGen does before is no part of the window."""
-        self.arrived: list[int] = []
-        self.sizes: list[int] = []
-        self.waiting: SimpleQueue[tuple[int, Samples] | None] = SimpleQueue()
-        self.thread: threading.Thread | None = None
-        if trial.scenario in ("mlperf_server", "mlperf_offline"):
-            self.thread = threading.Thread(target=self._serve, daemon=True)
-            self.thread.start()
-
-    def issue(self, samples: Samples) -> None:
-        """Take one query of LoadGen's: each batch of it becomes a row."""
-        now = self.clock.now()
-        if self.begun:
-            self.begun(now)
-            self.begun = None
-        for start in range(0, len(samples), self.batch):
-            part = samples[start : start + self.batch]
-            if self.thread is None:
-                self._row(now, part)
-            else:
-                self.waiting.put((now, part))
-
-    def _serve(self) -> None:
-        while (item := self.waiting.get()) is not None:
-            self._row(*item)
-
-    def _row(self, arrived_ns: int, samples: Samples) -> None:
-        self.log.free.get()
-        self.arrived.append(arrived_ns)
-        self.sizes.append(len(samples))
-        self.work.issue(self.log.add(self.clock.now()), self.batch, self._done(samples))
-
-    def _done(self, samples: Samples) -> Done:
-        def done(query_id: int, status: int) -> None:
-            self.log.done(query_id, status)
-            _complete([sample for sample, _ in samples])
-
-        return done
-
-    def close(self) -> None:
-        """End the thread that hands queries over."""
-        if self.thread is not None:
-            self.waiting.put(None)
-            self.thread.join()
-
-    def counted(self, queries: Queries, first: int) -> Queries:
-        """Return the rows with the samples that LoadGen asked for: its last batch may be a smaller one."""
-        samples = np.array(queries.columns["samples"])
-        samples[first:] = self.sizes
-        return Queries({**queries.columns, "samples": samples})
-
-
-def _complete(samples: Sequence[int], said: Sequence[bytes] = ()) -> None:
-    """Tell LoadGen that samples are done; it copies what was said before this returns."""
-    held = [np.frombuffer(data, np.uint8) for data in said]
-    data = [(array.ctypes.data, array.nbytes) for array in held] or [(0, 0)] * len(samples)
-    lg.QuerySamplesComplete(
-        [lg.QuerySampleResponse(sample, *where) for sample, where in zip(samples, data, strict=True)]
-    )
-
-
 def _bytes(arrays: Iterable[Any]) -> bytes:
     return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
-
-
-def _test(issue: Callable[[Samples], None], settings: Any, n: int, folder: Path) -> None:
-    """Run one LoadGen test over a library of `n` samples; its logs go into `folder`."""
-    log = lg.LogSettings()
-    log.log_output.outdir = str(folder)
-    log.log_output.copy_summary_to_stdout = log.log_output.copy_detail_to_stdout = False
-    log.enable_trace = False
-    qsl = lg.ConstructQSL(n, n, lambda indices: None, lambda indices: None)
-    sut = lg.ConstructSUT(lambda query: issue([(s.id, s.index) for s in query]), lambda: None)
-    try:
-        lg.StartTestWithLogSettings(sut, qsl, settings, log, str(folder / "no audit.config"))
-    finally:
-        lg.DestroySUT(sut)
-        lg.DestroyQSL(qsl)

@@ -1,0 +1,114 @@
+"""Our side of LoadGen: the system it tests, and how a test is started.
+
+LoadGen calls from threads of its own and knows samples by an id and an index into a library; an error must not pass
+through its frames, which would end the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import mlperf_loadgen as lg
+import numpy as np
+
+from edgescope.clock import Clock
+from edgescope.records import Queries
+from edgescope.scenarios.log import Log
+from edgescope.workloads.base import Done, Work
+
+Samples = Sequence[tuple[int, int]]
+"""Of each sample LoadGen's id and its index in the library."""
+
+
+class System:
+    """Takes LoadGen's samples in its thread, hands them to the Work in batches, and says when each is done.
+
+    A closed loop's query is issued in LoadGen's own thread. Arrivals (server, offline) go through a queue once `open`
+    has been called, so that a busy engine never holds up LoadGen's schedule.
+    """
+
+    def __init__(
+        self, batch: int, log: Log, work: Work, clock: Clock, *, begun: Callable[[int], None]
+    ) -> None:
+        self.batch, self.log, self.work, self.clock = batch, log, work, clock
+        self.begun: Callable[[int], None] | None = begun
+        """Told when the first query comes: what LoadGen does before is no part of the window."""
+        self.arrived: list[int] = []
+        self.sizes: list[int] = []
+        self.waiting: SimpleQueue[tuple[int, Samples] | None] = SimpleQueue()
+        self.thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Let queries wait in a queue from now on."""
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def issue(self, samples: Samples) -> None:
+        """Take one query of LoadGen's: each batch of it becomes a row."""
+        now = self.clock.now()
+        if self.begun:
+            self.begun(now)
+            self.begun = None
+        for start in range(0, len(samples), self.batch):
+            part = samples[start : start + self.batch]
+            if self.thread is None:
+                self._row(now, part)
+            else:
+                self.waiting.put((now, part))
+
+    def _serve(self) -> None:
+        while (item := self.waiting.get()) is not None:
+            self._row(*item)
+
+    def _row(self, arrived_ns: int, samples: Samples) -> None:
+        self.log.free.get()
+        self.arrived.append(arrived_ns)
+        self.sizes.append(len(samples))
+        self.work.issue(self.log.add(self.clock.now()), self.batch, self._done(samples))
+
+    def _done(self, samples: Samples) -> Done:
+        def done(query_id: int, status: int) -> None:
+            self.log.done(query_id, status)
+            complete([sample for sample, _ in samples])
+
+        return done
+
+    def close(self) -> None:
+        """End the thread that hands queries over."""
+        if self.thread is not None:
+            self.waiting.put(None)
+            self.thread.join()
+
+    def counted(self, queries: Queries, first: int) -> Queries:
+        """Return the rows with the samples that LoadGen asked for: its last batch may be a smaller one."""
+        samples = np.array(queries.columns["samples"])
+        samples[first:] = self.sizes
+        return Queries({**queries.columns, "samples": samples})
+
+
+def complete(samples: Sequence[int], said: Sequence[bytes] = ()) -> None:
+    """Tell LoadGen that samples are done; it copies what was said before this returns."""
+    held = [np.frombuffer(data, np.uint8) for data in said]
+    data = [(array.ctypes.data, array.nbytes) for array in held] or [(0, 0)] * len(samples)
+    lg.QuerySamplesComplete(
+        [lg.QuerySampleResponse(sample, *where) for sample, where in zip(samples, data, strict=True)]
+    )
+
+
+def run_test(issue: Callable[[Samples], None], settings: Any, n: int, folder: Path) -> None:
+    """Run one LoadGen test over a library of `n` samples; its logs go into `folder`."""
+    log = lg.LogSettings()
+    log.log_output.outdir = str(folder)
+    log.log_output.copy_summary_to_stdout = log.log_output.copy_detail_to_stdout = False
+    log.enable_trace = False
+    qsl = lg.ConstructQSL(n, n, lambda indices: None, lambda indices: None)
+    sut = lg.ConstructSUT(lambda query: issue([(s.id, s.index) for s in query]), lambda: None)
+    try:
+        lg.StartTestWithLogSettings(sut, qsl, settings, log, str(folder / "no audit.config"))
+    finally:
+        lg.DestroySUT(sut)
+        lg.DestroyQSL(qsl)
