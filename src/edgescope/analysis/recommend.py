@@ -87,7 +87,7 @@ def recommend(results: Iterable[Result], wanted: Wanted, *, least: int = 1) -> R
     able = [c for c in able if len(c.replicates) >= least] or able
     axes = _axes(ranked, wanted)
     ran = [c for c in ranked if not c.failed]
-    models = tuple(dict.fromkeys(r.trial.model.partition("#")[0] for r in found))
+    models = tuple(sorted({r.trial.model.partition("#")[0] for r in found}))
     said = remarks(found)
     best = next((c for c in ranked if not c.failed and _figure(c, wanted)), None)
     front = tuple(nondominated(ran, lambda c: _costs(c, axes)))

@@ -63,10 +63,14 @@ def _counted(found: Recommendation) -> str:
     machine = next((r.machine.id for r in runs), "")
     failed = sum(c.failed for c in found.choices)
     broken = sum(bool(c.broken) for c in found.choices)
-    parts = [f"{len(found.choices)} cells, {len(runs)} processes on machine {machine}"]
+    parts = [f"{_of(len(found.choices), 'cell')}, {_of(len(runs), 'process')} on machine {machine}"]
     parts += [f"{broken} break a constraint"] if broken else []
     parts += [f"{failed} did not run or gave wrong outputs"] if failed else []
     return "; ".join(parts)
+
+
+def _of(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}{'es' if word.endswith('s') else 's'}"
 
 
 def _table(found: Recommendation, everything: bool) -> None:
