@@ -24,7 +24,7 @@ def linear(view: View) -> Found:
     """Memory lies on a line over P."""
     voices = [Voice(m.linear, _line(m), m.series.cells) for m in view.lines if m.linear is not None]
     missing = f"{NAMES.get(view.memory, view.memory)}: {_why(view)}"
-    return heard(voices, f"series (no point over {per_cent(NEAR)} off its line)", missing)
+    return heard(voices, f"series (no point over {per_cent(NEAR)} off its line)", missing, read_off=True)
 
 
 def _why(view: View) -> str:
@@ -56,7 +56,7 @@ def rule(view: View) -> Found:
         (m.against.reason for m in view.lines if isinstance(m.against, Absent)), "no series over processes"
     )
     what = f"series (slope within {per_cent(AGREES)} of the rule)"
-    return heard(voices, what, why, "one more process costs, of model + 2 x batch")
+    return heard(voices, what, why, "one more process costs, of model + 2 x batch", read_off=True)
 
 
 def _agrees(against: Measured) -> bool | None:
@@ -82,7 +82,7 @@ def precision(view: View) -> Found:
     """More bits take more memory."""
     voices = [v for s in over_precisions(view.cells) if (v := _more(s, view.memory))]
     missing = f"{NAMES.get(view.memory, view.memory)}: not at two precisions"
-    return heard(voices, "series", missing, "memory of the most bits over the fewest")
+    return heard(voices, "series", missing, "memory of the most bits over the fewest", read_off=True)
 
 
 def _more(series: Series, memory: str) -> Voice | None:

@@ -69,10 +69,13 @@ class Voice:
     """The figure that says it, where it is a ratio."""
 
 
-def heard(voices: Sequence[Voice], what: str, missing: str, ratio: str = "") -> Found:
+def heard(
+    voices: Sequence[Voice], what: str, missing: str, ratio: str = "", *, read_off: bool = False
+) -> Found:
     """Return the answer that the voices come to.
 
     `what` names them (`series`), `missing` is said without any, `ratio` says what the voices' values are.
+    What is `read_off`, as memory is, does not suffer from a disturbed machine.
     """
     if not voices:
         return unknown(missing)
@@ -82,10 +85,11 @@ def heard(voices: Sequence[Voice], what: str, missing: str, ratio: str = "") -> 
     lines = tuple(v.text for v in sorted(voices, key=lambda v: order[v.holds]))
     parts = [f"{for_} of {len(voices)} {what} agree{_by_sharing(voices) if for_ and against else ''}"]
     parts += [f"{against} do not"] if against else []
-    parts += [f"{unsure} within the noise"] if unsure else []
+    parts += [f"{unsure} unsure (within the noise, or no interval)"] if unsure else []
     answer = Answer.FAILS if against else Answer.HOLDS if for_ else Answer.UNKNOWN
-    text = ", ".join(parts) + _span(voices, ratio) + untrusted([c for v in voices for c in v.cells])
-    return Found(answer, text, distinct(c for v in voices for c in v.cells), lines)
+    cells = [c for v in voices for c in v.cells]
+    text = ", ".join(parts) + _span(voices, ratio) + ("" if read_off else untrusted(cells))
+    return Found(answer, text, distinct(cells), lines)
 
 
 def _by_sharing(voices: Sequence[Voice]) -> str:

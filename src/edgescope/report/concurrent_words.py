@@ -84,7 +84,8 @@ def notes(found: Concurrent) -> list[str]:
         out.append("Only one process was measured: nothing here shows how processes share the device.")
     bad = [c.place for c in found.measured if c.verdict in (Trust.DISTURBED, Trust.THROTTLED)]
     if bad:
-        shown = "; ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+        shown = "; ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+        shown = f"all {len(bad)} cells" if len(bad) == len(found.measured) > 1 else shown
         out.append(f"Measured while the machine was disturbed or throttled: {shown}.")
     out += _skewed(found)
     return out + _others(found)
