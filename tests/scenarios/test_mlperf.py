@@ -26,7 +26,7 @@ RAN = (Status.OK, Status.UNSTABLE)
 
 
 def run(scenario, **keys):
-    base = {"model": "null", "backend": "null", "options": {"delay_us": 3000}, "warmup": 0.1}
+    base = {"model": "null", "backend": "null", "options": {"delay_us": 1500}, "warmup": 0.1}
     trial = Trial(**(base | {"scenario": scenario, "min_s": 0.6, "max_s": 0.6} | keys))
     return bench.run(trial, hz=0, devices={})
 
@@ -42,9 +42,9 @@ def test_single_stream_is_driven_by_loadgen_and_its_percentiles_are_ours():
     said = result.artifact["loadgen"]
     assert said["effective_scenario"] == "SingleStream"
     assert said["result_validity"] == "VALID"
-    assert said["result_query_count"] == len(in_window(result)) > 100
+    assert said["result_query_count"] == len(in_window(result)) > 64
     pair = said["percentiles"]["90.00"]
-    assert pair["loadgen_ns"] == pytest.approx(pair["ours_ns"], rel=0.25) and pair["ours_ns"] > 3e6
+    assert pair["loadgen_ns"] == pytest.approx(pair["ours_ns"], rel=0.25) and pair["ours_ns"] > 1.5e6
     assert said["early_stopping_90.0_percentile_estimate_ns"] >= pair["loadgen_ns"]
     estimate = said["early_stopping"]["90.0"]
     assert estimate["loadgen_ns"] == pytest.approx(estimate["ours_ns"], rel=0.25)
@@ -63,7 +63,8 @@ def test_multi_stream_queries_hold_in_flight_times_batch_samples():
     assert set(rows.columns["samples"]) == {4}
     pair = said["percentiles"]["90.00"]
     assert pair["loadgen_ns"] == pytest.approx(pair["ours_ns"], rel=0.25)
-    assert result.metrics["throughput_sps"].value == pytest.approx(4 / 3.2e-3, rel=0.3)
+    length_s = (result.window.stop_ns - result.window.start_ns) / 1e9
+    assert result.metrics["throughput_sps"].value == pytest.approx(4 * len(rows) / length_s)
 
 
 @needs_loadgen
