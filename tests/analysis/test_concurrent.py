@@ -72,6 +72,14 @@ def test_fresh_processes_count_and_warm_ones_are_held_against_them():
     assert alone.cells[0].interval == "within one run of warm workers" and alone.warm == ()
 
 
+def test_one_warm_run_and_two_fresh_ones_are_three_of_which_both_can_be_told():
+    trials = gpu_trials(**SMALL, processes=(8,), replicates=3)
+    found = concurrent(crowd(t) if t.replicate else warmed(crowd(t)) for t in trials)
+    assert {c.interval for c in found.cells} == {"3 runs, 2 of fresh processes and 1 of warm workers"}
+    assert found.cells[0].total.lo is not None and found.remarks[0].ratio.n == 3
+    assert [(w.warm, w.fresh) for w in found.warm] == [(1, 2), (1, 2)]
+
+
 def test_of_one_trial_run_twice_the_last_counts():
     (trial,) = gpu_trials(**SMALL, processes=(1,))
     later = replace(scaled_total(crowd(trial), 2.0), id="later", started_at="2026-12-01T00:00:00.000+00:00")

@@ -44,7 +44,7 @@ class Cell:
     runs: tuple[Result, ...]
     """The finished runs that the figures come from; empty where none finished."""
     warm: tuple[Result, ...]
-    """Finished runs of workers that had been kept from the cell before; in `runs` only where there are no others."""
+    """Finished runs of workers that had been kept from the cell before; in `runs` where fresh ones are too few."""
     status: Status
     reason: str
     verdict: Trust
@@ -52,6 +52,11 @@ class Cell:
     """Where the intervals come from: `5 fresh processes`, `within one run` ..."""
     figures: Mapping[str, Field]
     """FIGURES, ACTIVITY, latency_p50_s, latency_p99_s and throughput_per_process_sps."""
+
+    @property
+    def fresh(self) -> tuple[Result, ...]:
+        """The runs whose processes were started for them."""
+        return tuple(r for r in self.runs if not kept_warm(r))
 
     @property
     def ok(self) -> bool:
@@ -131,7 +136,8 @@ def _cell(group: Sequence[Result]) -> Cell:
     done = [r for r in latest if r.status is Status.OK]
     warm = [r for r in done if kept_warm(r)]
     fresh = [r for r in done if not kept_warm(r)]
-    runs = sorted(fresh or warm, key=lambda r: r.trial.replicate)
+    counted = fresh if len(fresh) >= MIN_REPLICATES else [*fresh, *warm]
+    runs = sorted(counted, key=lambda r: r.trial.replicate)
     end = runs[0] if runs else newest[-1]
     trusts = {r.verdict.trust for r in runs}
     return Cell(
@@ -141,18 +147,21 @@ def _cell(group: Sequence[Result]) -> Cell:
         status=Status.OK if runs else end.status,
         reason="" if runs else end.reason,
         verdict=next((t for t in TRUST if t in trusts), Trust.UNKNOWN),
-        interval=_interval(len(runs), bool(fresh)),
+        interval=_interval(len(fresh), len(runs) - len(fresh)),
         figures=_figures(runs) if runs else {},
     )
 
 
-def _interval(n: int, fresh: bool) -> str:
+def _interval(fresh: int, warm: int) -> str:
+    """Say where the intervals come from; a warm run is of processes of its own too, started for an earlier cell."""
+    n = fresh + warm
     if n == 0:
         return "none"
     if n == 1:
         return "within one run" if fresh else "within one run of warm workers"
-    what = "fresh processes" if fresh else "runs of warm workers"
-    return f"{n} {what}" if n >= MIN_REPLICATES else f"{n} {what}: no interval"
+    what = f"{n} fresh processes" if not warm else f"{n} runs of warm workers" if not fresh else ""
+    what = what or f"{n} runs, {fresh} of fresh processes and {warm} of warm workers"
+    return what if n >= MIN_REPLICATES else f"{what}: no interval"
 
 
 def _figures(runs: Sequence[Result]) -> dict[str, Field]:
