@@ -72,10 +72,13 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
         (NULL + "scenario = 'fixed_rate'", "line 4: fixed_rate needs a rate"),
         (NULL + "shapes = {a = [2, 3]}", "line 4: the first axis"),
         (NULL + "shapes = {a = ['x']}", "line 4: the shape of a must be a list of whole numbers"),
-        (NULL + "sharing = ['shared',\n'mps']", 'line 5: mps shares a GPU.*exclude.. sharing = "mps"'),
+        (
+            NULL + "sharing = ['shared',\n'mps']",
+            'line 5: a cell cannot be: mps shares a GPU.*exclude.. sharing = "mps"',
+        ),
         (NULL + "scenario = 'idle_gap'\nin_flight = 2", "line [45]: idle_gap has one query in flight"),
-        (NULL + "io = 'pinned'", "line 4: io pinned needs a device with memory of its own"),
-        (NULL + "rate = [1, 2]", "line 4: single_stream offers nothing at a rate"),
+        (NULL + "io = 'pinned'", "line 4: .*io pinned needs a device with memory of its own"),
+        (NULL + "rate = [1, 2]", "line 4: .*single_stream offers nothing at a rate"),
         (
             "[trial]\nmodel='null'\nbackend=['openvino',\n'onnxruntime']\nprecision=['int8','bf16']",
             "line 4: .*no bf16",

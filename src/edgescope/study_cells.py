@@ -90,7 +90,12 @@ def possible(trials: Sequence[Trial], place: Place) -> None:
     if not found:
         return
     problems = [
-        Problem(_line_of(conflict, trial, place), conflict.what, conflict.exclude(trial), "E-STUDY-12")
+        Problem(
+            _line_of(conflict, trial, place),
+            "E-STUDY-12",
+            f"a cell cannot be: {conflict.what}",
+            conflict.exclude(trial),
+        )
         for conflict, trial in found.items()
     ]
     raise place.error(problems)

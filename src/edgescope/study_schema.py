@@ -75,18 +75,18 @@ class Problem:
     """One thing that is wrong with a study: where, what, and what was probably meant."""
 
     at: Path
+    code: str
     what: str
     fix: str = ""
-    code: str = "E-STUDY-11"
 
 
 def problems(data: Mapping[str, Json]) -> list[Problem]:
     """Return what is wrong with a study as tomllib read it, in the order of its sections."""
     found = [p for name, section in data.items() for p in _section(name, section)]
     if "trial" not in data:
-        found.insert(0, Problem((), "there is no section [trial]", '[trial] with model = "..."', "E-STUDY-5"))
+        found.insert(0, Problem((), "E-STUDY-5", "there is no section [trial]", '[trial] with model = "..."'))
     elif isinstance(data["trial"], Mapping) and "model" not in data["trial"]:
-        found.append(Problem(("trial",), "[trial] names no model", 'model = "resnet50"', "E-STUDY-5"))
+        found.append(Problem(("trial",), "E-STUDY-5", "[trial] names no model", 'model = "resnet50"'))
     return found
 
 
@@ -98,16 +98,16 @@ def _section(name: str, section: Json) -> Iterator[Problem]:
             if isinstance(section, Mapping | list)
             else f"{name} stands in no section"
         )
-        yield Problem((name,), what, where or _nearest(name, SECTIONS), "E-STUDY-5")
+        yield Problem((name,), "E-STUDY-5", what, where or _nearest(name, SECTIONS))
     elif name in MANY:
         if not isinstance(section, list) or not all(isinstance(t, Mapping) for t in section):
-            yield Problem((name,), f"{name} is a table that may be repeated", f"[[{name}]]")
+            yield Problem((name,), "E-STUDY-11", f"{name} is a table that may be repeated", f"[[{name}]]")
             return
         for number, table in enumerate(section):
             yield from _keys(name, (name, number), table)
             yield from _whole_table(name, (name, number), table)
     elif not isinstance(section, Mapping):
-        yield Problem((name,), f"{name} must be a table, not {_shown(section)}", f"[{name}]")
+        yield Problem((name,), "E-STUDY-11", f"{name} must be a table, not {_shown(section)}", f"[{name}]")
     else:
         yield from _keys(name, (name,), section)
 
@@ -117,9 +117,9 @@ def _whole_table(name: str, at: Path, table: Mapping[str, Json]) -> Iterator[Pro
     needed = {"replicate": "replicates", "constraint": "bound"}.get(name)
     if needed and needed not in table:
         example = {"replicates": "replicates = 3", "bound": 'bound = "p99<=33ms"'}[needed]
-        yield Problem(at, f"[[{name}]] needs {needed}", example)
+        yield Problem(at, "E-STUDY-11", f"[[{name}]] needs {needed}", example)
     elif not set(table) - {needed} and name != "constraint":
-        yield Problem(at, f"[[{name}]] names no cells", 'precision = "int8"')
+        yield Problem(at, "E-STUDY-11", f"[[{name}]] names no cells", 'precision = "int8"')
 
 
 def _owner(name: str) -> str:
@@ -133,7 +133,7 @@ def _keys(section: str, at: Path, table: Mapping[str, Json]) -> Iterator[Problem
     for key, value in table.items():
         if key not in known:
             fix = _nearest(key, known, fallback=_elsewhere(section, key))
-            yield Problem((*at, key), f"{title} has no key {key!r}", fix, "E-STUDY-10")
+            yield Problem((*at, key), "E-STUDY-10", f"{title} has no key {key!r}", fix)
         elif known[key] == TABLE:
             yield from _inner(key, (*at, key), value)
         else:
@@ -152,10 +152,10 @@ def _values(section: str, key: str, at: Path, value: Json) -> Iterator[Problem]:
     if not isinstance(value, list):
         yield from _value(section, key, at, value)
     elif section not in LISTED or key == "replicates":
-        yield Problem(at, f"{key} takes one value, not a list", f"{key} = {kind}")
+        yield Problem(at, "E-STUDY-11", f"{key} takes one value, not a list", f"{key} = {kind}")
     elif not value:
         what = f"the axis {key} is empty" if section == "trial" else f"{key} = [] matches nothing"
-        yield Problem(at, what, "a value, or leave the key out", "E-STUDY-2")
+        yield Problem(at, "E-STUDY-2", what, "a value, or leave the key out")
     else:
         for number, element in enumerate(value):
             yield from _value(section, key, (*at, number), element)
@@ -164,18 +164,20 @@ def _values(section: str, key: str, at: Path, value: Json) -> Iterator[Problem]:
 def _value(section: str, key: str, at: Path, value: Json) -> Iterator[Problem]:
     kind = SECTIONS[section][key]
     if not _fits(kind, value):
-        yield Problem(at, f"{key} must be {kind}, not {_shown(value)}", _reading(kind, value, key))
+        yield Problem(
+            at, "E-STUDY-11", f"{key} must be {kind}, not {_shown(value)}", _reading(kind, value, key)
+        )
     elif key == "replicates" and value < 1:
-        yield Problem(at, f"replicates must be at least 1, not {value}", code="E-STUDY-1")
+        yield Problem(at, "E-STUDY-1", f"replicates must be at least 1, not {value}")
     elif section == "sweep":
         if kind == NUMBER and value < 0:
-            yield Problem(at, f"{key} must not be negative, not {value}")
+            yield Problem(at, "E-STUDY-11", f"{key} must not be negative, not {value}")
     elif section in ("objective", "constraint"):
         yield from _asked(section, at, str(value))
     elif key in _FAMILIES:
         if value not in _FAMILIES[key]:
             what = f"no {key} is called {value!r}"
-            yield Problem(at, what, _nearest(value, _FAMILIES[key]), "E-NAME-1")
+            yield Problem(at, "E-NAME-1", what, _nearest(value, _FAMILIES[key]))
     elif key in TRIAL:
         yield from _alone(key, at, value)
 
@@ -184,12 +186,12 @@ def _alone(key: str, at: Path, value: Json) -> Iterator[Problem]:
     """Yield what a Trial says to this value of this key, the others at rest."""
     if key in ("min_s", "max_s"):  # judged together, with the cell
         if value < 0:
-            yield Problem(at, f"{key} must not be negative, not {value}")
+            yield Problem(at, "E-STUDY-11", f"{key} must not be negative, not {value}")
         return
     try:
         Trial.from_json({"model": "null"} | {key: value})
     except UsageError as error:
-        yield Problem(at, error.what)
+        yield Problem(at, "E-STUDY-11", error.what)
 
 
 def _asked(section: str, at: Path, value: str) -> Iterator[Problem]:
@@ -201,29 +203,29 @@ def _asked(section: str, at: Path, value: str) -> Iterator[Problem]:
             objective.parse(value)
     except UsageError as error:
         fix = _nearest(value, objective.OBJECTIVES) if section == "objective" else 'bound = "p99<=33ms"'
-        yield Problem(at, f"{value!r} is no {section}: {error.evidence}", fix, error.code)
+        yield Problem(at, error.code, f"{value!r} is no {section}: {error.evidence}", fix)
 
 
 def _inner(key: str, at: Path, value: Json) -> Iterator[Problem]:
     """Yield what is wrong with the tables options and shapes."""
     if not isinstance(value, Mapping):
         yield Problem(
-            at, f"{key} must be a table of keys, not {_shown(value)}", f"[trial.{key}]", "E-STUDY-8"
+            at, "E-STUDY-8", f"{key} must be a table of keys, not {_shown(value)}", f"[trial.{key}]"
         )
         return
     for name, inner in value.items():
         if inner == []:
             yield Problem(
-                (*at, name), f"the axis {name} is empty", "a value, or leave the key out", "E-STUDY-2"
+                (*at, name), "E-STUDY-2", f"the axis {name} is empty", "a value, or leave the key out"
             )
         elif key == "shapes" and not (
             isinstance(inner, list) and all(_fits(WHOLE, n) and n > 0 for n in inner)
         ):
             what = f"the shape of {name} must be a list of whole numbers, not {_shown(inner)}"
-            yield Problem((*at, name), what, f"{name} = [1, 3, 224, 224]")
+            yield Problem((*at, name), "E-STUDY-11", what, f"{name} = [1, 3, 224, 224]")
         elif any(isinstance(v, Mapping | list) for v in (inner if isinstance(inner, list) else [inner])):
             what = f"{name} must be a text, a number, true or false, or a list of them, not {_shown(inner)}"
-            yield Problem((*at, name), what)
+            yield Problem((*at, name), "E-STUDY-11", what)
 
 
 def _fits(kind: str, value: Json) -> bool:
