@@ -1,9 +1,10 @@
 """From the rows of several workers to a trial's numbers: in total, per process, and how evenly it was shared out.
 
 The window of a crowded trial runs from the latest start to the earliest stop, so that all workers were at work in
-all of it; a query counts where its result was there within it. Its rows are those of the trial's own workers; what ran
-beside them has figures of its own. Fairness is Jain's index of the workers' throughputs, (sum x)^2 / (n sum x^2): 1
-where all get the same, 1/n where one gets everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
+all of it. Throughput counts the queries whose results were there within it, latency describes those that fell due
+within it. Its rows are those of the trial's own workers; what ran beside them has figures of its own. Fairness is
+Jain's index of the workers' throughputs, (sum x)^2 / (n sum x^2): 1 where all get the same, 1/n where one gets
+everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from edgescope.records import (
     Field,
     Measured,
     Queries,
+    Result,
     Trial,
     Window,
     Worker,
@@ -104,14 +106,30 @@ def _inside(rows: Rows, start_ns: int, stop_ns: int) -> NDArray[np.bool_]:
 
 
 def of_worker(queries: Queries, worker: int, window: Window) -> Queries:
-    """Return one worker's rows that count in the window, whichever part of the table they are in."""
+    """Return one worker's rows that were done in the window, whichever part of the table they are in."""
     c = queries.columns
-    if worker in c["worker"][window.first : window.stop]:
-        mine = queries.rows(window).columns["worker"] == worker
-        return Queries({k: v[window.first : window.stop][mine] for k, v in c.items()})
-    done = (c["worker"] == worker) & (c["done_ns"] >= window.start_ns) & (c["done_ns"] <= window.stop_ns)
-    done &= c["issued_ns"] >= window.start_ns
-    return Queries({k: v[done] for k, v in c.items()})
+    inside = (c["done_ns"] >= window.start_ns) & (c["done_ns"] <= window.stop_ns)
+    return _some(queries, (c["worker"] == worker) & inside & (_due(c) >= window.start_ns))
+
+
+def due_in(queries: Queries, workers: Sequence[int], window: Window) -> Queries:
+    """Return the rows of some workers that fell due within the window, whenever they were done; in that order.
+
+    What latency is computed from: to leave out those still under way at the stop would leave out the slow ones.
+    """
+    due = _due(queries.columns)
+    mine = np.isin(queries.columns["worker"], workers) & (due >= window.start_ns) & (due <= window.stop_ns)
+    found = _some(queries, mine)
+    return _some(found, np.argsort(_due(found.columns), kind="stable"))
+
+
+def _due(c: Columns) -> NDArray[np.int64]:
+    """Return when each query fell due: as scheduled, where there is a schedule, else as issued."""
+    return np.asarray(np.where(c["scheduled_ns"] >= 0, c["scheduled_ns"], c["issued_ns"]), dtype=np.int64)
+
+
+def _some(queries: Queries, which: NDArray[Any]) -> Queries:
+    return Queries({name: column[which] for name, column in queries.columns.items()})
 
 
 def crowd_metrics(
@@ -122,6 +140,8 @@ def crowd_metrics(
     others = [w for w in workers if w.number >= trial.processes]
     each = [throughput(of_worker(queries, w.number, window), window) for w in own]
     out = metrics(queries, window, trial.scenario)
+    if trial.scenario != "offline":
+        out |= latency_metrics(due_in(queries, [w.number for w in own], window).latency_ns())
     return {
         **out,
         "throughput_per_process_sps": _divided(out["throughput_sps"], len(own)),
@@ -149,9 +169,33 @@ def skew(times_ns: Sequence[int]) -> Field:
     return Measured((max(known) - min(known)) / 1e9, "s", n=len(known))
 
 
+@dataclass(frozen=True)
+class Share:
+    """What one worker did in the window."""
+
+    worker: Worker
+    throughput_sps: Field
+    latency: Mapping[str, Field]
+
+
+def shares(result: Result) -> list[Share]:
+    """Return each worker's own numbers, those beside last; [] of a result without workers or without its rows."""
+    queries, window = result.queries, result.window
+    if queries is None or window is None:
+        return []
+    return [
+        Share(
+            w,
+            throughput(of_worker(queries, w.number, window), window),
+            worker_latency(queries, window, w.number),
+        )
+        for w in result.workers
+    ]
+
+
 def worker_latency(queries: Queries, window: Window, worker: int) -> dict[str, Field]:
     """Return one worker's latency numbers."""
-    return latency_metrics(of_worker(queries, worker, window).latency_ns())
+    return latency_metrics(due_in(queries, [worker], window).latency_ns())
 
 
 def _worst(queries: Queries, window: Window, own: Sequence[Worker], scenario: str) -> Field:
@@ -175,14 +219,11 @@ def _divided(total: Field, by: int) -> Field:
 def _beside(queries: Queries, window: Window, others: Sequence[Worker]) -> dict[str, Field]:
     if not others:
         return {}
-    rows = [of_worker(queries, w.number, window) for w in others]
-    both = Queries({k: np.concatenate([r.columns[k] for r in rows]) for k in QUERY_DTYPES})
-    order = np.argsort(both.columns["issued_ns"], kind="stable")
-    both = Queries({k: v[order] for k, v in both.columns.items()})
-    return {
-        "beside_throughput_sps": throughput(both, window),
-        "beside_latency_p99_s": latency_metrics(both.latency_ns())["latency_p99_s"],
-    }
+    numbers = [w.number for w in others]
+    parts = [of_worker(queries, n, window) for n in numbers]
+    done = Queries({k: np.concatenate([part.columns[k] for part in parts]) for k in QUERY_DTYPES})
+    tail = latency_metrics(due_in(queries, numbers, window).latency_ns())["latency_p99_s"]
+    return {"beside_throughput_sps": throughput(done, window), "beside_latency_p99_s": tail}
 
 
 def counter_gap(

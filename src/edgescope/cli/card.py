@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from edgescope.analysis.ends import ends
-from edgescope.cli import load_view, terminal
+from edgescope.cli import crowd_view, load_view, terminal
 from edgescope.records import Absent, Field, Result, Status, Trial, Trust
 
 TRUST_STYLE = {Trust.CLEAN: "green", Trust.THROTTLED: "red", Trust.DISTURBED: "yellow", Trust.UNKNOWN: "dim"}
@@ -41,10 +41,11 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
         ("status", status(result)),
         ("latency", Text(_latency(result))),
         ("throughput", Text(terminal.why(m("throughput_sps")))),
+        *crowd_view.lines(result),
         *load_view.lines(result),
         *_long_run(result),
         ("start", Text("   ".join(f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first")))),
-        ("memory", Text(f"peak RSS {terminal.why(m('peak_rss_bytes'))}")),
+        ("memory", Text(_memory(result))),
         ("power", Text(_metered(result, "power_w"))),
         ("energy", Text(_metered(result, "energy_per_sample_j"))),
         *([("idle", Text(_idle(result)))] if result.trial.idle_s else []),
@@ -65,6 +66,12 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
     if result.reason:
         lines.append(("reason", Text(result.reason)))
     return lines
+
+
+def _memory(result: Result) -> str:
+    if result.workers:
+        return crowd_view.memory(result)
+    return f"peak RSS {terminal.why(result.metrics.get('peak_rss_bytes'))}"
 
 
 def _latency(result: Result) -> str:

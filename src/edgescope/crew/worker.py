@@ -34,7 +34,11 @@ from edgescope.errors import UnsupportedError
 from edgescope.models import zoo
 from edgescope.models.base import Batch, Model, Purpose
 from edgescope.records import Json, Machine, Queries, Trial
+from edgescope.scenarios import Foreign
 from edgescope.workloads.base import Opened
+
+#: Scenarios that end when they are through, whatever others do.
+ALONE = ("idle_gap",)
 
 
 class Abandoned(Exception):
@@ -56,12 +60,7 @@ class Shift:
         scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, self.plan)
         model = zoo.get(trial.model, trial.shapes, trial.batch)
         backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
-        if isinstance(backend, SelfDriven):
-            raise UnsupportedError(
-                "E-CREW-1",
-                f"{trial.backend} owns its loop, so its processes cannot agree on a start",
-                fix="--processes 1 --sharing shared, or a backend that edgescope drives",
-            )
+        _drivable(trial, backend, scenario)
         workload = registry.load(registry.WORKLOADS, trial.workload, "workload")()
         with workload.open(trial, model, backend, cache.folder("artifacts")) as opened:
             self._say_opened(opened, model)
@@ -125,6 +124,18 @@ class Shift:
         given = 0 if batch is None else sum(array.nbytes for array in batch.values())
         made = sum(np.asarray(array).nbytes for array in outputs)
         self.talk.say("answer", outputs=str(path), input_bytes=given, output_bytes=made)
+
+
+def _drivable(trial: Trial, backend: object, scenario: object) -> None:
+    """Raise UnsupportedError for what would not begin and end when the others do."""
+    own = trial.backend if isinstance(backend, SelfDriven) else ""
+    own = own or (trial.scenario if isinstance(scenario, Foreign) or trial.scenario in ALONE else "")
+    if own:
+        raise UnsupportedError(
+            "E-CREW-1",
+            f"{own} owns its loop, so its processes cannot agree on a start and a stop",
+            fix="--processes 1 --sharing shared, or a backend and a scenario that edgescope drives",
+        )
 
 
 def _one_batch(model: Model, size: int) -> Batch | None:
