@@ -94,6 +94,14 @@ def test_a_cell_that_did_not_finish_stays_with_its_reason():
     assert found.failed[0].reason.startswith("E-OOM-1") and found.failed[0].value("throughput_sps") is None
 
 
+def test_a_replicate_that_was_lost_is_remembered():
+    first, second = gpu_trials(**SMALL, processes=(1,), replicates=2)
+    (cell,) = concurrent([crowd(first), dead(second, Status.UNSTABLE, "E-STAT-1: moved")]).cells
+    assert (
+        cell.ok and cell.interval == "within one run" and [r.status for r in cell.lost] == [Status.UNSTABLE]
+    )
+
+
 def test_the_worst_verdict_of_the_runs_is_the_cells():
     runs = results(gpu_trials(**SMALL, processes=(1,), replicates=2))
     runs[1] = replace(runs[1], verdict=Verdict(Trust.THROTTLED, ("clock",)))

@@ -50,6 +50,8 @@ class Cell:
     verdict: Trust
     interval: str
     """Where the intervals come from: `5 fresh processes`, `within one run` ..."""
+    lost: tuple[Result, ...]
+    """Runs of a cell that has others which finished."""
     figures: Mapping[str, Field]
     """FIGURES, ACTIVITY, latency_p50_s, latency_p99_s and throughput_per_process_sps."""
 
@@ -132,7 +134,7 @@ def kept_warm(result: Result) -> bool:
 
 def _cell(group: Sequence[Result]) -> Cell:
     newest = sorted(group, key=lambda r: r.started_at)
-    latest = {(r.trial.id, kept_warm(r)): r for r in newest}.values()
+    latest = list({(r.trial.id, kept_warm(r)): r for r in newest}.values())
     done = [r for r in latest if r.status is Status.OK]
     warm = [r for r in done if kept_warm(r)]
     fresh = [r for r in done if not kept_warm(r)]
@@ -148,6 +150,7 @@ def _cell(group: Sequence[Result]) -> Cell:
         reason="" if runs else end.reason,
         verdict=next((t for t in TRUST if t in trusts), Trust.UNKNOWN),
         interval=_interval(len(fresh), len(runs) - len(fresh)),
+        lost=tuple(r for r in latest if r.status is not Status.OK) if runs else (),
         figures=_figures(runs) if runs else {},
     )
 

@@ -69,7 +69,9 @@ def _failed(found: Concurrent) -> str:
 def intervals(found: Concurrent) -> str:
     """Return where the intervals come from, e.g. `114 cells within one run, 12 between 3 fresh processes`."""
     kinds = Counter(c.interval for c in found.measured)
-    return "95 % intervals: " + "; ".join(f"{n} cells: {kind}" for kind, n in kinds.most_common())
+    return "95 % intervals: " + "; ".join(
+        f"{n} cell{'s' * (n > 1)}: {kind}" for kind, n in kinds.most_common()
+    )
 
 
 def notes(found: Concurrent) -> list[str]:
@@ -87,6 +89,10 @@ def notes(found: Concurrent) -> list[str]:
         shown = "; ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
         shown = f"all {len(bad)} cells" if len(bad) == len(found.measured) > 1 else shown
         out.append(f"Measured while the machine was disturbed or throttled: {shown}.")
+    lost = Counter(f"{r.status.value}: {brief(r.reason)}" for c in found.measured for r in c.lost)
+    out += [
+        f"{n} more run{'s' * (n > 1)} of these cells gave no figure: {why}." for why, n in lost.most_common(3)
+    ]
     out += _skewed(found)
     return out + _others(found)
 
