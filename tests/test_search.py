@@ -8,7 +8,7 @@ from edgescope.analysis.objective import wanted
 from edgescope.expectations import throughput
 from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.search import Search
-from edgescope.surrogate import Surrogate, axes, under_way
+from edgescope.surrogate import Surrogate, axes, product
 
 
 def searched(cells, rows, asked, budget, seed=0, **keys):
@@ -35,7 +35,7 @@ def test_axes_are_what_differs_numbers_on_a_log_scale():
     assert set(found) == {"backend", "precision", "batch", "processes", "options.threads", "sharing"}
     assert found["batch"].ordinal and found["batch"].levels == (1, 2, 4, 8, 16)
     assert not found["sharing"].ordinal and sorted(set(found["batch"].at)) == [0, 1, 2, 3, 4]
-    assert under_way(grids.cpu_cells()).levels[-1] == 64
+    assert product("both", [2.0, 4.0, 2.0]).levels == (2.0, 4.0)
 
 
 def test_a_guess_passes_near_what_was_seen_and_is_unsure_elsewhere():

@@ -26,17 +26,21 @@ BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
 
 def throughput(trials: Sequence[Trial], macs: Mapping[str, float], cores: int) -> list[Slope]:
     """Return what is expected of log samples/s; `macs` of a model's sample where it is known."""
-    apart = _feature(trials, lambda t: float(t.sharing.startswith("mps") and t.processes > 1))
     known = all(t.model in macs for t in trials)
-    return [
-        Slope(_feature(trials, lambda t: np.log2(t.batch)), 0.12, 0.15),
-        Slope(_feature(trials, lambda t: np.log2(_workers(t))), 0.12, 0.2),
-        Slope(_feature(trials, lambda t: max(0.0, np.log2(_threads(t) * _workers(t) / cores))), -0.1, 0.15),
-        Slope(_feature(trials, lambda t: min(0.0, np.log2(_threads(t) / cores))), 0.25, 0.3),
+    here = [t.device == "cpu" for t in trials]
+    apart = _feature(trials, lambda t: float(t.sharing.startswith("mps") and t.processes > 1))
+    out = [
+        Slope(_feature(trials, lambda t: np.log2(t.batch)), 0.05 if all(here) else 0.12, 0.12),
+        Slope(_feature(trials, lambda t: np.log2(_workers(t))), 0.05 if all(here) else 0.12, 0.18),
         Slope(_feature(trials, lambda t: SPEED[t.precision]), 1.0, 0.8),
         Slope(apart, 0.3, 0.3),
         Slope(_feature(trials, lambda t: np.log(macs[t.model]) if known else 0.0), -0.7, 0.4),
     ]
+    if any(here):  # work spreads over cores until all are taken; beyond that workers are in each other's way
+        used = [np.log2(threads_in_use(t, cores) / cores) for t in trials]
+        out.append(Slope(_less_mean(np.minimum(0.0, used) * here), 0.65, 0.3))
+        out.append(Slope(_less_mean(np.maximum(0.0, used) * here), -0.08, 0.12))
+    return out
 
 
 def tail(trials: Sequence[Trial]) -> list[Slope]:
@@ -70,13 +74,17 @@ def _workers(trial: Trial) -> float:
     return float(trial.processes * trial.in_flight)
 
 
-def _threads(trial: Trial) -> float:
-    """Return the threads of one worker's engine where its options say so, else 1."""
-    found = trial.options.get("threads", 1)
-    return max(1.0, float(found)) if isinstance(found, int | float) else 1.0
+def threads_in_use(trial: Trial, cores: int) -> float:
+    """Return the engine's threads in all workers together; one that is told none takes every core."""
+    found = trial.options.get("threads", cores)
+    each = float(found) if isinstance(found, int | float) and found >= 1 else float(cores)
+    return each * _workers(trial)
 
 
 def _feature(trials: Sequence[Trial], read: Callable[[Trial], float]) -> Floats:
     """Return one number a cell, less their mean."""
-    found = np.array([float(read(t)) for t in trials])
+    return _less_mean(np.array([float(read(t)) for t in trials]))
+
+
+def _less_mean(found: Floats) -> Floats:
     return np.asarray(found - found.mean())

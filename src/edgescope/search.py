@@ -24,7 +24,7 @@ from edgescope import expectations
 from edgescope.analysis.figures import Figures
 from edgescope.analysis.objective import QUANTITIES, STEADY, Constraint, Wanted, judged_end
 from edgescope.records import Measured, Status, Trial
-from edgescope.surrogate import Floats, Surrogate, axes, under_way
+from edgescope.surrogate import Axis, Floats, Surrogate, axes, product
 
 #: Draws of every cell from which gains are taken.
 DRAWS = 256
@@ -76,11 +76,18 @@ class Search:
         self.flight = np.log([expectations.in_flight(t) for t in self.trials])
         scales = {"throughput_sps": 1.0, "power_w": 0.3, "gpu_memory_bytes": 0.7, "peak_rss_bytes": 0.7}
         self.known: dict[str, _Known] = {}
-        near = (*self.grid, under_way(self.trials))
+        near = (*self.grid, *self._products(cores))
         for name in sorted(self._guessed()):
             found = slopes.get(name, expectations.tail(self.trials))
             scale = scales.get(name, 0.4 if self.closed else 1.0)
             self.known[name] = _Known(Surrogate(near, found, len(self.trials), scale))
+
+    def _products(self, cores: int) -> list[Axis]:
+        """Return the products of axes by which a device fills up, where they are more than one axis again."""
+        taken = product("threads in use", [expectations.threads_in_use(t, cores) for t in self.trials])
+        found = [product("samples under way", [expectations.in_flight(t) for t in self.trials])]
+        found += [taken] if any(a.name == "options.threads" for a in self.grid) else []
+        return [a for a in found if len(a.levels) > 1]
 
     def _guessed(self) -> set[str]:
         """Return the columns that the question needs guesses of."""

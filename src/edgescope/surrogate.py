@@ -77,12 +77,12 @@ def axes(trials: Sequence[Trial]) -> tuple[Axis, ...]:
     return tuple(a for a in found if len(a.levels) > 1)
 
 
-def under_way(trials: Sequence[Trial]) -> Axis:
-    """Return the samples that a closed loop has under way in each cell, as an axis of its own.
+def product(name: str, values: Sequence[float]) -> Axis:
+    """Return what several axes come to together, as an axis of its own: cells with the same product are alike.
 
-    A device is filled by processes x batch alike: cells with the same product resemble each other.
+    A device is filled by processes x batch alike, cores are taken by processes x threads alike.
     """
-    return _axis("samples under way", [t.processes * t.in_flight * t.batch for t in trials])
+    return _axis(name, list(values))
 
 
 def _axis(name: str, values: Sequence[Scalar | None]) -> Axis:
