@@ -1,5 +1,7 @@
 """What was offered, what was done, and the queue between: known answers, rows in any order, odd windows."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -59,3 +61,8 @@ def test_of_one_moment_there_is_no_rate(n):
     assert set(found.fields) == set(NAMES)
     assert all(isinstance(field, Absent) for field in found.fields.values())
     assert not found.behind
+
+
+def test_every_number_is_defined_in_the_docs():
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    assert all(f"`{name}`" in text for name in NAMES)
