@@ -99,7 +99,7 @@ def test_the_same_command_goes_on_where_it_was(tmp_path):
 
 def test_constraints_hold_for_what_is_confirmed(tmp_path):
     asked = wanted("throughput", ["p99<=30ms"])
-    results, _ = explored(tmp_path, Formula(), asked)
+    results, _ = explored(tmp_path, Formula(), asked, cells=10)
     pick = recommend(results, asked, least=3).pick
     able = [t for t in CELLS if 1.2 * t.processes * t.batch / speed(t) <= 0.030]
     assert speed(pick.trial) == max(map(speed, able))
