@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,7 +16,7 @@ from edgescope.analysis import crowd
 from edgescope.crew import seats as seating
 from edgescope.crew.kept import Crews
 from edgescope.crew.leader import Crew
-from edgescope.crew.member import CrewError
+from edgescope.crew.member import CrewError, Seat, oom_kills
 from edgescope.records import Status, Trial
 
 QUICK = Trial(
@@ -190,3 +191,54 @@ def test_a_crew_is_kept_for_its_sharing_and_its_workers_for_what_they_loaded():
         assert crews.of(replace(QUICK, batch=8, processes=4)) is first and first.members
         assert crews.of(replace(QUICK, sharing="pinned")) is not first
         assert crews.of(replace(QUICK, precision="int8")) is first and not first.members
+
+
+@pytest.fixture
+def tight():
+    """A control group with less memory than a worker needs to start (version 1 or 2)."""
+    base = next(
+        (p for p in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")) if os.access(p, os.W_OK)), None
+    )
+    if base is None or not (base / "cgroup.procs").exists():
+        pytest.skip("this process may make no control group")
+    group = base / f"edgescope-test-{os.getpid()}"
+    group.mkdir()
+    limit = next((group / n for n in ("memory.limit_in_bytes", "memory.max") if (group / n).exists()), None)
+    if limit is None:
+        group.rmdir()
+        pytest.skip("this control group limits no memory")
+    limit.write_text(str(6 << 20))
+    for name in ("memory.memsw.limit_in_bytes", "memory.swap.max"):
+        if (group / name).exists():
+            (group / name).write_text(str(6 << 20))
+    yield group
+    for _ in range(50):
+        try:
+            group.rmdir()
+            return
+        except OSError:  # the process that was killed is still leaving
+            time.sleep(0.1)
+
+
+def test_what_the_kernel_kills_for_want_of_memory_is_oom(tight):
+    if oom_kills() == 0 and "oom_kill " not in Path("/proc/vmstat").read_text():
+        pytest.skip("this kernel does not count its kills")
+    join = ("sh", "-c", f'echo $$ > {tight}/cgroup.procs; exec "$@"', "sh")
+    seats = [Seat(), Seat(prefix=join)]
+    with (
+        Crew(grace_s=0.5) as crew,
+        pytest.raises(CrewError) as caught,
+        crew.shift(seating.trials(QUICK), seats, 20),
+    ):
+        pytest.fail("it opened")
+    assert caught.value.status is Status.OOM and "the kernel's OOM killer" in caught.value.reason
+
+
+def test_kills_are_read_from_the_group_or_else_from_the_machine(tmp_path):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/vmstat").write_text("pgfault 5\noom_kill 7\n")
+    assert oom_kills(tmp_path) == 7 and oom_kills(tmp_path / "nowhere") == 0
+    (tmp_path / "proc/self/cgroup").write_text("0::/mine\n")
+    (tmp_path / "sys/fs/cgroup/mine").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/mine/memory.events").write_text("oom 3\noom_kill 2\n")
+    assert oom_kills(tmp_path) == 2

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from edgescope.crew.agreed import Span
 from edgescope.crew.counter import Counter, Look
-from edgescope.crew.member import CrewError, Member, Seat
+from edgescope.crew.member import CrewError, Member, Seat, oom_kills
 from edgescope.records import Json, Status, Trial
 
 #: From naming the start to it: every worker must have read the line and gone to sleep by then.
@@ -136,6 +136,7 @@ class Shift:
     def open(self, trials: Sequence[Trial]) -> None:
         """Have every worker open its trial."""
         for member, trial in zip(self.members, trials, strict=True):
+            member.kills = oom_kills()
             member.say(
                 "open",
                 trial=trial.to_json(),

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgescope.devices.cpu_limits import control_groups
 from edgescope.errors import message
 from edgescope.records import Json, Status
 
@@ -42,6 +43,8 @@ class Member:
     def __init__(self, number: int, seat: Seat, folder: Path) -> None:
         self.number, self.seat, self.used, self.loaded = number, seat, False, False
         """Whether it has answered a trial before, and whether its engine is loaded."""
+        self.kills = oom_kills()
+        """What the kernel's OOM killer had ended when this worker's trial began."""
         self.inbox: deque[dict[str, Json]] = deque()
         """What it has said and nobody has read yet."""
         self._words = folder / f"stderr-{number}"
@@ -92,9 +95,12 @@ class Member:
         except subprocess.TimeoutExpired:
             code = 0
         how = f"died of {_signal(-code)}" if code < 0 else f"ended with {code}"
+        killed = oom_kills() - self.kills if code == -signal.SIGKILL else 0
         hint = " (often the kernel's OOM killer: see dmesg)" if code == -signal.SIGKILL else ""
+        if killed > 0:
+            hint = f" (out of memory: the kernel's OOM killer ended {killed} of this group's processes meanwhile)"
         return CrewError(
-            Status.CRASHED,
+            Status.OOM if killed > 0 else Status.CRASHED,
             message(
                 "E-CREW-2",
                 f"worker {self.number} {how}{hint}",
@@ -142,6 +148,20 @@ class Member:
         for pipe in (self._in, self._out):
             with contextlib.suppress(OSError):
                 pipe.close()
+
+
+def oom_kills(root: Path = Path("/")) -> int:
+    """Return how many processes the kernel has ended for want of memory: in this control group, else on this machine.
+
+    0 where neither tells; only differences mean something.
+    """
+    files = [folder / "memory.events" for folder in control_groups(root, "")][:1]
+    for path in (*files, root / "proc/vmstat"):
+        with contextlib.suppress(OSError, ValueError):
+            counts = dict(line.split() for line in path.read_text().splitlines())
+            if "oom_kill" in counts:
+                return int(counts["oom_kill"])
+    return 0
 
 
 def _signal(number: int) -> str:
