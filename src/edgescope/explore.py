@@ -105,10 +105,12 @@ class _Exploration:
         self._learn()
 
     def _ran(self, step: Step) -> Result:
-        """Run one trial and learn from it."""
+        """Run one trial, of an unstable one again, and learn from it."""
         self.tell(step)
         begun = time.monotonic()
         result = self.cells.run(step.trial)
+        if result.status is Status.UNSTABLE:  # the machine was, most likely
+            result = self.cells.run(step.trial)
         self.spent.append(time.monotonic() - begun)
         self.results.append(result)
         self._learn(result)

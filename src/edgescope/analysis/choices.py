@@ -19,7 +19,15 @@ from edgescope.analysis import scopes
 from edgescope.analysis.bounds import Spread, fresh, pooled
 from edgescope.analysis.crowd_cells import kept_warm
 from edgescope.analysis.objective import QUANTITIES, Wanted
-from edgescope.analysis.replicates import across, by_replicate, field_of, latencies_s, value_of
+from edgescope.analysis.replicates import (
+    across,
+    bounds,
+    by_replicate,
+    field_of,
+    latencies_s,
+    reaching,
+    value_of,
+)
 from edgescope.analysis.variants import NOT_VERIFIED, VariantRow, rejected, variant, worst_verdict
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.stats import percentile, refusal, upper_bound
@@ -192,8 +200,9 @@ def _between(done: Sequence[Result], column: str, spreads: Spreads, scope: str) 
     ends = fresh(values(done, column), spreads.of(column))
     if ends is None:
         return mean
-    lo, hi = (e if e is not None else mean.value for e in (mean.lo, mean.hi))
-    return replace(mean, lo=min(lo, ends[0]), hi=max(hi, ends[1]))
+    outer = [bounds(r, METRICS[column]) for r in done] if column in METRICS else []
+    lo, hi = reaching(*ends, outer)
+    return replace(mean, lo=lo, hi=hi)
 
 
 def _latency(done: Sequence[Result], column: str, spreads: Spreads, notes: list[str]) -> Field:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgescope.analysis import choices as rows_of
 from edgescope.analysis.bounds import apart
@@ -151,8 +151,10 @@ def _reasons(pick: Choice, ties: Sequence[Choice], best: Choice | None, wanted: 
         else "of all that ran with the right outputs"
     )
     runs = len(pick.replicates)
-    figure = show(getattr(pick, wanted.goal.column))
-    lead = f"{wanted.goal.words} {kept}: {figure}, {runs} process{'es' * (runs != 1)}"
+    figure = getattr(pick, wanted.goal.column)
+    lead = f"{wanted.goal.words} {kept}: {show(replace(figure, lo=None, hi=None))} over {_processes(runs)}"
+    if figure.lo is not None and figure.hi is not None and runs > 1:
+        lead += f", a fresh one in [{show(figure).partition('[')[2]}"
     out = [lead, *(c.kept(pick) for c in wanted.constraints)]
     if best is not None and best.cell != pick.cell:
         out.append(_price(pick, best, wanted))
@@ -166,14 +168,17 @@ def _reasons(pick: Choice, ties: Sequence[Choice], best: Choice | None, wanted: 
     return tuple(out)
 
 
+def _processes(count: int) -> str:
+    return f"{count} process{'es' * (count != 1)}"
+
+
 def _price(pick: Choice, best: Choice, wanted: Wanted) -> str:
     """Say what the constraints cost: the unconstrained best, by how much it is better, and what it breaks."""
     ratio = math.exp(_cost(pick, wanted) - _cost(best, wanted))
     share = 100 * ((1 - 1 / ratio) if wanted.goal.higher_is_better else (ratio - 1))
     word = "less" if wanted.goal.higher_is_better else "more"
     if not best.broken:
-        runs = len(best.replicates)
-        return f"{best.label} measured better in {runs} process{'es' * (runs != 1)} and was not confirmed"
+        return f"{best.label} measured better in {_processes(len(best.replicates))} and was not confirmed"
     size = f"{share:.0f}" if share >= 10 else f"{share:.2g}"
     name = best.label if best.trial.model == pick.trial.model else best.name
     text = f"{size} % {word} {WORDS[wanted.objective]} than {name}"

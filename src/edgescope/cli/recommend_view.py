@@ -84,9 +84,11 @@ def _table(found: Recommendation, everything: bool) -> None:
     columns = [c for c in COLUMNS if _wanted(c[0], found, shown)]
     several = len(found.models) > 1
     body = [_row(c, columns, found, several) for c in shown]
-    on = " and ".join(WORDS[a] for a in found.axes)
+    *most, last = [WORDS[a] for a in found.axes] or ["nothing"]
+    on = f"{', '.join(most)} and {last}" if most else last
     title = "every cell" if everything else f"Pareto set: nothing measured beats these on {on} at once"
-    terminal.table(("variant", *(heading for _, heading, _ in columns), ""), body, title=title)
+    terminal.console().print(Text(title, style="italic"))
+    terminal.table(("variant", *(heading for _, heading, _ in columns), ""), body)
     if len(shown) < len(rows):
         terminal.note(f"and {len(rows) - len(shown)} more: --all")
 
