@@ -1,6 +1,8 @@
 """The pick against the best loop an expert would write by hand, on the same machine in the same minutes.
 
-The pick of each model is read from a store (the same rule as `edgescope optimize`), or named by --pick. Every round
+The pick of each model is read from a store (the same rule as `edgescope optimize`), from a published table (--table),
+or named by --pick. With --partial FILE what was measured is written after every model, and the same command goes on
+where it was stopped; name the file as seen from here, because the command is published. Every round
 starts each arm in a fresh process, lets it load, warm up and show its outputs, then gives them turns of --seconds in
 random order, one at a time. An expert's arm counts if its outputs are within the gate's bound (centred L2 <= 0.1).
 Target: the pick's speed is at least 0.97 of the best such arm's on every one of the study's models, by the ratio over
@@ -8,6 +10,7 @@ rounds, the pick's own outputs being within the bound and an arm of each of FAMI
 part of the models, or a pick that was named, is published under another name.
 
     python benchmarks/expert.py --store DIR [--device cpu|cuda] [--models A,B] [--rounds 3] [--turns 5] [--seconds 1]
+    python benchmarks/expert.py --table published/nano_table_cpu.json --partial expert.part.json
     python benchmarks/expert.py --models squeezenet1_1 --pick '{"backend": "openvino", "precision": "fp32"}'
 """
 
@@ -25,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from expert_arms import EXPERTS
-from facts import publish
+from expert_picks import Partial, from_table
+from facts import machine_id, publish
 
 from edgescope.analysis.nano_study import study
 from edgescope.analysis.nano_table import picked
@@ -36,7 +40,7 @@ from edgescope.verify import L2_CEILING
 TARGET = 0.97
 FAMILIES = {"cpu": ("openvino", "torch_compile"), "cuda": ("torch_compile", "onnxruntime_graph")}
 """What an expert would try first: without an arm of each that is right, nothing was beaten."""
-NO_PICK = "the store has no pick for this model"
+NO_PICK = "the store or the table has no pick for this model"
 
 
 class Arm:
@@ -150,6 +154,9 @@ def picks(args: argparse.Namespace) -> dict[str, dict[str, Any] | None]:
     names = args.models or [r.ours for r in study().rows]
     if args.pick:
         return {m: {"options": {}} | json.loads(args.pick) for m in names}
+    if args.table:
+        known = from_table(Path(args.table), args.device)
+        return {m: known.get(m) for m in names}
     store = Store(Path(args.store))
     found = {
         m: picked(store.fulls(r for r in store.results() if r.trial.model == m), m, args.device)
@@ -168,11 +175,29 @@ def measured(model: str, pick: dict[str, Any] | None, args: argparse.Namespace, 
     return {"pick": pick} | judged([one_round(model, pick, args, rng) for _ in range(args.rounds)])
 
 
+def all_measured(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Model -> what is published of it, those of the partial file as they are there."""
+    settings = {k: getattr(args, k) for k in ("device", "rounds", "turns", "seconds")}
+    partial, found = Partial(args.partial, settings | {"machine_id": machine_id()}), {}
+    for model, pick in picks(args).items():
+        kept = partial.get(model, pick)
+        found[model] = kept or measured(model, pick, args, random.Random(model))
+        found[model]["families_missing"] = lacking(found[model], args.device)
+        partial.put(model, found[model])
+        said = json.dumps(found[model]["ratio"])
+        print(model, said, "(measured before)" if kept else "", file=sys.stderr, flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", default="edgescope-results")
     parser.add_argument(
         "--pick", default="", help="JSON with backend, precision and options, for all --models"
+    )
+    parser.add_argument("--table", default="", help="a published table whose picks are taken")
+    parser.add_argument(
+        "--partial", default="", help="file kept up to date; measured models are not repeated"
     )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--models", type=lambda text: text.split(","), default=[])
@@ -180,11 +205,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
     args = parser.parse_args()
-    rng, found = random.Random(0), {}
-    for model, pick in picks(args).items():
-        found[model] = measured(model, pick, args, rng)
-        found[model]["families_missing"] = lacking(found[model], args.device)
-        print(model, json.dumps(found[model]["ratio"]), file=sys.stderr, flush=True)
+    found = all_measured(args)
     ratios = [f["ratio"]["value"] for f in found.values() if "value" in f["ratio"]]
     worst = {"value": min(ratios), "n": len(ratios)} if ratios else {"absent": "no model has a ratio"}
     figures = {"device": args.device, "target": TARGET, "worst": worst, "models": found}

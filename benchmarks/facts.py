@@ -16,6 +16,11 @@ from edgescope.records import Result
 PUBLISHED = Path(__file__).parent.parent / "published"
 
 
+def machine_id() -> str:
+    """Identity of this machine: what was measured on another is not added to what is measured here."""
+    return machine(present()).id
+
+
 def publish(name: str, figures: dict[str, Any], *, met: bool, source: Result | None = None) -> None:
     """Write published/NAME.json with the figures, whether the target was met, machine facts and the command.
 

@@ -13,11 +13,13 @@ import torch
 
 from edgescope.analysis import roofline
 from edgescope.analysis.nano_study import study
+from edgescope.records import Trial
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import ceilings
 import expert
 import expert_arms
+import expert_picks
 import halving
 import nano_table
 
@@ -136,6 +138,77 @@ def test_a_model_without_a_pick_is_published_as_absent_and_a_subset_by_another_n
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--models", "vgg19"])
     expert.main()
     assert set(kept) == {"expert_cpu", "expert_cpu_subset"}
+
+
+def test_the_picks_of_a_published_table_are_understood():
+    published = Path(__file__).parent.parent / "published"
+    cpu = expert_picks.from_table(published / "nano_table_cpu.json", "cpu")
+    assert set(cpu) == set(ELEVEN) and all(cpu.values())
+    cuda = expert_picks.from_table(published / "nano_table_cuda.json", "cuda")
+    assert set(cuda) == set(ELEVEN) and any(cuda.values())
+    for device, found in (("cpu", cpu), ("cuda", cuda)):
+        for pick in filter(None, found.values()):
+            trial = Trial(model="x", device=device, **pick)
+            assert expert_picks.read_label(trial.label, device) == pick
+
+
+def test_a_label_is_read_as_it_was_printed():
+    options = {"graph": True, "threads": 2, "share": 0.5, "layout": "channels_last"}
+    trial = Trial(model="x", backend="torch_eager", device="cuda", precision="fp16", options=options)
+    assert expert_picks.read_label(trial.label, "cuda")["options"] == options
+
+
+@pytest.mark.parametrize(
+    "label", ["openvino int8 b4", "openvino int8 b1 P2", "openvino cuda int8 b1", "nonsense"]
+)
+def test_a_label_that_says_more_is_refused(label):
+    with pytest.raises(SystemExit, match="plain variant of batch 1"):
+        expert_picks.read_label(label, "cpu")
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path):
+    for text in ("", "{}", '{"figures": {"device": "cpu", "rows": [1]}}'):
+        (tmp_path / "t.json").write_text(text)
+        with pytest.raises(SystemExit, match="no published table"):
+            expert_picks.from_table(tmp_path / "t.json", "cpu")
+    with pytest.raises(SystemExit, match="--device cpu"):
+        expert_picks.from_table(Path(__file__).parent.parent / "published/nano_table_cpu.json", "cuda")
+
+
+def test_a_run_that_was_stopped_goes_on_and_measures_no_model_twice(tmp_path, monkeypatch):
+    table = Path(__file__).parent.parent / "published/nano_table_cpu.json"
+    partial = tmp_path / "part.json"
+    asked, kept = [], {}
+
+    def measured(model, pick, args, rng):
+        if model == "vgg19" and not partial.with_name("again").exists():
+            raise KeyboardInterrupt
+        asked.append(model)
+        return {"pick": pick, "arms": {}, "ratio": {"value": 1.0}}
+
+    monkeypatch.setattr(expert, "measured", measured)
+    monkeypatch.setattr(expert, "publish", lambda name, figures, met: kept.update({name: figures}))
+    models = "alexnet,vgg19,resnet50"
+    command = ["expert.py", "--table", str(table), "--partial", str(partial), "--models", models]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(KeyboardInterrupt):
+        expert.main()
+    assert list(json.loads(partial.read_text())["models"]) == ["alexnet"] and not kept
+    partial.with_name("again").touch()
+    expert.main()
+    assert asked == ["alexnet", "vgg19", "resnet50"]
+    assert set(kept["expert_cpu_subset"]["models"]) == set(asked)
+    monkeypatch.setattr(sys, "argv", [*command, "--rounds", "7"])
+    with pytest.raises(SystemExit, match="'rounds': 3"):
+        expert.main()
+
+
+def test_another_pick_is_measured_again(tmp_path):
+    partial = expert_picks.Partial(str(tmp_path / "p.json"), {})
+    partial.put("vgg19", {"pick": {"backend": "a"}})
+    again = expert_picks.Partial(str(tmp_path / "p.json"), {})
+    assert again.get("vgg19", {"backend": "a"}) and not again.get("vgg19", {"backend": "b"})
+    assert not again.get("vgg19", None) and not again.get("resnet50", {"backend": "a"})
 
 
 @pytest.mark.parametrize(
