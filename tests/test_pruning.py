@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from edgescope import study, sweep
 from edgescope.cooling import Cooling
-from edgescope.forecast import Forecast
+from edgescope.forecast import HOST, Forecast
 from edgescope.isolate import Limits
 from edgescope.pace import Pace
 from edgescope.pruning import Exhausted, size
@@ -127,6 +127,20 @@ def test_the_forecast_is_exact_where_memory_is_linear(model, sample, processes, 
 def test_shared_pages_make_a_line_with_an_intercept():
     seen = [held(1, 1, 500.0), held(1, 2, 700.0)]
     assert Forecast(Room(0.0), seen).need(trial(1, 8), ["processes_pss_bytes"]).bytes == 700 + 6 * 200
+
+
+def test_metrics_that_count_shared_pages_differently_are_never_put_into_one_line():
+    alone = held(1, 1, 540.0, "peak_rss_bytes")
+    two = held(1, 2, 500.0)
+    assert Forecast(Room(0.0), [alone, two]).need(trial(1, 16), HOST).bytes == 16 * 250
+    larger = held(4, 1, 900.0, "peak_rss_bytes")
+    assert Forecast(Room(0.0), [alone, two, larger]).need(trial(4, 8), HOST).bytes == 8 * 900
+
+
+def test_memory_counts_whatever_is_thought_of_the_numbers():
+    for status, known in ((Status.UNSTABLE, True), (Status.WRONG_OUTPUT, True), (Status.CRASHED, False)):
+        seen = replace(held(1, 1, 500.0), status=status)
+        assert bool(Forecast(Room(0.0), [seen]).need(trial(1, 4), HOST)) is known
 
 
 def test_a_larger_cell_never_speaks_for_a_smaller_one():

@@ -26,8 +26,10 @@ from edgescope.memory import Memory
 from edgescope.pruning import AGAIN, kin, size, sized
 from edgescope.records import Measured, Result, Status, Trial
 
-#: Where a result says what its processes held: the first that was measured counts.
+#: Where a result says what its processes held, the better figure first.
 HOST = ("processes_pss_bytes", "peak_rss_bytes")
+#: Cells that ran to their end, whatever is thought of their numbers: their memory was held.
+MEASURED = (Status.OK, Status.UNSTABLE, Status.WRONG_OUTPUT)
 GPU = ("gpu_processes_memory_bytes", "gpu_board_memory_bytes")
 
 
@@ -90,28 +92,22 @@ class Forecast:
 
     def add(self, result: Result) -> None:
         """Take a result into account."""
-        if result.status is Status.OK:
+        if result.status in MEASURED:
             self.cells.setdefault(kin(result.trial), []).append(result)
 
     def need(self, trial: Trial, names: Sequence[str]) -> Need | None:
-        """Return the bytes that this trial will hold at least by the first metric known; None where none is."""
+        """Return the bytes that this trial will hold at least; None where no smaller cell was measured.
+
+        Of several metrics the one counts that was measured at the largest batch, of equals the first: two metrics
+        count shared pages differently, so they are never put into one line.
+        """
         smaller = [
             r
             for r in (*self.cells.get(kin(trial), ()), *self._alone(trial))
             if all(a <= b for a, b in zip(size(r.trial), size(trial), strict=True))
         ]
-        held: dict[tuple[int, int], tuple[float, Result]] = {}
-        for result in sorted(smaller, key=lambda r: _held(r, names)):  # of several the one that held most
-            if found := _held(result, names):
-                held[result.trial.batch, result.trial.processes] = (found, result)
-        if not held:
-            return None
-        base = max(batch for batch, _ in held)
-        column = {p: bytes_ for (b, p), (bytes_, _) in held.items() if b == base}
-        largest = max(column)
-        more = _a_sample_more({key: bytes_ for key, (bytes_, _) in held.items()})
-        total = _line(column, trial.processes) + trial.processes * more * (trial.batch - base)
-        return Need(total, held[base, largest][1])
+        found = [need for name in names if (need := _by(name, smaller, trial))]
+        return max(found, key=lambda need: need.by.trial.batch, default=None)
 
     def _alone(self, trial: Trial) -> list[Result]:
         """Return cells of one process that differ in nothing but the sharing, which is nothing to one alone."""
@@ -135,10 +131,25 @@ class Forecast:
         return ""
 
 
-def _held(result: Result, names: Sequence[str]) -> float:
-    """Return bytes by the first of the metrics that was measured, 0 where none was."""
-    found = (result.metrics.get(name) for name in names)
-    return next((f.value for f in found if isinstance(f, Measured)), 0.0)
+def _by(name: str, smaller: Sequence[Result], trial: Trial) -> Need | None:
+    """Return what these cells say of a larger one by one metric."""
+    held: dict[tuple[int, int], tuple[float, Result]] = {}
+    for result in sorted(smaller, key=lambda r: _held(r, name)):  # of several the one that held most
+        if bytes_ := _held(result, name):
+            held[result.trial.batch, result.trial.processes] = (bytes_, result)
+    if not held:
+        return None
+    base = max(batch for batch, _ in held)
+    column = {p: bytes_ for (b, p), (bytes_, _) in held.items() if b == base}
+    more = _a_sample_more({key: bytes_ for key, (bytes_, _) in held.items()})
+    total = _line(column, trial.processes) + trial.processes * more * (trial.batch - base)
+    return Need(total, held[base, max(column)][1])
+
+
+def _held(result: Result, name: str) -> float:
+    """Return bytes by this metric, 0 where it was not measured."""
+    found = result.metrics.get(name)
+    return found.value if isinstance(found, Measured) else 0.0
 
 
 def _line(column: Mapping[int, float], processes: int) -> float:
