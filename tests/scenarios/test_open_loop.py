@@ -230,6 +230,8 @@ def test_a_study_may_write_a_burst_as_a_number_and_pins_a_trace(tmp_path):
     base = {"model": "null", "backend": "null"}
     (found,) = study.grid(base | {"scenario": "burst", "rate": 8.0, "arrivals": 4})
     assert found.arrivals == "4"
+    (found,) = study.grid(base | {"scenario": "idle_gap"})
+    assert found.arrivals == "0,10,33,100,1000,10000"
     path = tmp_path / "t"
     path.write_text("0\n1\n")
     (found,) = study.grid(base | {"scenario": "trace", "arrivals": f"loop:{path}"})

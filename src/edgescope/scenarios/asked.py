@@ -134,9 +134,11 @@ _ARRIVALS: Mapping[str, Callable[[Trial], object]] = {
 
 
 def pinned(keys: dict[str, Any]) -> dict[str, Any]:
-    """Return a Trial's keys with arrivals as text, a trace's file pinned by its content."""
+    """Return a Trial's keys with arrivals as text: a trace's file pinned by its content, the usual gaps spelt out."""
     given = keys.get("arrivals", "")
     text = f"{given:g}" if isinstance(given, int | float) and not isinstance(given, bool) else given
     if keys.get("scenario") == "trace" and isinstance(text, str):
         text = arrivals.pin(text)
+    if keys.get("scenario") == "idle_gap" and text == "":
+        text = ",".join(f"{gap:g}" for gap in GAPS_MS)
     return keys if text == given else keys | {"arrivals": text}
