@@ -20,7 +20,7 @@ import numpy as np
 from edgescope.analysis import queueing
 from edgescope.analysis.capacity import Asked, Capacity, Tried, answer, edge, following
 from edgescope.analysis.queueing import Load
-from edgescope.analysis.service import FULL, MEASURED, Point, judge, measured_rows
+from edgescope.analysis.service import FULL, MEASURED, Kept, Point, judge, measured_rows
 from edgescope.analysis.slo import Slo
 from edgescope.analysis.usage import usage
 from edgescope.errors import StoreError, message
@@ -41,6 +41,8 @@ PATIENCE = 3
 CONFIRMING = 100
 #: A second confirmation of the same number, which every() makes, begins this much later.
 AGAIN = 10
+#: A bound this many times beyond its limit may lie within it in another run.
+NEAR = 1.15
 #: Seeds that are looked at for one whose arrivals are as many as the rate says.
 DRAWS = 16
 #: Distance between the seeds of two attempts: the processes of one have seeds that follow each other.
@@ -204,12 +206,14 @@ class Search:
     def confirm(self, clients: int, attempt: int = 0) -> Point:
         """Return a run of so many clients that is long enough for every promise's bound.
 
-        One that came out too short, or that something else disturbed, is repeated once.
+        One that came out too short, that something else disturbed, or that a lucky tail would have passed, is
+        repeated once: a number of clients fails twice, here as in an exhaustive search.
         """
         seconds, weaker = self.sustained_s(clients)
         point = self._sustained(clients, seconds, attempt, weaker)
         longer = self._longer(point)
-        unlucky = point.disturbed or point.result.status not in (*MEASURED, *FULL, *HOPELESS)
+        failed = point.result.status not in (*MEASURED, *FULL, *HOPELESS)
+        unlucky = failed or point.disturbed or near(point)
         if point.shown or not (longer or unlucky):
             return point
         if longer > self.asked.longest_s:
@@ -339,12 +343,21 @@ class Search:
         return self.cells.run(trial)
 
 
+def near(point: Point) -> bool:
+    """Whether all that speaks against a run are bounds a little beyond their limits."""
+    missed = [h for h in point.held if h.kept is not Kept.YES]
+    return point.kept is Kept.PERHAPS and all(
+        isinstance(h.bound, Measured) and h.bound.value <= NEAR * h.slo.limit for h in missed
+    )
+
+
 def _doubts(found: Capacity) -> tuple[str, ...]:
-    """Return what is to be held against the sustained run."""
-    verdict = found.confirmed.result.verdict if found.confirmed else None
-    if verdict is None or verdict.trust is Trust.CLEAN:
+    """Return what is to be held against the run that the answer rests on."""
+    rests_on = found.confirmed or found.above
+    if rests_on is None or rests_on.result.verdict.trust is Trust.CLEAN or not rests_on.held:
         return ()
-    what = f"the sustained run is {verdict.trust.value}"
+    verdict = rests_on.result.verdict
+    what = f"the run that the answer rests on is {verdict.trust.value}"
     effect = "The answer is that of this machine as it was then"
     fix = "the same command with --fresh on a quiet machine"
     return (message("W-CAP-3", what, evidence="; ".join(verdict.evidence[:2]), effect=effect, fix=fix),)

@@ -289,7 +289,7 @@ def words(held: Held) -> str:
     if isinstance(held.bound, Absent):
         inside = sign if slo.kept_by(held.found.value) else ">"
         have = held.bound.reason.removeprefix("n/a: ").replace(",", " independent queries,")
-        if held.kept is Kept.PERHAPS and not held.likely:
+        if held.kept is Kept.PERHAPS and not held.likely and held.expected > held.found.value:
             return (
                 f"{figure} of {limit}, and a bound of some {shown(held.expected, slo.unit)} is to be expected"
             )

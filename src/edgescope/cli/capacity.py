@@ -123,7 +123,12 @@ def question(args: argparse.Namespace) -> Question:
     promised = slo.promises(args.slo)
     problem = _problem(args)
     if problem:
-        raise UsageError("E-CAP-2", problem, effect="Nothing was measured", fix="edgescope capacity --help")
+        raise UsageError(
+            "E-CAP-2",
+            f"this cannot be asked: {problem}",
+            effect="Nothing was measured",
+            fix="edgescope capacity --help",
+        )
     keys = trial_flags.keys(args) | {"rate": None, "arrivals": "", "sharing": args.sharing, "processes": 1}
     keys["device"] = keys["device"] or registry.home(args.backend)
     if args.fresh:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.table import Table
 from rich.text import Text
 
 from edgescope.analysis.service import Point, shown
@@ -11,7 +12,7 @@ from edgescope.cli import terminal
 from edgescope.cli.card import TRUST_STYLE
 from edgescope.codec import to_plain
 from edgescope.records import Absent, Json, Measured
-from edgescope.report.capacity_words import aside, fits, sentence_of
+from edgescope.report.capacity_words import aside, fits, sentence_of, sentences
 
 if TYPE_CHECKING:
     from edgescope.analysis.capacity import Capacity
@@ -27,9 +28,13 @@ def show(found: Capacity) -> None:
     out = terminal.console()
     for warning in found.warnings:
         out.print(Text(warning, style="yellow"))
-    for sentence in aside(found):
-        terminal.note(sentence)
-    out.print(Text(sentence_of(found), style="bold green" if found.clients else "bold red"))
+    grid = Table.grid(padding=(0, 2))
+    for label, text in aside(found):
+        grid.add_row(Text(label, style="dim"), Text(text, style="dim"))
+    style = "bold green" if found.clients else "bold red"
+    for label, text in sentences(found):
+        grid.add_row(Text(label, style=style), Text(text, style="bold" if label == "fits" else ""))
+    out.print(grid)
 
 
 def _row(point: Point, found: Capacity, promised: int) -> list[str | Text]:

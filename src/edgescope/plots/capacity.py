@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from edgescope.analysis.capacity import Capacity
 from edgescope.analysis.service import Point
 from edgescope.analysis.slo import Slo
-from edgescope.plots.style import COLOURS, INK, LINE, Figure, Scale, axis, axis_kind, layout, seconds
+from edgescope.plots.style import COLOURS, INK, Figure, Scale, axis, axis_kind, layout, seconds
 from edgescope.records import Absent, Measured
 
 HEIGHT = 360
@@ -31,7 +31,11 @@ def over_clients(found: Capacity, slo: Slo) -> Figure | Absent:
     if found.clients:
         figure.add_vline(x=found.clients, line={"color": COLOURS[2], "width": 6}, opacity=0.3)
     shown = [v * scale.factor for _, v, _ in read]
-    up = axis(f"{slo.name} ({scale.unit}), limit dashed", type=axis_kind([*shown, slo.limit * scale.factor]))
+    up = axis(
+        f"{slo.name} ({scale.unit}), limit dashed",
+        type=axis_kind([*shown, slo.limit * scale.factor]),
+        rangemode="tozero",
+    )
     across = axis(f"clients, {found.asked.rate:g} queries/s each", rangemode="tozero")
     figure.update_layout(**layout(height=HEIGHT, xaxis=across, yaxis=up, showlegend=True))
     return figure
@@ -46,7 +50,8 @@ def _marks(spots: list[tuple[Point, float, float]], words: str, symbol: str, wha
             "symmetric": False,
             "array": [over for _, _, over in spots],
             "arrayminus": [0] * len(spots),
-            "color": LINE,
+            "color": COLOURS[0],
+            "thickness": 1,
         },
         mode="markers",
         name=words,

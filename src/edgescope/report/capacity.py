@@ -49,11 +49,12 @@ def write(found: Capacity, path: Path, command: str = "") -> Path:
 def page(found: Capacity, command: str) -> str:
     """Return the whole page."""
     title = f"Capacity: {found.asked.subject}"
+    rests_on = [tag("li", f"{label}: {text}") for label, text in aside(found)]
     body = join(
         tag("header", tag("h1", title)),
         tag("section", tag("p", sentence_of(found), class_="reason"), class_="answer"),
         [_plot(found, number) for number in range(len(found.asked.slos))],
-        tag("section", tag("h3", "What it rests on"), tag("ul", [tag("li", t) for t in aside(found)])),
+        tag("section", tag("h3", "What it rests on"), tag("ul", rests_on)),
         _runs(found),
         _warnings(found),
         tag("section", tag("h3", "Made by"), tag("pre", tag("code", command))),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from edgescope.analysis.capacity import Capacity
 from edgescope.analysis.service import Kept, Point, words
 from edgescope.records import Measured
@@ -33,34 +31,49 @@ def clients(count: int) -> str:
 
 
 def sentence_of(found: Capacity) -> str:
-    """Return the answer: how many fit, what keeps one more out, and what confirms it."""
-    asked = found.asked
-    each = f"at {asked.rate:g}/s"
-    if found.confirmed is None:
-        why = found.above.why if found.above else "nothing was measured"
-        return f"not even one client {each} fits: {why}. {_capital(found.limit.sentence)}."
-    held = "; ".join(words(h) for h in found.confirmed.held)
+    """Return the answer in one paragraph."""
+    return " ".join(f"{_capital(text)}." for _, text in sentences(found))
+
+
+def sentences(found: Capacity) -> list[tuple[str, str]]:
+    """Return (label, text) of the answer: how many fit, what keeps one more out and why, what confirms it."""
+    each = f"at {found.asked.rate:g}/s"
+    above, confirmed = found.above, found.confirmed
+    if confirmed is None:
+        why = above.why if above else "nothing was measured"
+        return [("fits", f"not even one client {each} fits: {why}"), ("limit", found.limit.sentence)]
     verb = "fits" if found.clients == 1 else "fit"
-    text = f"{clients(found.clients)} {each} {verb}: {held}. "
-    above = found.above
+    held = "; ".join(words(h) for h in confirmed.held)
+    out = [("fits", f"{clients(found.clients)} {each} {verb}: {held}")]
     if above is None:
-        text += f"More than {found.clients} were not tried (--most). "
+        out.append(("next", f"more than {found.clients} were not tried (--most)"))
     else:
         if maybe := _unproved(found):
-            text += f"{clients(maybe)} may, by a short run alone. "
-        text += f"{_others(above, found.clients)}: {above.why}. {_capital(found.limit.sentence)}. "
-    seconds = f"Confirmed over {found.confirmed.seconds:.0f} s"
-    if found.confirmed.weaker:
-        return f"{text}{seconds}, too few queries for a bound."
-    longer = found.confirmed.seconds >= asked.confirm_s + 1
-    return f"{text}{seconds}{_why_longer(found.confirmed, asked.confirm_s) if longer else ''}."
+            out.append(("perhaps", f"{clients(maybe)} may, by a short run alone"))
+        out.append(("next", f"{_others(above, found.clients)}: {above.why}"))
+        out.append(("limit", found.limit.sentence))
+    return [*out, ("sure", _confirmed(confirmed, found.asked.confirm_s))]
+
+
+def _confirmed(point: Point, confirm_s: float) -> str:
+    """Return how long the sustained run was, and why it was longer than asked or says less."""
+    text = f"confirmed over {point.seconds:.0f} s"
+    if point.weaker:
+        return f"{text}, too few queries for a bound"
+    if point.seconds < confirm_s + 1:
+        return text
+    names = ", ".join(h.slo.name for h in point.held if h.slo.quantile is not None)
+    return (
+        f"{text}, not {confirm_s:.0f}: queries that wait together count as fewer, and a bound of {names}"
+        " needs more"
+    )
 
 
 def _others(above: Point, fit: int) -> str:
-    """Return `One more does not`, or that it is not expected to, where only a short run spoke against it."""
+    """Return `one more does not`, or that it is not expected to, where only a short run spoke against it."""
     sure = above.kept is Kept.NO or above.stage == "confirm"
     if above.clients == fit + 1:
-        return "One more does not" if sure else "One more is not expected to"
+        return "one more does not" if sure else "one more is not expected to"
     return f"{above.clients} {'do not' if sure else 'are not expected to'}"
 
 
@@ -70,23 +83,16 @@ def _unproved(found: Capacity) -> int:
     return max((p.clients for p in found.points if p.fits and found.clients < p.clients < top), default=0)
 
 
-def _why_longer(point: Point, confirm_s: float) -> str:
-    names = ", ".join(h.slo.name for h in point.held if h.slo.quantile is not None)
-    return (
-        f", not {confirm_s:.0f}: queries that wait together count as fewer, and a bound of {names} needs more"
-    )
-
-
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def aside(found: Capacity) -> Sequence[str]:
-    """Return the figures behind the limit, and what the closed loop says can be answered at most."""
+def aside(found: Capacity) -> list[tuple[str, str]]:
+    """Return (label, text): what the closed loop says can be answered at most, and the figures behind the limit."""
     lines = []
     if isinstance(found.throughput, Measured):
         whom = "the most that can be answered" if found.asked.serve == "one" else "the most of one process"
-        lines.append(f"closed loop  {found.throughput.value:.4g} queries/s, {whom}")
+        lines.append(("closed loop", f"{found.throughput.value:.4g} queries/s, {whom}"))
     if found.above is not None and found.limit.evidence:
-        lines.append(f"at {clients(found.above.clients)}  " + ", ".join(found.limit.evidence))
+        lines.append((f"at {clients(found.above.clients)}", "; ".join(found.limit.evidence)))
     return lines

@@ -1,0 +1,139 @@
+"""What `edgescope capacity` answers against confirming every number of clients, and at what share of the time.
+
+For each case: the search in a store of its own, then every number from one client until one fails twice, each with the
+full run that also confirms the search's answer. What both share (exported files, references, the gate's answers) is
+made before either is timed. Target: within one client of the exhaustive answer, at 25 % of its time, in every case.
+
+    python benchmarks/capacity.py [CASE ...] [--confirm 10] [--smoke]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from facts import publish
+
+from edgescope.analysis import slo
+from edgescope.bench import here
+from edgescope.capacity import Question, Search
+from edgescope.isolate import Limits
+from edgescope.models import zoo
+from edgescope.records import Trial
+from edgescope.report.capacity_words import line, sentence_of
+from edgescope.store import Store
+from edgescope.sweep import Cells, Isolated
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, what its clients send and what they are promised."""
+
+    model: str
+    backend: str
+    precision: str
+    slo: str
+    rate: float
+    arrivals: str
+
+
+CASES = {
+    "classifier": Case("efficientnet_lite0", "openvino", "int8", "p99<40ms", 30.0, "camera"),
+    "small": Case("squeezenet1_1", "onnxruntime", "fp32", "p95<40ms", 15.0, "poisson"),
+    "large": Case("resnet50", "openvino", "fp32", "p95<150ms", 6.0, "camera"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", default=list(CASES), help=", ".join(CASES))
+    parser.add_argument("--confirm", type=float, default=10.0, help="seconds of a full run (10)")
+    parser.add_argument("--smoke", action="store_true", help="show, publish nothing")
+    args = parser.parse_args()
+    rows = [compared(name, args.confirm) for name in args.cases]
+    found = figures(rows)
+    if args.smoke:
+        print(found)
+    else:
+        publish(named(args.cases), found, met=met(found))
+
+
+def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the rows, the worst of each target, and the share of time of all cases together."""
+    times = [(r["search"]["seconds"], r["exhaustive"]["seconds"]) for r in rows]
+    return {
+        "cases": rows,
+        "worst_difference_clients": max(abs(r["difference_clients"]) for r in rows),
+        "worst_share_of_time": max(r["share_of_time"] for r in rows),
+        "share_of_time": round(sum(mine for mine, _ in times) / sum(full for _, full in times), 3),
+    }
+
+
+def met(found: dict[str, Any]) -> bool:
+    """Return whether the targets are reached in every one of CASES."""
+    complete = {r["case"] for r in found["cases"]} >= set(CASES)
+    return complete and found["worst_difference_clients"] <= 1 and found["worst_share_of_time"] <= 0.25
+
+
+def named(cases: Sequence[str]) -> str:
+    """Return the name of what is published."""
+    return "capacity" if set(cases) >= set(CASES) else "capacity_subset"
+
+
+def compared(name: str, confirm_s: float) -> dict[str, Any]:
+    """Return what both ways answered for one case, and what each took."""
+    case = CASES[name]
+    base = Trial(model=zoo.pin(case.model), backend=case.backend, precision=case.precision)
+    asked = Question(
+        base, case.rate, slo.promises([case.slo]), arrivals=case.arrivals, confirm_s=confirm_s, most=256
+    )
+    with tempfile.TemporaryDirectory(prefix="edgescope-capacity-") as folder:
+        first = search(asked, Path(folder) / "warm")
+        if not first.begin():
+            raise SystemExit(f"{case.model}: {first.closed.reason if first.closed else 'nothing ran'}")
+        quick = timed(search(asked, Path(folder) / "search"), Search.run)
+        every = timed(search(asked, Path(folder) / "every"), Search.every)
+    return {
+        "case": name,
+        "model": f"{case.model} {base.label}",
+        "slo": case.slo,
+        "rate": case.rate,
+        "arrivals": case.arrivals,
+        "confirm_s": confirm_s,
+        "search": quick,
+        "exhaustive": every,
+        "difference_clients": quick["clients"] - every["clients"],
+        "share_of_time": round(quick["seconds"] / every["seconds"], 3),
+    }
+
+
+def search(asked: Question, folder: Path) -> Search:
+    cells = Cells(Store(folder), Limits(), Isolated(), here())
+    return Search(asked, cells, found=lambda p: print(f"{p.stage} {p.clients}: {line(p)}", flush=True))
+
+
+def timed(one: Search, way: Callable[[Search], None]) -> dict[str, Any]:
+    begun = time.monotonic()
+    way(one)
+    seconds = time.monotonic() - begun
+    found = one.answer()
+    verdicts = [p.result.verdict.trust.value for p in found.points]
+    return {
+        "clients": found.clients,
+        "seconds": round(seconds, 1),
+        "runs": len(found.points) + 1,
+        "limit": found.limit.name,
+        "sentence": sentence_of(found),
+        "verdicts": {name: verdicts.count(name) for name in sorted(set(verdicts))},
+    }
+
+
+if __name__ == "__main__":
+    main()
