@@ -67,9 +67,10 @@ def test_a_crowded_result_is_whole():
     assert set(result.queries.columns["worker"]) == {0, 1, 2}
 
 
-def test_a_crew_is_as_large_as_what_is_to_come_and_started_at_once(own):
-    own.expect([QUICK, replace(QUICK, processes=4), replace(QUICK, processes=8, replicate=1)])
-    small = own.run(QUICK, LIMITS)
+def test_a_crew_is_as_large_as_what_is_to_come_and_started_at_once(warm):
+    other = replace(QUICK, options={"delay_us": 900})
+    warm.expect([other, replace(other, processes=4), replace(other, processes=8, replicate=1)])
+    small = warm.run(other, LIMITS)
     assert len(small.workers) == 2 and len(workers()) == 4
 
 
@@ -82,8 +83,8 @@ def test_kept_workers_answer_cell_after_cell_and_say_so(warm):
     assert all(
         r.machine.state["warm"] is True and r.artifact["workers"] == "kept warm" for r in (first, alone)
     )
-    assert first.machine.id == edgescope.run(replace(QUICK, processes=1)).machine.id
     replicate = warm.run(replace(QUICK, replicate=1), LIMITS)
+    assert first.machine.id == replicate.machine.id
     assert "warm" not in replicate.machine.state and not {w.pid for w in replicate.workers} & set(pids)
 
 
@@ -149,7 +150,7 @@ def test_one_daemon_serves_the_whole_sweep_and_ends_with_it(fake, own):
     seen = []
     for sharing in ("mps", "mps=50"):
         assert own.run(replace(ON_GPU, sharing=sharing), LIMITS).status in (Status.OK, Status.UNSTABLE)
-        seen.append({environment(p) for p in workers()})
+        seen.append({environment(p) for p in workers()} - {(None, None)})  # those are the other runner's
     pipe = starts(fake)[0].removeprefix("-d")
     assert len(starts(fake)) == 1
     assert seen[0] == {(pipe, None)} and seen[-1] == {(pipe, None), (pipe, "50")}
@@ -177,6 +178,11 @@ def test_a_daemon_that_dies_within_a_cell_fails_it_and_the_next_has_another(fake
     assert "Cannot find MPS control daemon" in result.reason
     assert own.run(ON_GPU, LIMITS).status in (Status.OK, Status.UNSTABLE)
     assert len(starts(fake)) == 2
+
+
+def test_workers_that_no_daemon_serves_are_not_measured_as_clients():
+    result = edgescope.run(ON_GPU)
+    assert result.status is Status.FAILED and result.reason.startswith("E-MPS-4")
 
 
 def test_mps_on_a_cpu_would_be_a_wrong_label(warm):

@@ -30,6 +30,7 @@ from edgescope.crew.kept import Crews
 from edgescope.crew.leader import Driven, Shift
 from edgescope.crew.member import CrewError
 from edgescope.errors import WrongOutputError
+from edgescope.modes import sharing
 from edgescope.records import (
     Absent,
     Effective,
@@ -74,6 +75,7 @@ def measure(bare: Result, watch: Watch, crews: Crews | None = None) -> Found:
     with ExitStack() as stack:
         kept = crews or stack.enter_context(Crews())
         try:
+            sharing.require(trial, {**os.environ, **kept.env})
             crew, seats = kept.of(trial), kept.seats(trial)
             with crew.shift(seating.trials(trial), seats, kept.limit_s, staff=kept.staff) as shift:
                 for word in shift.opened[: trial.processes]:
@@ -232,7 +234,7 @@ def _alike(trial: Trial, answers: Sequence[dict[str, Json]]) -> None:
     for number, answer in enumerate(answers[1:], 1):
         with np.load(answer["outputs"]) as given:
             got = [given[name].astype(np.float64) for name in given.files]
-        apart = max(map(_apart, got, wanted), default=0.0)
+        apart = float(np.max([*map(_apart, got, wanted), 0.0]))  # not a number, too, where one is
         if len(got) != len(wanted) or not apart <= ALIKE[trial.precision]:
             raise WrongOutputError(
                 "E-CREW-4",

@@ -68,11 +68,11 @@ class Mps:
         if self._folder:  # still there where the journal could not be written
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def problem(self) -> str:
-        """Return '' where this process has the share and the daemon's pipe is there."""
-        if os.environ.get(PERCENT) != share(self.percent).get(PERCENT):
-            return f"{PERCENT} is {os.environ.get(PERCENT, 'not set')}"
-        pipe = Path(os.environ.get(PIPE, "")) / "control"
+    def problem(self, environ: Mapping[str, str] = os.environ) -> str:
+        """Return '' where a process with this environment has the share and the daemon's pipe is there."""
+        if environ.get(PERCENT) != share(self.percent).get(PERCENT):
+            return f"{PERCENT} is {environ.get(PERCENT, 'not set')}"
+        pipe = Path(environ.get(PIPE, "")) / "control"
         return "" if pipe.exists() else f"no MPS daemon: {pipe} is not there"
 
     def evidence(self) -> str:

@@ -7,10 +7,11 @@ share anything, and the numbers would carry the wrong label.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgescope.devices.base import Mode
-from edgescope.errors import UnsupportedError, UsageError, message
+from edgescope.errors import SettingError, UnsupportedError, UsageError, message
 from edgescope.modes.mps import Mps
 from edgescope.modes.together import Together
 from edgescope.records import Result, Status, Trial
@@ -44,6 +45,20 @@ def with_sharing(mode: Mode, trial: Trial) -> tuple[Mode, Mps | None]:
     """Return the trial's mode together with what its sharing needs, and the MPS daemon among it."""
     daemon = mps_of(trial)
     return (mode, None) if daemon is None else (Together(mode, daemon), daemon)
+
+
+def require(trial: Trial, environ: Mapping[str, str]) -> None:
+    """Raise SettingError unless processes with this environment share the device as the trial asks."""
+    daemon = mps_of(trial)
+    problem = daemon.problem(environ) if daemon else ""
+    if problem:
+        raise SettingError(
+            "E-MPS-4",
+            f"sharing {trial.sharing} is not in effect for the workers",
+            evidence=problem,
+            effect="They would slice the GPU's time under another name. Nothing was measured",
+            fix="edgescope bench or sweep, sweep.Isolated or warm.Warm, which start the daemon",
+        )
 
 
 def kept(result: Result, daemon: Mps | None) -> Result:
