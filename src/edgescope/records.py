@@ -219,6 +219,7 @@ _WORDS = (
     "precision",
     "workload",
     "scenario",
+    "arrivals",
     "sharing",
     "beside",
     "mode",
