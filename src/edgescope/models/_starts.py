@@ -53,8 +53,11 @@ def quiet_residuals(module: nn.Module) -> None:
 def unit_scale(detector: Detector, seed: int) -> None:
     """Scale what every layer gives out to a mean square of 1 on one noise image, and the heads to sensible outputs.
 
-    One scale a layer, rounded to a quarter of an octave, so that machines that sum in another order agree on it.
+    One scale a layer, rounded to a quarter of an octave, so that machines that sum in another order agree on it. One
+    thread: eight workers that each start a thread a core for this take half a minute, alone it takes a moment.
     """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     norms = [part for part in detector.modules() if isinstance(part, nn.BatchNorm2d)]
     hooks = [norm.register_forward_pre_hook(_scale) for norm in norms]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -66,6 +69,7 @@ def unit_scale(detector: Detector, seed: int) -> None:
             _aim(head.kinds[-1], 1.0, -math.log(1 / PRIOR - 1))
     for hook in hooks:
         hook.remove()
+    torch.set_num_threads(threads)
 
 
 def _scale(norm: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
