@@ -9,6 +9,7 @@ from edgescope.analysis import slo
 from edgescope.analysis.service import Kept
 from edgescope.capacity import Question, Search
 from edgescope.cli import capacity_view
+from edgescope.errors import UnsupportedError
 from edgescope.isolate import Limits
 from edgescope.records import Measured, Status, Trial, Trust, Verdict
 from edgescope.report.capacity_words import sentence_of
@@ -167,8 +168,10 @@ def test_a_disturbed_confirmation_is_repeated_and_said(tmp_path):
 def test_promises_of_memory_and_power(tmp_path):
     search = searched(tmp_path, QueueServer(0.005), "p99<40ms", "memory<=50MB")
     assert search.answer().clients == 0 and search.answer().above.why.startswith("memory 100 MB > 50 MB")
-    search = searched(tmp_path / "b", QueueServer(0.005), "power<=5W")
-    assert "cannot be judged: no power sensor" in search.answer().above.why
+    runner = QueueServer(0.005)
+    with pytest.raises(UnsupportedError, match="E-CAP-1.*no power sensor"):
+        searched(tmp_path / "b", runner, "power<=5W")
+    assert len(runner.ran) == 1
 
 
 def test_json_holds_every_run(tmp_path):

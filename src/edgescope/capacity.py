@@ -20,10 +20,10 @@ import numpy as np
 from edgescope.analysis import queueing
 from edgescope.analysis.capacity import Asked, Capacity, Tried, answer, edge, following
 from edgescope.analysis.queueing import Load
-from edgescope.analysis.service import FULL, MEASURED, Kept, Point, judge, measured_rows
+from edgescope.analysis.service import FULL, MEASURED, Kept, Point, judge, measured_rows, resource
 from edgescope.analysis.slo import Slo
 from edgescope.analysis.usage import usage
-from edgescope.errors import StoreError, message
+from edgescope.errors import StoreError, UnsupportedError, message
 from edgescope.plan import Plan
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
 from edgescope.scenarios.arrivals import pin
@@ -161,14 +161,22 @@ class Search:
             clients += 1
 
     def begin(self) -> bool:
-        """Run the closed loop; return whether it gave service times to go on with."""
+        """Run the closed loop; return whether it gave service times to go on with.
+
+        UnsupportedError where something is promised that nothing measures here.
+        """
         base = replace(self.asked.base, processes=1, sharing="shared", beside="")
         trial = replace(
             base, scenario="single_stream", rate=None, arrivals="", min_s=CLOSED_S, max_s=CLOSED_S
         )
         self.tell(Step("closed", 1, CLOSED_S))
         self.closed = self._answered(trial)
-        return self.closed.status in MEASURED
+        if self.closed.status not in MEASURED:
+            return False
+        for slo in self.asked.slos:
+            if slo.quantile is None:
+                _judgeable(slo, self.closed)
+        return True
 
     @property
     def hopeless(self) -> bool:
@@ -341,6 +349,19 @@ class Search:
         except StoreError:  # its raw rows are damaged: measured again
             pass
         return self.cells.run(trial)
+
+
+def _judgeable(slo: Slo, result: Result) -> None:
+    """Raise UnsupportedError where the figure that `slo` bounds is not measured on this machine."""
+    found = resource(slo, result)
+    if isinstance(found, Absent):
+        raise UnsupportedError(
+            "E-CAP-1",
+            f"{slo.text} cannot be judged here",
+            evidence=found.reason,
+            effect="No number of clients could be shown to keep it",
+            fix="leave it out, or edgescope doctor --all for what can be measured",
+        )
 
 
 def near(point: Point) -> bool:

@@ -93,7 +93,7 @@ def test_a_wait_that_grows_does_not_fit_though_every_promise_is_kept():
     wait = np.arange(1000) / 100 * 0.05  # 50 ms a second
     found = point(wait + 0.01, wait_s=wait, slos=promises(["p50<10s"]))
     assert found.kept is Kept.NO and found.clear
-    assert "the wait grows by 50 ms each second" in found.why and "service 95/s" in found.why
+    assert "the wait grows by 50 ms each second" in found.why and "service 95.24/s" in found.why
 
 
 def test_queries_that_were_dropped_do_not_fit():
@@ -140,6 +140,13 @@ def test_a_tail_beyond_the_limit_with_room_to_spare_is_latency():
     above = point(LATE, rate=10, wait_s=LATE - 0.03, shares={"cpu_busy": 0.3, "cpu_others": 0.0})
     found = binding(above, point(QUICK, clients=6))
     assert found.name == "latency" and "30% utilisation" in found.sentence and "the CPU" in found.sentence
+
+
+def test_a_wait_that_grows_is_throughput_before_the_servers_are_busy_all_the_time():
+    wait = np.arange(1000) / 100 * 0.05
+    above = point(wait + 0.009, wait_s=wait, shares={"cpu_busy": 0.9, "cpu_others": 0.0})
+    assert not above.sustained and above.busy.value < 0.95
+    assert binding(above, point(QUICK, clients=6)).name == "cpu"
 
 
 @pytest.mark.parametrize(("cause", "name"), [("sw_cap_power", "power"), ("hw_thermal", "heat")])

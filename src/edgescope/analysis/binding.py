@@ -19,6 +19,8 @@ BUSY = 0.90
 """A part that is busy for this share of the time in which queries are served is what serves them."""
 SATURATED = 0.95
 """A server that has a query for this share of the time has no room for more of them."""
+OVERRUN = 0.80
+"""The same where the wait grows all the time; a stall makes it grow as well, but leaves a server idle afterwards."""
 OTHERS = 0.10
 """Share of the cores that others may use before the answer is about a shared machine."""
 MINOR = 3.0
@@ -81,7 +83,7 @@ def _servers(above: Point, used: Usage, in_flight: int, facts: tuple[str, ...]) 
         return Limit("not known", "not known: how busy the servers were was not measured", facts)
     part, why = serving(used, busy)
     name = {"cpu": "the CPU", "gpu": "the GPU", "decoder": "the decoder"}.get(part, "")
-    if busy < SATURATED:
+    if busy < (SATURATED if above.sustained else OVERRUN):
         where = (
             f"; {name} is what they wait for ({why})"
             if name

@@ -88,6 +88,8 @@ class Point:
     clear: bool
     why: str
     """Why it does not fit; '' where it does."""
+    sustained: bool = True
+    """Whether the machine kept up with what was offered."""
     weaker: bool = False
     """Whether it counts although no bound could be had in reasonable time."""
 
@@ -166,6 +168,7 @@ def judge(
         kept,
         clear,
         "; ".join(behind + [words(h) for h in held if h.kept is kept is not Kept.YES]),
+        not behind,
     )
 
 
@@ -173,7 +176,7 @@ def _behind(rows: Queries, growing: Field, offered: float) -> list[str]:
     """Return in words how the machine falls behind what is offered; empty where it keeps up."""
     out = []
     if isinstance(growing, Measured) and growing.lo is not None and growing.value >= GROWTH:
-        served = offered * (1 - min(growing.value, 1.0))
+        served = offered / (1 + growing.value)  # query k is due at k / offered and begun at k / served
         grown = f"the wait grows by {growing.value * 1e3:.3g} ms each second"
         out.append(f"arrivals {offered:.4g}/s > service {served:.4g}/s: {grown}")
     dropped = int((rows.columns["status"] == QUERY_DROPPED).sum())
@@ -222,14 +225,20 @@ def _latency(slo: Slo, x: Floats, q: float, guide: float) -> Held:
 
 def _resource(slo: Slo, result: Result) -> Held:
     """Judge bytes or watts on the end of the interval that hurts; what was not measured keeps no promise."""
-    fields = [result.metrics[name] for name in RESOURCES[slo.name][1] if name in result.metrics]
-    found = next((f for f in fields if isinstance(f, Measured)), None)
-    if found is None:
-        reason = next((f.reason for f in fields if isinstance(f, Absent)), "not measured")
-        return Held(slo, Absent(reason), Absent(reason), Kept.NO)
+    found = resource(slo, result)
+    if isinstance(found, Absent):
+        return Held(slo, found, found, Kept.NO)
     end = found.value if found.hi is None else found.hi
     kept = Kept.YES if slo.kept_by(end) else Kept.NO
     return Held(slo, found, Measured(end, found.unit, n=found.n), kept)
+
+
+def resource(slo: Slo, result: Result) -> Field:
+    """Return what a run used of what a promise bounds; Absent with the sensor's reason."""
+    fields = [result.metrics[name] for name in RESOURCES[slo.name][1] if name in result.metrics]
+    reasons = [f.reason for f in fields if isinstance(f, Absent)]
+    read = [f for f in fields if isinstance(f, Measured)]
+    return read[0] if read else Absent(next(iter(reasons), "nothing measures it here"))
 
 
 def achieved(rows: Queries) -> Field:
