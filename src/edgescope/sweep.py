@@ -149,6 +149,7 @@ class Cells:
             trial.device,
             trial.precision,
             trial.batch,
+            trial.beside,
             str(trial.options),
             str(trial.shapes),
         )

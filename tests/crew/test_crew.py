@@ -1,6 +1,7 @@
 """Real worker processes that do nothing: they agree on a window, and what happens to one of them ends the trial."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -131,7 +132,9 @@ def test_what_an_engine_refuses_is_unsupported_and_costs_no_process(crew):
     pids = [m.pid for m in crew.members]
     with pytest.raises(CrewError) as caught:
         driven(crew, refused)
-    assert caught.value.status is Status.UNSUPPORTED and "[worker " in caught.value.reason
+    assert caught.value.status is Status.UNSUPPORTED and re.match(
+        r"E-PREC-\d: worker \d: ", caught.value.reason
+    )
     assert driven(crew).seen == [True, True] and [m.pid for m in crew.members] == pids
 
 

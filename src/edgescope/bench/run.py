@@ -23,6 +23,7 @@ from edgescope.bench.failures import told
 from edgescope.bench.require import require
 from edgescope.bench.watch import Devices, Watch, board
 from edgescope.clock import Clock, MonotonicClock
+from edgescope.crew import seats
 from edgescope.crew.kept import Crews
 from edgescope.devices import manifest, replay
 from edgescope.errors import EdgescopeError, message
@@ -95,6 +96,9 @@ def prepare(begun: Result) -> Result:
         model = zoo.get(trial.model, trial.shapes, trial.batch)
         backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
         backend.prepare(model, spec_of(trial), cache.folder("artifacts"))
+        for other in seats.beside(trial):
+            extra = zoo.get(other.model, other.shapes, other.batch)
+            backend.prepare(extra, spec_of(other), cache.folder("artifacts"))
         gate.prepare(model)
         return replace(bare, status=Status.OK)
 

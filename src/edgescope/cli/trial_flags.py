@@ -59,6 +59,15 @@ def counted(text: str) -> int:
     return int(text)
 
 
+def _beside(text: str) -> str:
+    """Read models joined by +, each pinned as --model is."""
+    if not text:
+        return ""
+    from edgescope.models import zoo
+
+    return "+".join(zoo.pin(name) for name in text.split("+"))
+
+
 def _axis(text: str, read: Callable[[str], Any]) -> Any:
     """Return one value, or the list of several that commas separate, which makes an axis of a sweep."""
     values = [read(part) for part in text.split(",")]
@@ -160,7 +169,7 @@ def keys(args: argparse.Namespace) -> dict[str, Any]:
         "in_flight": args.in_flight,
         "processes": _axis(args.processes, counted),
         "sharing": _axis(args.sharing, str),
-        "beside": _axis(args.beside, str),
+        "beside": _axis(args.beside, _beside),
         "io": args.io,
         "device": args.device,
         "options": options,

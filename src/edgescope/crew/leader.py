@@ -195,8 +195,10 @@ class Shift:
             while member.inbox:
                 word = member.inbox.popleft()
                 if word["said"] == "failed":
-                    where = f" [worker {member.number}]" if len(self.members) > 1 else ""
-                    raise CrewError(Status(word["status"]), f"{word['reason']}{where}")
+                    reason = (
+                        _of_worker(member.number, word["reason"]) if len(self.members) > 1 else word["reason"]
+                    )
+                    raise CrewError(Status(word["status"]), reason)
                 if word["said"] == said:
                     words[member.number] = word
 
@@ -245,3 +247,9 @@ class Shift:
             if ears.poll(100):
                 member.listen()
         raise member.silent("closed", self.crew.grace_s)
+
+
+def _of_worker(number: int, reason: str) -> str:
+    """Return the reason with the worker's number behind its code."""
+    code, colon, rest = reason.partition(": ")
+    return f"{code}: worker {number}: {rest}" if colon else reason

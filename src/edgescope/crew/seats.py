@@ -55,10 +55,18 @@ def crammed(trial: Trial, cpus: int) -> str:
 
 def trials(trial: Trial) -> list[Trial]:
     """Return what each worker answers: the trial as one process's, with a seed of its own; other models beside."""
-    alone = replace(trial, processes=1, sharing="shared", beside="", mode="as_is")
-    own = [replace(alone, seed=trial.seed + n) for n in range(trial.processes)]
-    rest = [
-        replace(alone, model=name, seed=trial.seed + trial.processes + n, shapes={}, gate=None)
+    alone = _alone(trial)
+    return [replace(alone, seed=trial.seed + n) for n in range(trial.processes)] + beside(trial)
+
+
+def beside(trial: Trial) -> list[Trial]:
+    """Return what the workers beside the trial's own answer: another model, all else alike."""
+    alone, first = _alone(trial), trial.seed + trial.processes
+    return [
+        replace(alone, model=name, seed=first + n, shapes={}, gate=None)
         for n, name in enumerate(others(trial))
     ]
-    return own + rest
+
+
+def _alone(trial: Trial) -> Trial:
+    return replace(trial, processes=1, sharing="shared", beside="", mode="as_is")
