@@ -32,8 +32,10 @@ DRAWS = 256
 UNSEEN_KEEPS = 0.8
 #: Less than this expected gain (log units) is not worth another cell.
 ENOUGH = 1e-4
-#: What names the artifact that runs: outputs and their accuracy are the same in all its cells.
-ARTIFACT = ("model", "backend", "device", "precision", "batch", "options")
+#: What names the artifact that runs, with its options: outputs and their accuracy are the same in all its cells.
+ARTIFACT = ("model", "backend", "device", "precision")
+#: Options that say how an artifact is run, and change no output.
+RUNNING = frozenset({"threads", "streams"})
 LATENCIES = frozenset(q.column for q in QUANTITIES.values() if "ms" in q.units)
 
 
@@ -65,7 +67,7 @@ class Search:
         """Measured cells; None where a cell failed."""
         self.likely = np.ones(len(self.trials))
         """How likely each cell is to run at all, with the right outputs."""
-        self.artifacts = [tuple(str(t.to_json()[k]) for k in ARTIFACT if k != "batch") for t in self.trials]
+        self.artifacts = [artifact(t) for t in self.trials]
         slopes = {
             "throughput_sps": expectations.throughput(self.trials, macs or {}, cores),
             "power_w": expectations.power(self.trials),
@@ -173,10 +175,11 @@ class Search:
         wanted = [i for i in left if any(all(a.at[i] != a.at[s] for s in seen) for a in words)]
         if not wanted:
             return None
-        expected = self._expected()
-        ran = [i for i in seen if self.rows[i] is not None] or seen
-        best = self.pick()
-        best = max(ran, key=lambda i: expected[i]) if best is None else best
+        expected, best = self._expected(), self.pick()
+        if best is None:  # nothing seen keeps the constraints
+            best = max(
+                [i for i in seen if self.rows[i] is not None] or seen, key=lambda i: float(expected[i])
+            )
 
         def near(i: int) -> tuple[int, float]:
             changed = sum(a.at[i] != a.at[best] for a in self.grid)
@@ -242,6 +245,12 @@ class Search:
 
     def _able(self, row: Figures) -> bool:
         return isinstance(getattr(row, self.wanted.goal.column), Measured) and not self.wanted.broken(row)
+
+
+def artifact(trial: Trial) -> tuple[str, ...]:
+    """Return what names the artifact of a trial."""
+    options = sorted(f"{k}={v}" for k, v in trial.options.items() if k not in RUNNING)
+    return (*(str(getattr(trial, name)) for name in ARTIFACT), *options)
 
 
 QUANTITY_SIDES = {q.column: q.at_most for q in QUANTITIES.values()}
