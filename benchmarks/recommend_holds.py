@@ -9,7 +9,7 @@ more. Target: 36 of 40.
 Beside it: how many would hold without what lies between processes in the bound (the order-statistic bound of the tail
 alone), which is what an upper bound within one run promises.
 
-    python benchmarks/recommend_holds.py [MODEL ...] [--runs 40] [--replicates 3] [--duration 3] [--smoke]
+    python benchmarks/recommend_holds.py [MODEL ...] [--runs 40] [--replicates 3] [--duration 2.5] [--smoke]
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=MODELS)
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--replicates", type=int, default=3)
-    parser.add_argument("--duration", type=float, default=3.0)
+    parser.add_argument("--duration", type=float, default=2.5)
     parser.add_argument("--smoke", action="store_true", help="show, publish nothing")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="edgescope-holds-") as folder:
@@ -74,8 +74,9 @@ def measured(args: argparse.Namespace, cells: Cells) -> list[Result]:
     keys = {
         "model": [zoo.pin(name) for name in args.models],
         "backend": ["onnxruntime", "openvino"],
-        "batch": [1, 4],
+        "batch": [1, 2],
         "processes": [1, 2],
+        "warmup": 0.5,
         "min_s": args.duration,
         "max_s": args.duration,
         "replicates": args.replicates,
