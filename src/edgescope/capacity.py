@@ -12,22 +12,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import takewhile
-from pathlib import Path
 
 import numpy as np
 
 from edgescope.analysis import queueing
-from edgescope.analysis.capacity import Asked, Capacity, Tried, answer, edge, following
+from edgescope.analysis.capacity import Capacity, Tried, answer, edge, following
+from edgescope.analysis.doubts import doubts
+from edgescope.analysis.keeping_up import measured_rows
 from edgescope.analysis.queueing import Load
-from edgescope.analysis.service import FULL, MEASURED, Kept, Point, judge, measured_rows, resource
+from edgescope.analysis.service import FULL, MEASURED, Point, judge, near, resource
 from edgescope.analysis.slo import Slo
 from edgescope.analysis.usage import usage
+from edgescope.capacity_question import Question
 from edgescope.errors import StoreError, UnsupportedError, message
-from edgescope.plan import Plan
-from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
-from edgescope.scenarios.arrivals import pin
-from edgescope.scenarios.open_loop import Server
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.stats import needed, quantile_effective_n
 from edgescope.sweep import Cells
 
@@ -41,39 +39,8 @@ PATIENCE = 3
 CONFIRMING = 100
 #: A second confirmation of the same number, which every() makes, begins this much later.
 AGAIN = 10
-#: A bound this many times beyond its limit may lie within it in another run.
-NEAR = 1.15
-#: Seeds that are looked at for one whose arrivals are as many as the rate says.
-DRAWS = 16
-#: Distance between the seeds of two attempts: the processes of one have seeds that follow each other.
-SEEDS = 1000
 #: Ends that mean that no number of clients can be asked for.
 HOPELESS = (Status.UNSUPPORTED, Status.WRONG_OUTPUT)
-SCENARIOS = {"poisson": "server", "even": "fixed_rate", "camera": "trace"}
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked: how many clients of `rate` queries/s keep all promises."""
-
-    base: Trial
-    """Model, engine, precision, batch, options, in_flight; its scenario and processes are the search's."""
-    rate: float
-    slos: tuple[Slo, ...]
-    serve: str = "one"
-    """one: a single process answers all clients; processes: each client has one of its own."""
-    arrivals: str = "poisson"
-    confirm_s: float = 30.0
-    longest_s: float = 600.0
-    """No run is made longer than this for a bound."""
-    most: int = 1024
-
-    @property
-    def summary(self) -> Asked:
-        """The question as its answer quotes it."""
-        base = self.base
-        subject = f"{base.model.partition('#')[0]} {base.label}"
-        return Asked(subject, self.rate, self.slos, self.serve, self.arrivals, base.in_flight, self.confirm_s)
 
 
 @dataclass(frozen=True)
@@ -186,7 +153,7 @@ class Search:
     def answer(self) -> Capacity:
         """Return what the runs say together."""
         found = answer(self.asked.summary, self.points, self.throughput, self.warnings)
-        return replace(found, warnings=(*found.warnings, *_doubts(found)))
+        return replace(found, warnings=(*found.warnings, *doubts(found)))
 
     @property
     def throughput(self) -> Field:
@@ -285,35 +252,9 @@ class Search:
         wanted = math.ceil(queries / (clients * asked.rate))
         return float(min(max(SHORTEST_S, wanted), max(SHORTEST_S, asked.confirm_s)))
 
-    def trial(self, clients: int, seconds: float, attempt: int) -> Trial:
-        """Return the question that `clients` clients put for so many seconds."""
-        asked = self.asked
-        one = asked.serve == "one"
-        scenario, arrivals = SCENARIOS[asked.arrivals], ""
-        rate: float | None = asked.rate * (clients if one else 1)
-        seed = asked.base.seed + SEEDS * attempt
-        if scenario == "trace" and one:
-            rate, arrivals = None, self._cameras(clients, seconds, seed)
-        elif scenario == "trace":
-            scenario = "fixed_rate"  # each process has a camera of its own
-        load = {"scenario": scenario, "rate": rate, "arrivals": arrivals, "processes": 1 if one else clients}
-        window = {"min_s": seconds, "max_s": seconds, "max_queries": None}
-        trial = replace(asked.base, **load, **window, seed=seed, replicate=attempt)  # type: ignore[arg-type]
-        return typical(trial) if scenario == "server" else trial
-
-    def _cameras(self, clients: int, seconds: float, seed: int) -> str:
-        """Write the arrivals of cameras with random phases beside the store; return the pinned name."""
-        frames = math.ceil(seconds * self.asked.rate) * clients
-        times = queueing.arrivals(self.load, clients, frames, np.random.default_rng((seed, clients)))
-        name = f"cameras-{clients}x{self.asked.rate:g}-{seconds:g}s-{seed}.txt"
-        path: Path = self.cells.store.root / "arrivals" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{t:.9f}\n" for t in times))
-        return pin(str(path))
-
     def _point(self, clients: int, seconds: float, attempt: int, stage: str) -> Point:
         asked = self.asked
-        result = self._answered(self.trial(clients, seconds, attempt))
+        result = self._answered(asked.trial(clients, seconds, attempt, self.cells.store.root))
         guide = 1.0 if stage == "confirm" else self._guide(clients)
         return judge(result, clients, asked.slos, offered=clients * asked.rate, stage=stage, guide=guide)
 
@@ -362,43 +303,3 @@ def _judgeable(slo: Slo, result: Result) -> None:
             effect="No number of clients could be shown to keep it",
             fix="leave it out, or edgescope doctor --all for what can be measured",
         )
-
-
-def near(point: Point) -> bool:
-    """Whether all that speaks against a run are bounds a little beyond their limits."""
-    missed = [h for h in point.held if h.kept is not Kept.YES]
-    return point.kept is Kept.PERHAPS and all(
-        isinstance(h.bound, Measured) and h.bound.value <= NEAR * h.slo.limit for h in missed
-    )
-
-
-def _doubts(found: Capacity) -> tuple[str, ...]:
-    """Return what is to be held against the run that the answer rests on."""
-    rests_on = found.confirmed or found.above
-    if rests_on is None or rests_on.result.verdict.trust is Trust.CLEAN or not rests_on.held:
-        return ()
-    verdict = rests_on.result.verdict
-    what = f"the run that the answer rests on is {verdict.trust.value}"
-    effect = "The answer is that of this machine as it was then"
-    fix = "the same command with --fresh on a quiet machine"
-    return (message("W-CAP-3", what, evidence="; ".join(verdict.evidence[:2]), effect=effect, fix=fix),)
-
-
-def typical(trial: Trial) -> Trial:
-    """Return the trial with the seed, of a few, whose number of random arrivals is nearest to the rate's.
-
-    Half a minute at 10/s brings 265 to 335 queries, by luck; a load 10 % lighter is another question.
-    """
-    wanted = (trial.rate or 0.0) * trial.max_s * trial.processes
-
-    def off(seed: int) -> float:
-        return abs(sum(_due(replace(trial, seed=seed + n)) for n in range(trial.processes)) - wanted)
-
-    seeds = range(trial.seed, trial.seed + DRAWS * trial.processes, trial.processes)
-    return replace(trial, seed=min(seeds, key=off))
-
-
-def _due(trial: Trial) -> int:
-    """Return how many queries fall due in a trial of the server scenario."""
-    end = round(trial.max_s * 1e9)
-    return sum(1 for _ in takewhile(lambda t: t < end, Server(trial, Plan(trial)).offsets()))

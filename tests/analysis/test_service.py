@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.binding import binding
-from edgescope.analysis.service import Kept, judge, measured_rows, words
+from edgescope.analysis.keeping_up import measured_rows
+from edgescope.analysis.service import Kept, judge, words
 from edgescope.analysis.slo import promises
 from edgescope.analysis.usage import usage
 from edgescope.records import (
