@@ -21,7 +21,8 @@ from facts import publish
 
 from edgescope.analysis import slo
 from edgescope.bench import here
-from edgescope.capacity import Question, Search
+from edgescope.capacity import Search
+from edgescope.capacity_question import Question
 from edgescope.isolate import Limits
 from edgescope.models import zoo
 from edgescope.records import Trial

@@ -7,7 +7,8 @@ import pytest
 
 from edgescope.analysis import slo
 from edgescope.analysis.service import Kept
-from edgescope.capacity import Question, Search
+from edgescope.capacity import Search
+from edgescope.capacity_question import Question
 from edgescope.cli import capacity_view
 from edgescope.errors import UnsupportedError
 from edgescope.isolate import Limits

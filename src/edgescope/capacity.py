@@ -20,11 +20,10 @@ from edgescope.analysis.capacity import Capacity, Tried, answer, edge, following
 from edgescope.analysis.doubts import doubts
 from edgescope.analysis.keeping_up import measured_rows
 from edgescope.analysis.queueing import Load
-from edgescope.analysis.service import FULL, MEASURED, Point, judge, near, resource
-from edgescope.analysis.slo import Slo
+from edgescope.analysis.service import FULL, MEASURED, Point, judge, near
 from edgescope.analysis.usage import usage
-from edgescope.capacity_question import Question
-from edgescope.errors import StoreError, UnsupportedError, message
+from edgescope.capacity_question import Question, judgeable
+from edgescope.errors import StoreError, message
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.stats import needed, quantile_effective_n
 from edgescope.sweep import Cells
@@ -142,7 +141,7 @@ class Search:
             return False
         for slo in self.asked.slos:
             if slo.quantile is None:
-                _judgeable(slo, self.closed)
+                judgeable(slo, self.closed)
         return True
 
     @property
@@ -290,16 +289,3 @@ class Search:
         except StoreError:  # its raw rows are damaged: measured again
             pass
         return self.cells.run(trial)
-
-
-def _judgeable(slo: Slo, result: Result) -> None:
-    """Raise UnsupportedError where the figure that `slo` bounds is not measured on this machine."""
-    found = resource(slo, result)
-    if isinstance(found, Absent):
-        raise UnsupportedError(
-            "E-CAP-1",
-            f"{slo.text} cannot be judged here",
-            evidence=found.reason,
-            effect="No number of clients could be shown to keep it",
-            fix="leave it out, or edgescope doctor --all for what can be measured",
-        )

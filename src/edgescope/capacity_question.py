@@ -12,15 +12,19 @@ import numpy as np
 from edgescope.analysis import queueing
 from edgescope.analysis.capacity import Asked
 from edgescope.analysis.queueing import Load
+from edgescope.analysis.service import resource
 from edgescope.analysis.slo import Slo
+from edgescope.errors import UnsupportedError
 from edgescope.plan import Plan
-from edgescope.records import Trial
+from edgescope.records import Absent, Result, Trial
 from edgescope.scenarios.arrivals import pin
 from edgescope.scenarios.open_loop import Server
 
 SCENARIOS = {"poisson": "server", "even": "fixed_rate", "camera": "trace"}
 #: Seeds that are looked at for one whose arrivals are as many as the rate says.
 DRAWS = 16
+#: So many arrivals are as many as the rate says within 1 %, whatever the seed.
+MANY = 100_000
 #: Distance between the seeds of two attempts: the processes of one have seeds that follow each other.
 SEEDS = 1000
 
@@ -82,6 +86,8 @@ def typical(trial: Trial) -> Trial:
     Half a minute at 10/s brings 265 to 335 queries, by luck; a load 10 % lighter is another question.
     """
     wanted = (trial.rate or 0.0) * trial.max_s * trial.processes
+    if wanted > MANY:
+        return trial
 
     def off(seed: int) -> float:
         return abs(sum(_due(replace(trial, seed=seed + n)) for n in range(trial.processes)) - wanted)
@@ -94,3 +100,16 @@ def _due(trial: Trial) -> int:
     """Return how many queries fall due in a trial of the server scenario."""
     end = round(trial.max_s * 1e9)
     return sum(1 for _ in takewhile(lambda t: t < end, Server(trial, Plan(trial)).offsets()))
+
+
+def judgeable(slo: Slo, result: Result) -> None:
+    """Raise UnsupportedError where the figure that `slo` bounds is not measured on this machine."""
+    found = resource(slo, result)
+    if isinstance(found, Absent):
+        raise UnsupportedError(
+            "E-CAP-1",
+            f"{slo.text} cannot be judged here",
+            evidence=found.reason,
+            effect="No number of clients could be shown to keep it",
+            fix="leave it out, or edgescope doctor --all for what can be measured",
+        )

@@ -20,7 +20,8 @@ from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
     from edgescope.analysis.service import Point
-    from edgescope.capacity import Question, Search, Step
+    from edgescope.capacity import Search, Step
+    from edgescope.capacity_question import Question
 
 HELP = "find how many clients or cameras fit, and what limits them"
 
@@ -115,7 +116,7 @@ def question(args: argparse.Namespace) -> Question:
     """Return what is asked; UsageError for what cannot be."""
     from edgescope import registry
     from edgescope.analysis import slo
-    from edgescope.capacity import Question
+    from edgescope.capacity_question import Question
     from edgescope.errors import UsageError
     from edgescope.models import zoo
     from edgescope.records import Trial

@@ -16,7 +16,7 @@ from edgescope.report.capacity_words import aside, fits, sentence_of, sentences
 
 if TYPE_CHECKING:
     from edgescope.analysis.capacity import Capacity
-    from edgescope.capacity import Question
+    from edgescope.capacity_question import Question
 
 
 def show(found: Capacity) -> None:
