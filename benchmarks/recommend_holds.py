@@ -58,7 +58,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="edgescope-holds-") as folder:
         cells = Cells(Store(Path(folder)), Limits(), Isolated(), here())
         results = measured(args, cells)
-        promised = picks(results)
+        promised = picks(results, args.replicates)
         rows = confirmed(promised, cells, args.runs)
     found = figures(rows, promised)
     if args.smoke:
@@ -86,17 +86,17 @@ def measured(args: argparse.Namespace, cells: Cells) -> list[Result]:
     return cells.store.fulls(done)
 
 
-def picks(results: Sequence[Result]) -> list[tuple[Choice, Wanted, Recommendation]]:
+def picks(results: Sequence[Result], least: int) -> list[tuple[Choice, Wanted, Recommendation]]:
     """Return each question's pick with the constraints it is held to; a pick of two questions stands once."""
     out: dict[str, tuple[Choice, Wanted, Recommendation]] = {}
     for model in dict.fromkeys(r.trial.model for r in results):
         mine = [r for r in results if r.trial.model == model]
         for objective in OBJECTIVES:
-            pick = recommend(mine, wanted(objective)).pick
+            pick = recommend(mine, wanted(objective), least=least).pick
             if pick is None:
                 continue
             asked = Wanted(objective, tuple(binding(pick)))
-            again = recommend(mine, asked)
+            again = recommend(mine, asked, least=least)
             if again.pick is not None:
                 out.setdefault(again.pick.cell, (again.pick, asked, again))
     return list(out.values())

@@ -88,6 +88,16 @@ def test_single_processes_take_the_spread_of_replicated_cells():
     assert alone[0].p99_s.hi == pytest.approx(0.0102) and "what lies between processes" in alone[0].notes[0]
 
 
+def test_a_tail_nobody_has_replicated_takes_the_spread_of_the_median():
+    short = {
+        "latency_p99_s": Absent("n/a: have 60, need 100"),
+        "latency_p99_bound_s": Absent("n/a: have 60, need 459"),
+    }
+    wild = cell(200, 20, factors=(1, 0.8, 1.25), batch=4, fields=short)
+    (row, _), _ = choices([*cell(100, 10, factors=(1.0,)), *wild], wanted("throughput"))
+    assert row.p99_s.hi > 0.0102 * 1.2
+
+
 def test_one_process_is_no_confirmation():
     found = recommend(cell(100, 10, factors=(1.0,)), wanted("throughput"))
     assert any("--confirm 3" in r for r in found.reasons)

@@ -87,9 +87,11 @@ class Spreads:
         self.known: dict[str, Spread | None] = {}
 
     def of(self, column: str) -> Spread | None:
-        """Return the spread of one column."""
+        """Return the spread of one column; of a tail with too few queries to know it, that of a lower percentile."""
         if column not in self.known:
-            self.known[column] = pooled(values(group, column) for group in self.groups)
+            own = pooled(values(group, column) for group in self.groups)
+            lower = [name for name in QUANTILES if QUANTILES[name] < QUANTILES.get(column, 0.0)]
+            self.known[column] = self.of(lower[-1]) if own is None and lower else own
         return self.known[column]
 
 
