@@ -170,7 +170,7 @@ def test_raw_rows_bound_the_tail_where_each_process_has_too_few(make):
     (row,), _ = choices(few, wanted("throughput"))
     assert row.p99_s.hi > row.p99_s.value and not row.notes  # 600 rows together
     (row,), _ = choices(few[:1], wanted("throughput", ["p99<=1s"]))
-    assert "bounded by the longest of 200 queries, 86 % sure" in row.notes[0]
+    assert "bounded by the longest of 200 queries: 86 % sure" in row.notes[0]
 
 
 def test_only_the_scenario_that_is_asked_belongs():

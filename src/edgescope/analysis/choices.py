@@ -31,6 +31,7 @@ from edgescope.analysis.replicates import (
 from edgescope.analysis.variants import NOT_VERIFIED, VariantRow, rejected, variant, worst_verdict
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.stats import percentile, refusal, upper_bound
+from edgescope.stats.quantiles import quantile_effective_n
 
 QUANTILES: Mapping[str, float] = {"p50_s": 0.50, "p95_s": 0.95, "p99_s": 0.99, "p999_s": 0.999}
 #: Columns whose bound may need the raw rows of all processes together.
@@ -245,7 +246,8 @@ def _order_bound(done: Sequence[Result], column: str, notes: list[str]) -> float
     longest = [value_of(r, "latency_max_s") or 0.0 for r in done]
     n = len(rows) or sum(f.n for f in (field_of(r, "latency_max_s") for r in done) if isinstance(f, Measured))
     if n:
-        sure = 1 - QUANTILES[column] ** n
-        word = column.removesuffix("_s")
-        notes.append(f"its {word} is bounded by the longest of {n} queries, {math.floor(100 * sure)} % sure")
+        worth = quantile_effective_n(rows, QUANTILES[column]) if len(rows) else n
+        sure = math.floor(100 * (1 - QUANTILES[column] ** worth))
+        count = f"{n} queries" if worth > 0.9 * n else f"{n} queries, which count for {worth:.0f}"
+        notes.append(f"its {column.removesuffix('_s')} is bounded by the longest of {count}: {sure} % sure")
     return max([*longest, *known, 0.0])
