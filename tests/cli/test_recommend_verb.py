@@ -99,7 +99,7 @@ def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys):
     flags += ("--warmup", "0s", "--budget", "2", "--confirm", "1", "--option", "delay_us=2000")
     assert asked(Store(tmp_path), *flags) in (0, 1)  # 1: a busy machine made a trial unstable
     said = capsys.readouterr()
-    assert "searching 2 cells, measuring 2 of them" in said.err and "[search 2/2]" in said.err
+    assert "searching 2 cells: 2 are measured" in said.err and "[search 2/2]" in said.err
     assert len(list(Store(tmp_path).results())) >= 2
     if "pick  null fp32 b8" in said.out:
         assert "[confirm 1/1] null null fp32 b8" in said.err

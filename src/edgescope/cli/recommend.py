@@ -244,7 +244,11 @@ def _explore(
 
     opened.check_modes(trials)
     if budget:
-        print(f"searching {len(trials)} cells, measuring {budget} of them", file=sys.stderr, flush=True)
+        print(
+            f"searching {len(trials)} cells: {budget} are measured, stored ones counted",
+            file=sys.stderr,
+            flush=True,
+        )
     known = {
         name: zoo.table().get(name.partition("#")[0], {}).get("macs") for name in {t.model for t in trials}
     }
