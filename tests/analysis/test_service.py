@@ -150,6 +150,15 @@ def test_a_wait_that_grows_is_throughput_before_the_servers_are_busy_all_the_tim
     assert binding(above, point(QUICK, clients=6)).name == "cpu"
 
 
+def test_processes_that_fill_the_cores_between_them_are_short_of_the_cpu():
+    from dataclasses import replace
+
+    above = point(LATE, rate=10, wait_s=LATE - 0.03, shares={"cpu_busy": 0.98, "cpu_others": 0.0})
+    assert binding(above, point(QUICK, clients=6)).name == "latency"
+    crowd = replace(above.result, trial=replace(above.result.trial, processes=4))
+    assert binding(replace(above, result=crowd), point(QUICK, clients=6)).name == "cpu"
+
+
 @pytest.mark.parametrize(("cause", "name"), [("sw_cap_power", "power"), ("hw_thermal", "heat")])
 def test_a_guard_that_holds_the_clocks_is_the_limit(cause, name):
     above = point(LATE, shares={f"throttled_gpu0_{cause}": 1.0, "cpu_busy": 1.0, "cpu_others": 0.0})

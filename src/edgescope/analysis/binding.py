@@ -83,7 +83,7 @@ def _servers(above: Point, used: Usage, in_flight: int, facts: tuple[str, ...]) 
         return Limit("not known", "not known: how busy the servers were was not measured", facts)
     part, why = serving(used, busy)
     name = {"cpu": "the CPU", "gpu": "the GPU", "decoder": "the decoder"}.get(part, "")
-    if busy < (SATURATED if above.sustained else OVERRUN):
+    if busy < (SATURATED if above.sustained else OVERRUN) and not _crowded_out(above, used, part):
         where = (
             f"; {name} is what they wait for ({why})"
             if name
@@ -127,6 +127,16 @@ def serving(used: Usage, busy: float) -> tuple[str, str]:
     return "", f"not known ({reason})"
 
 
+def _crowded_out(above: Point, used: Usage, part: str) -> bool:
+    """Whether processes of their own fill one part between them, though each has time to spare.
+
+    Not asked of a single process: engines spin while they wait, which keeps a CPU busy with nothing.
+    """
+    shares = {"cpu": used.cpu, "gpu": used.gpu, "decoder": used.decoder}
+    share = shares.get(part)
+    return above.result.trial.processes > 1 and isinstance(share, Measured) and share.value >= SATURATED
+
+
 def _shared(used: Usage, busy: float, names: set[str]) -> tuple[str, str] | None:
     """Return what is to be said where other programs use the cores too; None where they do not matter."""
     own, others = used.cpu, used.cpu_others
@@ -141,7 +151,7 @@ def _shared(used: Usage, busy: float, names: set[str]) -> tuple[str, str] | None
 
 def _idle(used: Usage) -> bool:
     """Whether every part that was read has time to spare."""
-    read = [f.value for f in (used.cpu, used.gpu, used.decoder) if isinstance(f, Measured)]
+    read = [f.value for f in (used.cpu, used.cpu_others, used.gpu, used.decoder) if isinstance(f, Measured)]
     return bool(read) and max(read) < BUSY * SATURATED
 
 
