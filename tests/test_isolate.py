@@ -83,11 +83,11 @@ def test_only_the_end_of_much_noise_is_kept():
 
 
 def test_only_the_tail_of_stderr_is_read(tmp_path):
-    assert isolate._last_lines(tmp_path) == []
+    assert isolate.last_lines(tmp_path) == []
     with (tmp_path / "stderr").open("wb") as file:
         file.seek(1 << 30)  # a sparse file: reading all of it would cost a gigabyte
         file.write(b"\n\n\x1b[31mred\xff\r\nlast")
-    lines = isolate._last_lines(tmp_path)
+    lines = isolate.last_lines(tmp_path)
     assert lines[-2:] == ["[31mred\ufffd", "last"]
     assert sum(map(len, lines)) <= isolate.TAIL_BYTES
 
@@ -130,10 +130,10 @@ def test_a_crash_names_the_signal():
 
 
 def test_a_signal_without_a_name_is_a_number():
-    status, reason = isolate._crash(-35, [])
+    status, reason = isolate.crash(-35, [])
     assert status is Status.CRASHED
     assert "died of signal 35" in reason
-    assert "SIGKILL" in isolate._crash(-9, [])[1]
+    assert "SIGKILL" in isolate.crash(-9, [])[1]
 
 
 def free() -> int:
@@ -167,7 +167,7 @@ def test_what_was_finished_when_the_time_was_up_counts_and_half_of_it_does_not(w
         if not whole:
             path = Path(child.args[-2]) / "result/result.json"
             path.write_text(path.read_text()[:-20])
-        return isolate._Stopped(Status.TIMEOUT, "E-TIME-1: too late")
+        return isolate.Stopped(Status.TIMEOUT, "E-TIME-1: too late")
 
     monkeypatch.setattr(isolate, "_wait", too_late)
     result = isolate.run(NULL)

@@ -27,7 +27,7 @@ from pathlib import Path
 from edgescope import store
 from edgescope.errors import StoreError, message
 from edgescope.memory import Memory
-from edgescope.records import Json, Machine, Result, Status, Trial, digest
+from edgescope.records import Machine, Result, Status, Trial, digest
 
 POLL_MS = 100
 #: Carries the command the user typed to the trial's process, whose own says nothing.
@@ -60,7 +60,9 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class _Stopped:
+class Stopped:
+    """What stopped a trial's process before it had written a Result."""
+
     status: Status
     reason: str
 
@@ -90,9 +92,9 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
             folder = Path(name)
             (folder / "trial.json").write_text(json.dumps(trial.to_json()))
             child = [sys.executable, "-m", "edgescope.child", verb, name, str(os.getpid())]
-            env = _environment(limits, launch)
+            env = environment(limits, launch)
             stopped = _watch([*launch.prefix, *child], env, folder, limits)
-            return _outcome(trial, stopped, started, folder)
+            return outcome(trial, stopped, started, folder)
     except OSError as error:
         raise StoreError(
             "E-RUN-4",
@@ -103,25 +105,25 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
         ) from error
 
 
-def _environment(limits: Limits, launch: Launch) -> dict[str, str]:
+def environment(limits: Limits, launch: Launch) -> dict[str, str]:
     """Return the child's environment: the user's command and the time-out go with it."""
     return {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s), **os.environ, **launch.env}
 
 
-def _outcome(trial: Trial, stopped: _Stopped | None, started: datetime, folder: Path) -> Result:
+def outcome(trial: Trial, stopped: Stopped | None, started: datetime, folder: Path) -> Result:
     """Return what the child wrote where that is whole, else what cut it short; with the child's last words."""
     try:
         result = store.read(folder / "result")
     except StoreError as error:
-        result = _cut_short(trial, stopped or _Stopped(Status.CRASHED, str(error)), started, folder)
-    words = " | ".join(_last_lines(folder))[-TAIL_CHARACTERS:]
+        result = _cut_short(trial, stopped or Stopped(Status.CRASHED, str(error)), started, folder)
+    words = " | ".join(last_lines(folder))[-TAIL_CHARACTERS:]
     if result.status not in _TRACED or not words:
         return result
     trace = message("I-TRACE-1", "the trial's process wrote this last", evidence=words)
     return replace(result, warnings=(*result.warnings, trace))
 
 
-def _last_lines(folder: Path) -> list[str]:
+def last_lines(folder: Path) -> list[str]:
     """Return the lines at the end of the child's stderr, without what a terminal would not print."""
     try:
         with (folder / "stderr").open("rb") as file:
@@ -133,7 +135,7 @@ def _last_lines(folder: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def _cut_short(trial: Trial, stopped: _Stopped, started: datetime, folder: Path) -> Result:
+def _cut_short(trial: Trial, stopped: Stopped, started: datetime, folder: Path) -> Result:
     """Return the Result of a trial whose process did not live to write one."""
     try:
         begun = store.read(folder / "begun")
@@ -149,7 +151,7 @@ def new_id(trial: Trial, started: datetime) -> str:
     return f"{trial.id}-{started:%Y%m%dT%H%M%S}-{digest(os.urandom(8).hex())[:6]}"
 
 
-def _watch(argv: Sequence[str], env: Mapping[str, str], folder: Path, limits: Limits) -> _Stopped | None:
+def _watch(argv: Sequence[str], env: Mapping[str, str], folder: Path, limits: Limits) -> Stopped | None:
     """Start `argv`, wait for it within the limits; None when it ended well."""
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         try:
@@ -158,23 +160,23 @@ def _watch(argv: Sequence[str], env: Mapping[str, str], folder: Path, limits: Li
             )
         except OSError as error:  # no such program, no memory for another process
             what = "the trial's process could not be started"
-            return _Stopped(Status.FAILED, message("E-RUN-5", what, evidence=str(error)))
+            return Stopped(Status.FAILED, message("E-RUN-5", what, evidence=str(error)))
         try:
             stopped = _wait(child, limits)
         finally:
-            _kill(child)
+            kill_session(child)
     if stopped is not None:
         return stopped
     if child.returncode != 0:
-        return _Stopped(*_crash(child.returncode, _last_lines(folder)))
+        return Stopped(*crash(child.returncode, last_lines(folder)))
     return None
 
 
-def _wait(child: subprocess.Popen[bytes], limits: Limits) -> _Stopped | None:
+def _wait(child: subprocess.Popen[bytes], limits: Limits) -> Stopped | None:
     """Wait for the child's end within the limits; None when it came."""
     pidfd = os.pidfd_open(child.pid)
     try:
-        stopped = _until_readable(pidfd, limits)
+        stopped = until_readable(pidfd, limits)
     finally:
         os.close(pidfd)
     if stopped is None:
@@ -182,7 +184,7 @@ def _wait(child: subprocess.Popen[bytes], limits: Limits) -> _Stopped | None:
     return stopped
 
 
-def _until_readable(handle: int, limits: Limits) -> _Stopped | None:
+def until_readable(handle: int, limits: Limits) -> Stopped | None:
     """Wait until `handle` has something to say; what stops the trial where a limit comes first."""
     deadline = time.monotonic() + limits.timeout_s
     ready = select.poll()
@@ -194,20 +196,21 @@ def _until_readable(handle: int, limits: Limits) -> _Stopped | None:
         while not ready.poll(POLL_MS):
             free = memory.available()
             if free < floor:
-                return _Stopped(Status.OOM, _floor_message(free, floor))
+                return Stopped(Status.OOM, _floor_message(free, floor))
             if time.monotonic() > deadline:
-                return _Stopped(Status.TIMEOUT, _timeout_message(limits.timeout_s))
+                return Stopped(Status.TIMEOUT, _timeout_message(limits.timeout_s))
     return None
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
+def kill_session(child: subprocess.Popen[bytes]) -> None:
     """Kill the child's whole session; harmless when it is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
 
-def _crash(code: int, lines: Sequence[str]) -> tuple[Status, str]:
+def crash(code: int, lines: Sequence[str]) -> tuple[Status, str]:
+    """Return the status and the reason of a process that ended with `code`, after writing these lines."""
     last = " | ".join(lines[-3:])[-400:] or "it wrote nothing to stderr"
     if code < 0:
         name = _signal(-code)
@@ -249,84 +252,3 @@ def inherited(failed: Result, trial: Trial) -> Result:
     return replace(
         failed, id=new_id(trial, now), trial=trial, started_at=now.isoformat(timespec="milliseconds")
     )
-
-
-class Served:
-    """A process that answers one trial after another, each within its limits; a context manager that ends it.
-
-    It is started when the first trial comes, and anew after one that had to be stopped or that ended it.
-    """
-
-    def __init__(self) -> None:
-        self._child: subprocess.Popen[bytes] | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="edgescope-served-", ignore_cleanup_errors=True)
-
-    def __enter__(self) -> Served:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process and everything it started."""
-        self.stop()
-        self._folder.cleanup()
-
-    def stop(self) -> None:
-        """End the process; the next trial starts another."""
-        if self._child is not None:
-            _kill(self._child)
-            for pipe in (self._child.stdin, self._child.stdout):
-                assert pipe is not None
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        self._child = None
-
-    def answer(
-        self, verb: str, trial: Trial, limits: Limits, env: Mapping[str, str] | None = None, staff: int = 0
-    ) -> Result:
-        """Return the Result of `run` or `prepare`, whatever happened to the process.
-
-        `env` is added to the workers' environment, `staff` are the workers that later trials will need of this crew.
-        """
-        started = datetime.now(timezone.utc)
-        with tempfile.TemporaryDirectory(dir=self._folder.name, ignore_cleanup_errors=True) as name:
-            folder = Path(name)
-            (folder / "trial.json").write_text(json.dumps(trial.to_json()))
-            words = Path(self._folder.name) / "stderr"
-            said = words.stat().st_size if self._child and words.exists() else 0
-            order = {"verb": verb, "folder": name, "env": dict(env or {}), "staff": staff}
-            stopped = self._ask({**order, "timeout_s": limits.timeout_s}, limits)
-            with words.open("rb") as log:
-                log.seek(said)
-                (folder / "stderr").write_bytes(log.read()[-TAIL_BYTES:])
-            if stopped is not None and self._child is None and stopped.status is Status.CRASHED:
-                stopped = _Stopped(*_crash(self._code, _last_lines(folder)))
-            return _outcome(trial, stopped, started, folder)
-
-    def _ask(self, order: Mapping[str, Json], limits: Limits) -> _Stopped | None:
-        child = self._child or self._start(limits)
-        assert child.stdin is not None and child.stdout is not None
-        with contextlib.suppress(OSError):  # where it has ended its pipe says so below
-            child.stdin.write(json.dumps(order).encode() + b"\n")
-            child.stdin.flush()
-        stopped = _until_readable(child.stdout.fileno(), limits)
-        if stopped is None and not child.stdout.readline():
-            self._code = child.wait()
-            stopped = _Stopped(Status.CRASHED, "")
-        if stopped is not None:
-            self.stop()
-        return stopped
-
-    def _start(self, limits: Limits) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-m", "edgescope.child", "serve", self._folder.name, str(os.getpid())]
-        with (Path(self._folder.name) / "stderr").open("wb") as err:
-            self._child = subprocess.Popen(
-                argv,
-                env=_environment(limits, Launch()),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=err,
-                start_new_session=True,
-            )
-        return self._child

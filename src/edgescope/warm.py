@@ -21,11 +21,12 @@ from edgescope.crew.kept import alike
 from edgescope.crew.seats import seats
 from edgescope.devices.base import Mode
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
-from edgescope.isolate import Limits, Served
+from edgescope.isolate import Limits
 from edgescope.modes import catalog, sharing
 from edgescope.modes.entering import entered
 from edgescope.modes.mps import Mps, share
 from edgescope.records import Machine, Result, Status, Trial
+from edgescope.served import Served
 
 KEPT = "kept warm"
 """What artifact["workers"] says of a result from here."""

@@ -83,11 +83,19 @@ def kill(crew, number, how=signal.SIGKILL):
 
 
 def test_a_worker_killed_before_it_is_ready_ends_the_trial_and_is_replaced(crew):
+    crew.dismiss()
     crew._staff(seating.seats(QUICK))
-    kill(crew, 1)
+    threading.Timer(0.1, kill, (crew, 1)).start()  # it is still importing
     with pytest.raises(CrewError, match=r"E-CREW-2: worker 1 died of SIGKILL") as caught:
         driven(crew)
     assert caught.value.status is Status.CRASHED and crew.members == []
+    assert driven(crew).seen == [True, True]
+
+
+def test_a_worker_that_died_between_two_trials_harms_neither(crew):
+    driven(crew)
+    crew.members[1].process.kill()
+    crew.members[1].process.wait()
     assert driven(crew).seen == [True, True]
 
 

@@ -189,10 +189,11 @@ class Sharing(FakeNvml):
     def nvmlDeviceGetMPSComputeRunningProcesses(self, handle):
         if "mps" in self.refuse:
             raise self.refuse["mps"]
-        return [SimpleNamespace(pid=12, usedGpuMemory=700)] if handle == "handle0" else []
+        mine = [SimpleNamespace(pid=12, usedGpuMemory=700), SimpleNamespace(pid=10, usedGpuMemory=3_000)]
+        return mine if handle == "handle0" else []
 
 
-def test_what_a_process_holds_is_summed_over_gpus_and_never_guessed():
+def test_what_a_process_holds_is_summed_over_gpus_counted_once_and_never_guessed():
     device = NvidiaDevice(Sharing(gpus=2))
     assert device.present() == ""
     held = device.process_memory([10, 11, 12, 99])

@@ -73,7 +73,8 @@ class Crew:
 
         Up to `staff` of them are started, so that a later trial of more processes finds them there.
         """
-        if any(member.seat != seat for member, seat in zip(self.members, seats, strict=False)):
+        moved = any(member.seat != seat for member, seat in zip(self.members, seats, strict=False))
+        if moved or any(member.process.poll() is not None for member in self.members):
             self.dismiss()
         wanted = [*seats, *[seats[-1]] * (staff - len(seats))] if len({*map(repr, seats)}) == 1 else [*seats]
         for number in range(len(self.members), len(wanted)):
@@ -87,7 +88,7 @@ class Crew:
         """Have one worker a trial open it; yield the shift once all have. CrewError where one fails, dies or hangs.
 
         All of it may take `limit_s`. Where `staff` asks for more workers than the trial needs, all are started at once
-        and have loaded its engine before anything is measured.
+        and have loaded its model before anything is measured.
 
         Afterwards no worker holds a session. Workers are ended where anything went wrong, but for a trial that the
         engine cannot run: that harms nobody.
@@ -116,9 +117,9 @@ class Crew:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _load(self, shift: Shift, trial: Trial) -> None:
-        """Have all workers that are new load the trial's engine; none may be at it while others measure."""
+        """Have all workers that are new load the trial's model; none may be at it while others measure."""
         new = [member for member in self.members if not member.loaded]
-        shift.asked("load", "loaded", new, backend=trial.backend, device=trial.device)
+        shift.asked("load", "loaded", new, trial=trial.to_json())
         for member in new:
             member.loaded = True
 
@@ -195,9 +196,8 @@ class Shift:
             while member.inbox:
                 word = member.inbox.popleft()
                 if word["said"] == "failed":
-                    reason = (
-                        _of_worker(member.number, word["reason"]) if len(self.members) > 1 else word["reason"]
-                    )
+                    alone = len(self.members) == 1
+                    reason = word["reason"] if alone else _of_worker(member.number, word["reason"])
                     raise CrewError(Status(word["status"]), reason)
                 if word["said"] == said:
                     words[member.number] = word

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from edgescope import cache, codec, registry
-from edgescope.backends.base import SelfDriven
+from edgescope.backends.base import SelfDriven, spec_of
 from edgescope.bench import gate
 from edgescope.bench.driving import drive
 from edgescope.bench.failures import told
@@ -151,7 +151,7 @@ def serve(talk: Talk) -> None:
     talk.say("here", pid=os.getpid())
     for order in talk.heard():
         if order["do"] == "load":
-            load(order["backend"], order["device"])
+            load(Trial.from_json(order["trial"]))
             talk.say("loaded")
         if order["do"] != "open":
             continue  # of a trial that failed here while the leader was still writing
@@ -170,14 +170,17 @@ def serve(talk: Talk) -> None:
         talk.say("closed")
 
 
-def load(backend: str, device: str) -> None:
-    """Import the engine, and have PyTorch open the GPU; what is wrong with either is told by the first trial."""
+def load(trial: Trial) -> None:
+    """Load the trial's model once and close it; what is wrong with it is told by the first trial that opens it.
+
+    What a process does only once is then done: importing the engine, opening the GPU, finding its libraries.
+    """
     with suppress(Exception):
-        registry.load(registry.BACKENDS, backend, "backend")
-        torch = sys.modules.get("torch")
-        if torch is not None and device == "cuda":
-            torch.zeros(1, device="cuda")
-            torch.cuda.synchronize()
+        model = zoo.get(trial.model, trial.shapes, trial.batch)
+        backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
+        if not isinstance(backend, SelfDriven):
+            backend.load(backend.prepare(model, spec_of(trial), cache.folder("artifacts"))).close()
+    give_back()
 
 
 def forget_peak() -> None:

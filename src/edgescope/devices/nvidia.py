@@ -11,7 +11,7 @@ import pynvml
 from edgescope.devices.base import Failed, Mode, SourceSpec, Unsupported, Value
 from edgescope.devices.nvml import PARTS, ask, facts, text
 
-#: Lists of processes, each with what it holds; those of MPS are in the second one alone.
+#: Lists of processes, each with what it holds. Clients of MPS are in the second; on an H200 (driver 580) in both.
 _RUNNING = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
 _ABSENT = (
     ("gpu_power_w", "W", "gpu_board", "gauge", "NVML"),
@@ -73,19 +73,21 @@ class NvidiaDevice:
     def process_memory(self, pids: Sequence[int]) -> Mapping[int, Value]:
         """Return the bytes that the driver says each process holds on all GPUs, or why it does not say.
 
-        Clients of MPS are listed apart. A container that numbers processes for itself cannot be told whose is whose.
+        A container that numbers processes for itself cannot be told whose is whose.
         """
         listed: dict[int, Value] = {}
         problem: Unsupported | Failed | None = None
         for i in range(self._count()):
             handle = self._nvml.nvmlDeviceGetHandleByIndex(i)
+            on_this: dict[int, Value] = {}
             for name in _RUNNING:
                 answer = ask(self._nvml, name, partial(_held, self._nvml, name, handle))
                 if isinstance(answer, Unsupported | Failed):
                     problem = problem or answer
                     continue
-                for pid, held in answer:
-                    listed[pid] = _sum(listed.get(pid, 0.0), held)
+                on_this = {**dict(answer), **on_this}  # a client of MPS may stand in both lists
+            for pid, held in on_this.items():
+                listed[pid] = _sum(listed.get(pid, 0.0), held)
         others = f"NVML lists {len(listed)} processes, and this is none of them: " + (
             "a container with process numbers of its own?" if listed else str(problem and problem.reason)
         )
