@@ -82,6 +82,10 @@ def machine_name(machine: Machine) -> str:
     played = machine.state.get(REPLAYED)
     if isinstance(played, Mapping):
         return f"a recording of {played.get('board', 'a board')}"
+    gpus = machine.stable.get("nvidia", {})
+    listed = gpus.get("gpus") if isinstance(gpus, Mapping) else None
+    if isinstance(listed, list) and listed and listed[0].get("name"):
+        return str(listed[0]["name"])
     facts = flat(machine.stable)
     for wanted in NAMED_BY:
         for key, value in facts.items():
