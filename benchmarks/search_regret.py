@@ -116,7 +116,7 @@ class Replay:
         able = [self.cost(r) for r in self.fresh if not self.asked.broken(r)]
         lost = -math.expm1(min(able) - self.cost(self.fresh[pick]))
         excess = max((c.excess(self.fresh[pick]) - 1 for c in self.asked.constraints), default=0.0)
-        return max(lost, excess, 0.0)
+        return max(lost, excess, 0.0) + 0.0  # no -0.0
 
     def best_of(self, cells: Sequence[int], seed: int) -> int | None:
         """Return the best of these cells by A that keeps the constraints in it."""
