@@ -118,6 +118,14 @@ def test_out_of_memory_is_the_limit():
     assert found.answer is HOLDS and found.cells == 1 and "batch 64" in found.evidence[0]
 
 
+def test_a_cell_that_was_not_tried_did_not_run_out_of_memory():
+    pruned = dead(
+        replace(GRID[3], batch=128), Status.SKIPPED, "I-PRUNE-1: not tried: batch 64 ran out of memory"
+    )
+    found = rules([*world(GRID), dead(replace(GRID[3], batch=64)), pruned])["memory_limit"]
+    assert found.cells == 1 and found.found.startswith("1 cell ran")
+
+
 def test_int8_is_best_or_not_or_refused():
     assert rules(world(SLICED))["best_precision"].answer is HOLDS
     slow = rules(world(SLICED, lambda r: {"throughput_sps": 50.0} if r.trial.precision == "int8" else {}))

@@ -69,13 +69,18 @@ def _agrees(against: Measured) -> bool | None:
 
 def limit(view: View) -> Found:
     """Cells that ran out of memory."""
-    out = [c for c in view.cells if c.status is Status.OOM or "out of memory" in c.reason]
+    out = [c for c in view.cells if c.status is Status.OOM]
     if not out:
         most = max((c.trial.processes for c in view.cells if c.ok), default=0)
         why = f"no cell ran out of memory, up to P = {most}" if most else "no cell ran"
         return unknown(why)
     lines = tuple(f"{c.place}: {c.reason}" for c in out)
-    return Found(Answer.HOLDS, f"{len(out)} cells ran out of memory; the machine stayed up", len(out), lines)
+    return Found(
+        Answer.HOLDS,
+        f"{len(out)} cell{'s' * (len(out) != 1)} ran out of memory; the machine stayed up",
+        len(out),
+        lines,
+    )
 
 
 def precision(view: View) -> Found:

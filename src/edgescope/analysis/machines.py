@@ -10,8 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from edgescope.errors import UsageError
 from edgescope.records import Json, Machine, Result, Trial
+from edgescope.registry import REPLAYED
 
 HERE = "here"
+NAMED_BY = ("model", "gpu", "name", "cpu", "board")
+"""Stable facts that name a machine in words, the most telling first."""
 
 
 def known(result: Result) -> bool:
@@ -20,14 +23,42 @@ def known(result: Result) -> bool:
 
 
 def name(machine: Machine) -> str:
-    """Return `3f2a91bc (Intel Xeon, NVIDIA H100)`: the beginning of the id and what the machine is."""
-    cpu, gpus = machine.stable.get("cpu", {}), machine.stable.get("nvidia", {}).get("gpus", [])
-    words = [
-        cpu.get("board") or cpu.get("model"),
-        *(gpu.get("name") for gpu in gpus if isinstance(gpu, Mapping)),
-    ]
-    said = ", ".join(word for word in words if isinstance(word, str))
+    """Return `3f2a91bc (NVIDIA H100)`: the beginning of the id and what the machine is."""
+    said = _words(machine)
     return f"{machine.id[:8]}{f' ({said})' if said else ''}"
+
+
+def called(machine: Machine) -> str:
+    """Return a short name without the id, which stands for it only where no fact does."""
+    return _words(machine) or f"machine {machine.id[:8]}"
+
+
+def _words(machine: Machine) -> str:
+    """Return the GPU, processor or board, whichever is stated first; of a recording that it is one; '' for neither.
+
+    A recording's sensors are the board's; what ran and took its time ran on the machine that played it.
+    """
+    played = machine.state.get(REPLAYED)
+    if isinstance(played, Mapping):
+        return f"a recording of {played.get('board', 'a board')}"
+    gpus = machine.stable.get("nvidia", {})
+    listed = gpus.get("gpus") if isinstance(gpus, Mapping) else None
+    if isinstance(listed, list) and listed and isinstance(listed[0].get("name"), str):
+        return str(listed[0]["name"])
+    facts = flat(machine.stable)
+    named = (v for w in NAMED_BY for k, v in facts.items() if k.split(".")[-1] == w)
+    return next((value for value in named if isinstance(value, str) and value), "")
+
+
+def flat(facts: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
+    """Return nested facts as one mapping, keys joined by dots; {"absent": reason} stays whole."""
+    out: dict[str, Json] = {}
+    for key, value in facts.items():
+        if isinstance(value, Mapping) and value and set(value) != {"absent"}:
+            out.update(flat(value, f"{prefix}{key}."))
+        else:
+            out[f"{prefix}{key}"] = value
+    return out
 
 
 def one(results: Iterable[Result], chosen: str = "") -> list[Result]:
@@ -100,16 +131,6 @@ def unmixed(trials: Sequence[Trial], results: Iterable[Result], where: Machine, 
 
 def differences(a: Machine, b: Machine) -> str:
     """Return the stable facts in which two machines differ, `cpu.model, nvidia.gpus`."""
-    left, right = dict(_facts(a.stable)), dict(_facts(b.stable))
+    left, right = flat(a.stable), flat(b.stable)
     names = [key for key in sorted(left.keys() | right.keys()) if left.get(key) != right.get(key)]
     return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "") or "nothing"
-
-
-def _facts(stable: Mapping[str, Json]) -> Iterable[tuple[str, Json]]:
-    """Yield (`device.fact`, value)."""
-    for device, facts in stable.items():
-        if not isinstance(facts, Mapping):
-            yield device, facts
-            continue
-        for key, value in facts.items():
-            yield f"{device}.{key}", value

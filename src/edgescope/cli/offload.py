@@ -59,7 +59,7 @@ def _network(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--bandwidth", metavar="20Mbit", help="both ways")
     group.add_argument("--up", metavar="20Mbit", help="to the cloud")
     group.add_argument("--down", metavar="50Mbit", help="back")
-    group.add_argument("--loss", metavar="0.5%%", help="share of segments lost (none)")
+    group.add_argument("--loss", metavar="0.5%", help="share of segments lost (none)")
     group.add_argument("--probe", metavar="HOST:PORT", help="measure a network; --out names the profile")
     group.add_argument("--serve", type=int, metavar="PORT", help="be the far end of a probe")
     group.add_argument(

@@ -10,14 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgescope.analysis.compare import by_cell
+from edgescope.analysis.machines import called
 from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.analysis.remarks import remarks
 from edgescope.analysis.variants import Pick, VariantRow, VariantTable, pick, table
-from edgescope.records import Json, Machine, ModelInfo, Result
-from edgescope.registry import REPLAYED
-
-NAMED_BY = ("model", "gpu", "name", "cpu", "board")
-"""Stable facts that name a machine in words, the most telling first."""
+from edgescope.records import Machine, ModelInfo, Result
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Chapter:
     @property
     def title(self) -> str:
         """Return `mobilenet_v2 on AMD EPYC 9R14`."""
-        return f"{self.model} on {machine_name(self.machine)}"
+        return f"{self.model} on {called(self.machine)}"
 
     @property
     def remarks(self) -> list[str]:
@@ -72,34 +69,3 @@ def chapters(results: Iterable[Result], wanted: Wanted = FASTEST) -> list[Chapte
 def _chapter(model: str, results: list[Result], wanted: Wanted) -> Chapter:
     found = table(results, wanted=wanted)
     return Chapter(model, results, found, pick(found, wanted.objective), by_cell(results))
-
-
-def machine_name(machine: Machine) -> str:
-    """Return a short name: GPU, processor or board, whichever is stated first; of a recording that it is one.
-
-    A recording's sensors are the board's; what ran and took its time ran on the machine that played it.
-    """
-    played = machine.state.get(REPLAYED)
-    if isinstance(played, Mapping):
-        return f"a recording of {played.get('board', 'a board')}"
-    gpus = machine.stable.get("nvidia", {})
-    listed = gpus.get("gpus") if isinstance(gpus, Mapping) else None
-    if isinstance(listed, list) and listed and listed[0].get("name"):
-        return str(listed[0]["name"])
-    facts = flat(machine.stable)
-    for wanted in NAMED_BY:
-        for key, value in facts.items():
-            if key.split(".")[-1] == wanted and isinstance(value, str) and value:
-                return value
-    return f"machine {machine.id[:8]}"
-
-
-def flat(facts: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
-    """Return nested facts as one mapping, keys joined by dots; {"absent": reason} stays whole."""
-    out: dict[str, Json] = {}
-    for key, value in facts.items():
-        if isinstance(value, Mapping) and value and set(value) != {"absent"}:
-            out.update(flat(value, f"{prefix}{key}."))
-        else:
-            out[f"{prefix}{key}"] = value
-    return out

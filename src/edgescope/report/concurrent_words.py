@@ -9,11 +9,11 @@ from edgescope.analysis.concurrent_memory import NAMES
 from edgescope.analysis.concurrent_paper import Number
 from edgescope.analysis.concurrent_rules import counts
 from edgescope.analysis.crowd_cells import Cell, key
+from edgescope.analysis.machines import called
 from edgescope.analysis.quotient import of_fields
 from edgescope.analysis.remarks import times
 from edgescope.analysis.rule_answer import Answer, brief
 from edgescope.records import Absent, Measured, Trust
-from edgescope.report.chapter import machine_name
 
 MARKS = {Answer.HOLDS: "✓", Answer.FAILS: "✗", Answer.UNKNOWN: "?"}
 RUN = "edgescope sweep --model squeezenet1_1 --backend onnxruntime --precision fp32,int8 --batch 1,4 --processes 1,2"
@@ -25,7 +25,7 @@ OTHER_HARDWARE = (
 
 def title(found: Concurrent) -> str:
     """Return the heading."""
-    where = f" on {machine_name(found.machine)}" if found.machine else ""
+    where = f" on {called(found.machine)}" if found.machine else ""
     return f"Concurrent inference{where}"
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from edgescope.analysis.machines import called
 from edgescope.analysis.nano_table import NanoRow, NanoTable
 from edgescope.records import Absent, Field, Measured
-from edgescope.report.chapter import machine_name
 
 TIMES = {"cold_s": "Cold", "first_s": "First", "warm_s": "Warm", "steady_s": "Steady"}
 LEGEND = (
@@ -23,7 +23,7 @@ LEGEND = (
 
 def title(found: NanoTable) -> str:
     """Return the heading."""
-    where = f" on {machine_name(found.machine)}" if found.machine else ""
+    where = f" on {called(found.machine)}" if found.machine else ""
     return f"The Jetson Nano study's table{where} ({found.device})"
 
 

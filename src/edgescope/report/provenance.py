@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from edgescope.analysis.compare import differences
+from edgescope.analysis.machines import flat
 from edgescope.analysis.replicates import across
 from edgescope.plots.style import ordered
 from edgescope.records import Json, Measured, Result, Status, Trial
-from edgescope.report.chapter import Chapter, flat
+from edgescope.report.chapter import Chapter
 from edgescope.report.defence import grid, term
 from edgescope.report.markup import Child, Markup, join, tag
 from edgescope.report.numbers import fact, shares
