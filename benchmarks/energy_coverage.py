@@ -92,7 +92,7 @@ def metered(
     channel = Channel("vdd_in_power_w", "W", "module", "average", "simulated INA3221")
     t_ns = (polls * 1e9).round().astype(np.int64)
     readings = Readings((channel,), t_ns, np.zeros(len(t_ns), np.int16), shown)
-    return consumption(readings, rows, window, batch=1).metrics
+    return consumption(readings, rows, window).metrics
 
 
 def run(rng: np.random.Generator, seconds: float, memory_s: float) -> Measured:

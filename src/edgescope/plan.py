@@ -36,6 +36,8 @@ class Plan:
         """Number of queries fixed beforehand (offline)."""
         self.whole = False
         """Measure for all of max_s, however well the mean is known (open loops)."""
+        self.phase = 0.0
+        """Share of a period after which a periodic load begins: of several workers each is a camera of its own."""
         self.settled = True
         self.stopped_by = ""
         self._measured = False

@@ -1,5 +1,7 @@
 """Numbers of several workers, from rows made by hand: what counts, how evenly, and how far two accounts are apart."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -110,13 +112,22 @@ def test_the_counter_agrees_with_the_rows_unless_it_lost_some(starts, lost, look
     done = mine.columns["done_ns"]
     a, b = (int((done <= t * MS).sum()) for t in look)
     looks = tuple((t * MS, t * MS) for t in look)
-    assert crowd.counter_gap(mine, (a, b + lost), looks, 1) == abs(lost)
+    assert crowd.counter_gap(mine, (a, b + lost), looks) == abs(lost)
 
 
 def test_a_look_that_took_time_may_have_seen_any_moment_in_it():
     mine = rows(range(10), 1, batch=4)
     looks = ((0, 0), (5 * MS, 8 * MS))
-    assert [crowd.counter_gap(mine, (0, n), looks, 4) for n in (16, 20, 32, 36, 22)] == [1, 0, 0, 1, 0]
+    assert [crowd.counter_gap(mine, (0, n), looks) for n in (16, 20, 32, 36, 22)] == [1, 0, 0, 1, 0]
+
+
+def test_a_piled_worker_has_its_own_figures_though_its_schedule_lies_before_the_window():
+    table = [rows(range(10, 50, 2), 2), rows(range(11, 50, 2), 2)]
+    for worker in table:
+        worker.columns["scheduled_ns"][:] = 9 * MS
+    found, queries, window = measured(table, 10, 50, replace(TRIAL, scenario="offline"))
+    each = [len(crowd.of_worker(queries, n, window)) for n in (0, 1)]
+    assert each == [20, 19] and found["fairness"].value > 0.99
 
 
 def test_warnings_name_the_skew_the_gap_and_the_coarse():

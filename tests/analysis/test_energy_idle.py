@@ -42,7 +42,23 @@ def readings(*series):
 
 def spent(*series, idle=IDLE, **kw):
     rows, window = queries()
-    return consumption(readings(*series), rows, window, batch=2, idle=idle, **kw)
+    return consumption(readings(*series), rows, window, idle=idle, **kw)
+
+
+def test_a_row_of_many_samples_counts_as_many():
+    rows, window = queries()
+    rows.columns["samples"][:] = 8
+    a_row = spent(module(load())).metrics["energy_per_sample_j"].value
+    m = consumption(readings(module(load())), rows, window, idle=IDLE).metrics
+    assert m["energy_per_sample_j"].value == pytest.approx(a_row / 4)
+    assert m["energy_dynamic_per_sample_j"].value == pytest.approx(m["energy_dynamic_j"].value / 1600)
+
+
+def test_what_other_models_used_beside_it_is_no_samples():
+    m = spent(module(load()), beside="resnet18").metrics
+    for name in ("energy_per_sample_j", "energy_dynamic_per_sample_j"):
+        assert m[name] == Absent("other models ran beside it: resnet18")
+    assert m["power_w"].value > 0 and m["energy_j"].value > 0
 
 
 def module(watts):
@@ -109,7 +125,7 @@ def test_a_meter_silent_while_idle_leaves_the_total_standing():
     busy = (watts.t_ns > -S // 2) & (watts.t_ns < 41 * S // 2)
     cut = Readings(watts.channels, watts.t_ns[busy], watts.channel[busy], watts.value[busy])
     rows, window = queries()
-    m = consumption(cut, rows, window, batch=2, idle=IDLE).metrics
+    m = consumption(cut, rows, window, idle=IDLE).metrics
     assert isinstance(m["energy_j"], Measured)
     assert "too few" in m["idle_power_w"].reason or "span" in m["idle_power_w"].reason
 

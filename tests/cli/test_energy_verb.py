@@ -96,7 +96,7 @@ def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(
     assert data["verdict"]["trust"] == "THROTTLED" and "W-REC-1: a recording" in data["warnings"]
     meter = data["meters"][0]
     queries, window = hot.queries, hot.window
-    card_s = consumption(hot.readings, queries, window, batch=1).metrics["energy_per_sample_j"]
+    card_s = consumption(hot.readings, queries, window).metrics["energy_per_sample_j"]
     assert meter["energy_per_sample_j"]["lo"] == card_s.lo, "one name, one interval"
     assert meter["ends"]["energy_j"] == "bounds" and meter["ends"]["energy_per_sample_j"].startswith("95 %")
 

@@ -177,7 +177,7 @@ def test_a_trace_is_replayed_once_or_over_and_over(tmp_path):
     path.write_text("0.1\n0.2\n0.5\n")
     once, plan = drive(Trace, trial(scenario="trace", arrivals=str(path), max_s=2.0), lambda q: MS)
     assert list(due_s(once, plan)) == [0.1, 0.2, 0.5]
-    assert plan.window.stop_ns == 501 * MS
+    assert plan.window.stop_ns == 501 * MS and plan.stopped_by == "the schedule has ended"
     many, plan = drive(Trace, trial(scenario="trace", arrivals=f"loop:{path}", max_s=2.0), lambda q: MS)
     assert list(due_s(many, plan)) == pytest.approx([0.1, 0.2, 0.5, 0.8, 0.9, 1.2, 1.5, 1.6, 1.9])
 

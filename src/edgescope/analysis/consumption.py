@@ -11,6 +11,9 @@ from edgescope.analysis.idle import baseline
 from edgescope.records import QUERY_OK, Absent, Field, Idle, Measured, Meter, Queries, Readings, Window
 
 
+A_SAMPLE = ("energy_per_sample_j", "energy_dynamic_per_sample_j")
+
+
 @dataclass(frozen=True)
 class Consumption:
     """Metrics by name, the meter behind them (None: none answered), and what a reader must know."""
@@ -25,14 +28,17 @@ def consumption(
     queries: Queries,
     window: Window,
     *,
-    batch: int,
     idle: Sequence[Idle] = (),
     meter: str | None = None,
     device: str = "",
     board: str = "gpu0",
+    beside: str = "",
 ) -> Consumption:
-    """Return what the window used by the named meter, else by the one of the widest scope that sees the device."""
-    samples = done(queries, window, batch)
+    """Return what the window used by the named meter, else by the one of the widest scope that sees the device.
+
+    `beside` are other models that ran in it: the joules are theirs, too, so none are a sample's.
+    """
+    samples = done(queries, window)
     span = window.start_ns, window.stop_ns
     spent = energy(readings, *span, samples, meter=meter, device=device, board=board)
     rest = baseline(spent, readings, idle, window, samples)
@@ -43,6 +49,8 @@ def consumption(
         "power_updates_hz": _rate(spent, (span[1] - span[0]) / 1e9),
         **rest.metrics,
     }
+    if beside:
+        metrics |= dict.fromkeys(A_SAMPLE, Absent(f"other models ran beside it: {beside}"))
     if spent.total is None:
         return Consumption(metrics, None, spent.warnings)
     note = scope_note(spent.meter, spent.scope)
@@ -50,9 +58,10 @@ def consumption(
     return Consumption(metrics, Meter(spent.meter, spent.scope, spent.method), warnings)
 
 
-def done(queries: Queries, window: Window, batch: int) -> int:
+def done(queries: Queries, window: Window) -> int:
     """Return the samples of the window's successful queries."""
-    return int((queries.rows(window).columns["status"] == QUERY_OK).sum()) * batch
+    c = queries.rows(window).columns
+    return int(c["samples"][c["status"] == QUERY_OK].sum())
 
 
 def _per_sample(spent: Energy, queries: Queries, window: Window) -> Field:

@@ -50,6 +50,11 @@ class Rows:
     ran_on: bool = True
     """Whether it worked until the agreed stop; False where its queries ran out before."""
 
+    @property
+    def samples(self) -> int:
+        """Samples in a query; 1 where there is no row to say so."""
+        return int(self.columns["samples"].max(initial=1))
+
     def measured(self) -> dict[str, NDArray[Any]]:
         """Return the measured rows."""
         return {name: column[self.first : self.stop] for name, column in self.columns.items()}
@@ -106,10 +111,13 @@ def _inside(rows: Rows, start_ns: int, stop_ns: int) -> NDArray[np.bool_]:
 
 
 def of_worker(queries: Queries, worker: int, window: Window) -> Queries:
-    """Return one worker's rows that were done in the window, whichever part of the table they are in."""
+    """Return one worker's rows that were done in the window, whichever part of the table they are in.
+
+    Warm-up is over in all workers before any window begins, so nothing else is done within it.
+    """
     c = queries.columns
-    inside = (c["done_ns"] >= window.start_ns) & (c["done_ns"] <= window.stop_ns)
-    return _some(queries, (c["worker"] == worker) & inside & (_due(c) >= window.start_ns))
+    inside = (c["done_ns"] > window.start_ns) & (c["done_ns"] <= window.stop_ns)
+    return _some(queries, (c["worker"] == worker) & inside)
 
 
 def due_in(queries: Queries, workers: Sequence[int], window: Window) -> Queries:
@@ -226,9 +234,7 @@ def _beside(queries: Queries, window: Window, others: Sequence[Worker]) -> dict[
     return {"beside_throughput_sps": throughput(done, window), "beside_latency_p99_s": tail}
 
 
-def counter_gap(
-    rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int], tuple[int, int]], batch: int
-) -> int:
+def counter_gap(rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int], tuple[int, int]]) -> int:
     """Return by how many queries a worker's rows and the shared counter of samples differ between two looks at it.
 
     `looks` are the times before and after each; any moment in between may have been the one that was read. A query
@@ -240,14 +246,17 @@ def counter_gap(
     sums = np.concatenate(([0], np.cumsum(samples[order], dtype=np.int64)))
     (a0, a1), (b0, b1) = (sums[np.searchsorted(done[order], look, side="right")] for look in looks)
     counted = counts[1] - counts[0]
-    return math.ceil(float(max(0, (b0 - a1) - counted, counted - (b1 - a0))) / batch)
+    return math.ceil(float(max(0, (b0 - a1) - counted, counted - (b1 - a0))) / rows.samples)
 
 
 def warnings(trial: Trial, found: Mapping[str, Field], each: Sequence[int], cores: int) -> tuple[str, ...]:
     """Return what a reader of a crowded trial must know; `each` are the queries that each own worker completed."""
     late, gap = found.get("start_skew_s"), found.get("counter_gap_queries")
     checks = []
-    if isinstance(late, Measured) and late.value > SKEW_S:
+    closed = (
+        trial.rate is None and trial.scenario != "trace"
+    )  # an open loop begins when its first query is due
+    if closed and isinstance(late, Measured) and late.value > SKEW_S:
         checks.append(_late(late.value, trial.processes, cores))
     if isinstance(gap, Measured) and gap.value > 1:
         checks.append(_gap(gap.value))

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from edgescope import codec
-from edgescope.analysis import crowd, summary
+from edgescope.analysis import backlog, crowd, summary
 from edgescope.analysis.consumption import consumption
 from edgescope.analysis.crowd import Rows
 from edgescope.analysis.sustained import sustained
@@ -45,6 +45,7 @@ from edgescope.records import (
     Window,
     Worker,
 )
+from edgescope.scenarios.open_loop import patience_s
 
 SHORTEST_S = 2.0
 """Seconds of a crowded window at least, where max_s allows them: workers take a moment to settle among each other."""
@@ -65,7 +66,9 @@ class Found:
 
 
 def seconds(trial: Trial) -> float:
-    """Return how long the workers measure."""
+    """Return how long the workers measure: an open loop, whose queue has to settle, as long as it may."""
+    if trial.scenario in backlog.OPEN:
+        return trial.max_s
     return min(trial.max_s, max(trial.min_s, SHORTEST_S))
 
 
@@ -82,7 +85,8 @@ def measure(bare: Result, watch: Watch, crews: Crews | None = None) -> Found:
                     require(trial, Effective(**word["effective"]))
                 with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()):
                     look = partial(footprint.footprints, devices=watch.by_name, device=trial.device)
-                    driven = shift.drive(seconds(trial), look)
+                    patience = patience_s(trial) if trial.scenario in backlog.OPEN else 0.0
+                    driven = shift.drive(seconds(trial), look, patience_s=patience)
                 return _found(bare, watch, shift, driven, kept.idle(trial))
         except CrewError as error:
             return Found(replace(bare, status=error.status, reason=error.reason), True, "")
@@ -93,7 +97,7 @@ def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], idl
     rows = [_rows(word) for word in words]
     start_ns, stop_ns = crowd.window_of(rows[: trial.processes], driven.span.start_ns, driven.span.stop_ns)
     queries, window = crowd.joined(rows, trial.processes, start_ns, stop_ns)
-    workers = tuple(_worker(trial, shift, driven, n, rows[n]) for n in range(len(rows)))
+    workers = tuple(_worker(trial, shift, driven, n, rows[n], idle) for n in range(len(rows)))
     own = shift.members[: trial.processes]
     answers = shift.asked("answer", "answer", own)
     _alike(trial, answers)
@@ -103,10 +107,10 @@ def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], idl
         watch.readings,
         queries,
         window,
-        batch=trial.batch,
         idle=watch.idle,
         device=effective.device,
         board=board(),
+        beside=trial.beside,
     )
     long_run = sustained(queries, watch.readings, window, trial.scenario)
     model, artifact = ModelInfo(**shift.opened[0]["model"]), shift.opened[0]["artifact"]
@@ -114,7 +118,7 @@ def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], idl
         **_facts(shift.opened[: trial.processes]),
         **crowd.crowd_metrics(trial, queries, window, workers),
         **long_run.fields,
-        "counter_gap_queries": _gap(driven, rows, trial.batch),
+        "counter_gap_queries": _gap(driven, rows),
         **_memory(workers[: trial.processes]),
         "memory_rule_bytes": _rule(trial, model, artifact, answers[0]),
         **_board_memory(trial, watch, window, idle),
@@ -154,10 +158,10 @@ def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], idl
 def _rows(word: dict[str, Json]) -> Rows:
     with np.load(word["rows"]) as columns:
         table = dict(columns)
-    return Rows(table, word["first"], word["stop"], word["stopped_by"] in ("", AT_STOP))
+    return Rows(table, word["first"], word["stop"], word["stopped_by"] == AT_STOP)
 
 
-def _worker(trial: Trial, shift: Shift, driven: Driven[Looked], number: int, rows: Rows) -> Worker:
+def _worker(trial: Trial, shift: Shift, driven: Driven[Looked], number: int, rows: Rows, idle: int) -> Worker:
     member, first, last = shift.members[number], *driven.looks
     start, stop = rows.ends()
     seen = driven.seen[member.pid]
@@ -168,12 +172,16 @@ def _worker(trial: Trial, shift: Shift, driven: Driven[Looked], number: int, row
         cpus=member.seat.cpus or tuple(sorted(os.sched_getaffinity(member.pid))),
         start_ns=start,
         stop_ns=stop,
-        counted=(last.counts[number] - first.counts[number]) // trial.batch,
+        counted=(last.counts[number] - first.counts[number]) // rows.samples,
         load_s=_load(shift.opened[number]),
         peak_rss_bytes=seen.peak_rss,
-        pss_bytes=seen.pss,
+        pss_bytes=_diluted(idle) if idle else seen.pss,
         gpu_memory_bytes=seen.gpu,
     )
+
+
+def _diluted(idle: int) -> Absent:
+    return Absent(f"{idle} kept workers that do nothing in this trial share pages with those that do")
 
 
 def _load(word: dict[str, Json]) -> Field:
@@ -181,13 +189,10 @@ def _load(word: dict[str, Json]) -> Field:
     return codec.field_from_json(told) if told else Absent("nothing is loaded")
 
 
-def _gap(driven: Driven[Looked], rows: Sequence[Rows], batch: int) -> Field:
+def _gap(driven: Driven[Looked], rows: Sequence[Rows]) -> Field:
     first, last = driven.looks
     looks = ((first.before_ns, first.after_ns), (last.before_ns, last.after_ns))
-    gaps = [
-        crowd.counter_gap(mine, (first.counts[n], last.counts[n]), looks, batch)
-        for n, mine in enumerate(rows)
-    ]
+    gaps = [crowd.counter_gap(mine, (first.counts[n], last.counts[n]), looks) for n, mine in enumerate(rows)]
     return Measured(float(max(gaps)), "queries", n=len(gaps))
 
 

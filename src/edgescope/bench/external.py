@@ -41,7 +41,6 @@ def measure(bare: Result, model: Model, backend: SelfDriven, watch: Watch) -> Re
         watch.readings,
         driven.queries,
         window,
-        batch=trial.batch,
         idle=watch.idle,
         device=driven.effective.device,
         board=board(),

@@ -153,7 +153,6 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices, crews: Cre
         watch.readings,
         queries,
         plan.window,
-        batch=trial.batch,
         idle=watch.idle,
         device=effective.device,
         board=board(),

@@ -70,12 +70,14 @@ def _metered(result: Result) -> list[tuple[Meter, Consumption]]:
     from edgescope.records import Meter
 
     assert result.readings is not None and result.window is not None and result.queries is not None
-    readings, queries, window, batch = result.readings, result.queries, result.window, result.trial.batch
-    every = energies(readings, window.start_ns, window.stop_ns, done(queries, window, batch))
+    readings, queries, window = result.readings, result.queries, result.window
+    every = energies(readings, window.start_ns, window.stop_ns, done(queries, window))
     return [
         (
             Meter(e.meter, e.scope, e.method),
-            consumption(readings, queries, window, batch=batch, idle=result.idle, meter=e.meter),
+            consumption(
+                readings, queries, window, idle=result.idle, meter=e.meter, beside=result.trial.beside
+            ),
         )
         for e in every
     ]

@@ -202,8 +202,13 @@ class Shift:
                 if word["said"] == said:
                     words[member.number] = word
 
-    def drive(self, seconds: float, at_stop: Callable[[Sequence[int]], Seen]) -> Driven[Seen]:
-        """Have all warm up, agree on a start and a stop `seconds` later, and collect; `at_stop(pids)` is asked then."""
+    def drive(
+        self, seconds: float, at_stop: Callable[[Sequence[int]], Seen], *, patience_s: float = 0.0
+    ) -> Driven[Seen]:
+        """Have all warm up, agree on a start and a stop `seconds` later, and collect; `at_stop(pids)` is asked then.
+
+        `patience_s` is what the scenario may take after the stop to serve what waits.
+        """
         self.say("drive")
         ready = self.gathered("ready", "ready")
         first = self.counter.look()
@@ -213,7 +218,7 @@ class Shift:
         early = self.gathered("driven", "done", until_ns=span.stop_ns)
         last = self.counter.look()
         seen = at_stop([member.pid for member in self.members])
-        words = self.gathered("driven", "done", limit_s=self._grace_s(), before=early)
+        words = self.gathered("driven", "done", limit_s=self._grace_s() + patience_s, before=early)
         return Driven(span, (first, last), ready, words, seen)
 
     def _grace_s(self) -> float:

@@ -22,10 +22,15 @@ from edgescope.scenarios import arrivals, asked
 from edgescope.scenarios.log import Ints, Log, closed
 from edgescope.workloads.base import Work
 
-PATIENCE_SHARE, PATIENCE_NS = 0.1, 1_000_000_000
+PATIENCE_SHARE, PATIENCE_S = 0.1, 1.0
 """How much longer than the window the queue is served, so that a healthy run drops nothing."""
 DRAWN = 1024
 """Random gaps drawn at once."""
+
+
+def patience_s(trial: Trial) -> float:
+    """Return for how many seconds after its window an open loop still serves its queue."""
+    return max(PATIENCE_S, PATIENCE_SHARE * trial.max_s)
 
 
 class OpenLoop:
@@ -67,8 +72,7 @@ class OpenLoop:
             finished = np.array(log.finished[first:], dtype=np.int64)
             return np.asarray((finished - np.array(due, dtype=np.int64)[: len(finished)])[finished >= 0])
 
-        patience = max(PATIENCE_NS, round(PATIENCE_SHARE * self.trial.max_s * 1e9))
-        start_ns, going, last_ns = plan.start_ns, True, plan.deadline_ns + patience
+        start_ns, going, last_ns = plan.start_ns, True, plan.deadline_ns + round(patience_s(self.trial) * 1e9)
         for offset in self.offsets():
             t = start_ns + offset
             if len(log) >= plan.limit or t >= min(plan.deadline_ns, last_ns):
@@ -86,7 +90,8 @@ class OpenLoop:
                 if not going and now < plan.deadline_ns:  # told to stop: nothing more falls due
                     last_ns = now
         else:
-            return due  # the schedule itself has ended
+            plan.stopped_by = "the schedule has ended"
+            return due
         if going and len(log) < plan.limit:
             clock.sleep_until(plan.deadline_ns)
             plan.goes_on(clock.now(), len(log), latencies)
@@ -94,12 +99,12 @@ class OpenLoop:
 
 
 class FixedRate(OpenLoop):
-    """Query k is due at k / rate: a camera."""
+    """Query k is due at k / rate, or as much later as the plan's phase says: a camera."""
 
     def offsets(self) -> Iterator[int]:
-        """Yield k / rate."""
-        rate = asked.rate(self.trial)
-        return (round(k * 1e9 / rate) for k in count())
+        """Yield (k + phase) / rate."""
+        rate, phase = asked.rate(self.trial), self.plan.phase
+        return (round((k + phase) * 1e9 / rate) for k in count())
 
 
 class Server(OpenLoop):
