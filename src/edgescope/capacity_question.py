@@ -61,7 +61,7 @@ class Question:
         if scenario == "trace" and one:
             rate, arrivals = None, self._cameras(clients, seconds, seed, store)
         elif scenario == "trace":
-            scenario = "fixed_rate"  # each process has a camera of its own
+            scenario = "fixed_rate"  # each process is a camera with a phase of its own
         load = {"scenario": scenario, "rate": rate, "arrivals": arrivals, "processes": 1 if one else clients}
         window = {"min_s": seconds, "max_s": seconds, "max_queries": None}
         trial = replace(self.base, **load, **window, seed=seed, replicate=attempt)  # type: ignore[arg-type]

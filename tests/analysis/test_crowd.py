@@ -140,3 +140,5 @@ def test_warnings_name_the_skew_the_gap_and_the_coarse():
     assert [w[:8] for w in said] == ["W-CREW-1", "W-CREW-3", "W-CREW-4"]
     assert "4.0 ms" in said[0] and "by 20%" in said[2]
     assert crowd.warnings(TRIAL, {"start_skew_s": Measured(0.0009, "s")}, [50], 2) == ()
+    cameras = replace(TRIAL, scenario="fixed_rate", rate=15.0)
+    assert crowd.warnings(cameras, {"start_skew_s": Measured(0.04, "s")}, [50], 2) == ()  # their phases

@@ -57,6 +57,7 @@ def test_one_client_that_misses_ends_with_1(tmp_path, monkeypatch, capsys):
         ["--slo", "p99<4ms", "--rate", "-1"],
         ["--slo", "p99<4ms", "--rate", "1", "--confirm", "20min"],
         ["--slo", "p99<4ms", "--rate", "1", "--sharing", "pinned"],
+        ["--slo", "p99<4ms", "--rate", "1", "--serve", "processes", "--arrivals", "even"],
         ["--slo", "p99<4ms", "--rate", "1", "--most", "0"],
         ["--slo", "p99<4ms", "--rate", "1", "--report", "x.pdf"],
     ],

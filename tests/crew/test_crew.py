@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -60,8 +61,20 @@ def test_workers_start_and_stop_together_and_the_counter_agrees(crew):
         assert start >= done.span.start_ns  # nobody began early
         assert stop >= done.span.stop_ns  # and all were at work to the end
         looks = tuple((look.before_ns, look.after_ns) for look in done.looks)
-        assert crowd.counter_gap(mine, (before, after), looks, 1) <= 1
+        assert crowd.counter_gap(mine, (before, after), looks) <= 1
         assert after - before > 10
+
+
+def test_workers_at_a_fixed_rate_are_cameras_with_phases_of_their_own(crew):
+    cameras = replace(QUICK, scenario="fixed_rate", rate=50.0, seed=3)
+    with crew.shift(seating.trials(cameras), seating.seats(cameras), 20) as shift:
+        done = shift.drive(0.1, lambda pids: None)
+        due = [rows(word).columns["scheduled_ns"] for word in done.words]
+    for number, times in enumerate(due):
+        begun = (times[0] - done.span.start_ns) / 20e6
+        drawn = np.random.default_rng(3 + number).random()
+        assert drawn <= begun < drawn + 0.5  # a worker that wakes late counts from then
+        assert set((times[1:] - times[:-1]).tolist()) <= {20_000_000, 20_000_001, 19_999_999}
 
 
 def test_a_smaller_trial_uses_the_first_workers_and_the_rest_hold_nothing(crew):

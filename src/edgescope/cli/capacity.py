@@ -49,7 +49,7 @@ def _add_promise(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--rate", type=float, required=True, help=text)
     text = (
         "poisson: at random, independently (the usual, cautious case); camera: each periodic, with a phase of"
-        " its own; even: perfectly interleaved, the best case"
+        " its own; even: perfectly interleaved, the best case, with --serve one"
     )
     group.add_argument("--arrivals", default="poisson", choices=("poisson", "camera", "even"), help=text)
 
@@ -156,6 +156,10 @@ def _problem(args: argparse.Namespace) -> str:
         (args.confirm >= 1, f"--confirm must be at least 1s, not {args.confirm:g}s"),
         (args.longest >= args.confirm, f"--longest {args.longest:g}s is shorter than --confirm"),
         (args.serve == "processes" or args.sharing == "shared", "--sharing is for --serve processes"),
+        (
+            args.serve == "one" or args.arrivals != "even",
+            "processes keep time each for itself, so nothing makes them take turns: --arrivals camera",
+        ),
     )
     return next((text for ok, text in rules if not ok), "")
 

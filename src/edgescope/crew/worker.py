@@ -53,6 +53,8 @@ class Shift:
         self.trial = Trial.from_json(order["trial"])
         self.folder, self.workers = Path(order["folder"]), int(order["workers"])
         self.plan = Agreed(self.trial, self._meet)
+        if self.workers > 1:  # cameras know nothing of each other
+            self.plan.phase = float(np.random.default_rng(abs(self.trial.seed)).random())
 
     def work(self) -> None:
         """Open, drive and verify as the leader says; the session is closed when this returns."""
