@@ -10,7 +10,6 @@ from edgescope.analysis.energy import Energy, energy, scope_note
 from edgescope.analysis.idle import baseline
 from edgescope.records import QUERY_OK, Absent, Field, Idle, Measured, Meter, Queries, Readings, Window
 
-
 A_SAMPLE = ("energy_per_sample_j", "energy_dynamic_per_sample_j")
 
 

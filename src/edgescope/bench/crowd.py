@@ -97,7 +97,10 @@ def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], idl
     rows = [_rows(word) for word in words]
     start_ns, stop_ns = crowd.window_of(rows[: trial.processes], driven.span.start_ns, driven.span.stop_ns)
     queries, window = crowd.joined(rows, trial.processes, start_ns, stop_ns)
-    workers = tuple(_worker(trial, shift, driven, n, rows[n], idle) for n in range(len(rows)))
+    workers = tuple(_worker(trial, shift, driven, n, rows[n]) for n in range(len(rows)))
+    if idle:
+        diluted = Absent(f"{idle} kept workers that do nothing in this trial share pages with those that do")
+        workers = tuple(replace(worker, pss_bytes=diluted) for worker in workers)
     own = shift.members[: trial.processes]
     answers = shift.asked("answer", "answer", own)
     _alike(trial, answers)
@@ -161,7 +164,7 @@ def _rows(word: dict[str, Json]) -> Rows:
     return Rows(table, word["first"], word["stop"], word["stopped_by"] == AT_STOP)
 
 
-def _worker(trial: Trial, shift: Shift, driven: Driven[Looked], number: int, rows: Rows, idle: int) -> Worker:
+def _worker(trial: Trial, shift: Shift, driven: Driven[Looked], number: int, rows: Rows) -> Worker:
     member, first, last = shift.members[number], *driven.looks
     start, stop = rows.ends()
     seen = driven.seen[member.pid]
@@ -175,13 +178,9 @@ def _worker(trial: Trial, shift: Shift, driven: Driven[Looked], number: int, row
         counted=(last.counts[number] - first.counts[number]) // rows.samples,
         load_s=_load(shift.opened[number]),
         peak_rss_bytes=seen.peak_rss,
-        pss_bytes=_diluted(idle) if idle else seen.pss,
+        pss_bytes=seen.pss,
         gpu_memory_bytes=seen.gpu,
     )
-
-
-def _diluted(idle: int) -> Absent:
-    return Absent(f"{idle} kept workers that do nothing in this trial share pages with those that do")
 
 
 def _load(word: dict[str, Json]) -> Field:
