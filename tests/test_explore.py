@@ -1,6 +1,7 @@
 """The search that measures: budget, confirmation in fresh processes, resuming, what is not searched for."""
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -10,6 +11,7 @@ from edgescope.errors import EdgescopeError
 from edgescope.explore import Budget, explore
 from edgescope.isolate import Limits
 from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.search import Search
 from edgescope.store import Store
 from edgescope.sweep import Cells
 from making import MACHINE, result
@@ -22,6 +24,9 @@ CELLS = [
 ]
 
 
+NUMBERS = count()
+
+
 def speed(t):
     return 100 * t.batch**0.4 * min(t.processes, 2) ** 0.8 * (1.05 if t.sharing == "pinned" else 1)
 
@@ -29,9 +34,9 @@ def speed(t):
 class Formula:
     """A runner that answers by formula; `lucky` cells shine in their first process only."""
 
-    def __init__(self, lucky=(), failing=None, stop_after=None, power=False):
+    def __init__(self, lucky=(), failing=None, stop_after=None, power=False, confirms=Status.OK):
         self.lucky, self.failing, self.stop_after, self.power = lucky, failing or {}, stop_after, power
-        self.ran = []
+        self.ran, self.confirms = [], confirms
 
     def prepare(self, trial, limits):
         return None
@@ -49,9 +54,10 @@ class Formula:
             "latency_p99_bound_s": Measured(1.2 * seconds, "s"),
             "power_w": Measured(5.0, "W") if self.power else Absent("no power sensor"),
         }
-        status = self.failing.get(trial.processes, Status.OK)
+        status = self.failing.get(trial.processes, self.confirms if trial.replicate else Status.OK)
         keys = {"metrics": metrics, "status": status, "reason": "" if status is Status.OK else "by formula"}
-        return result(trial, queries=None, window=None, readings=None, **keys)
+        id_ = f"{trial.id}-20260101T000000-{next(NUMBERS):06x}"
+        return result(trial, id_=id_, queries=None, window=None, readings=None, **keys)
 
 
 def explored(tmp_path, runner, asked=None, trials=CELLS, **budget):
@@ -84,6 +90,42 @@ def test_a_lucky_first_process_is_not_the_pick(tmp_path):
     answer = recommend(results, wanted("throughput"), least=3)
     assert answer.pick.label != lucky and len(answer.pick.replicates) == 3
     assert any(f"{lucky} measured better in 1 process and was not confirmed" in r for r in answer.reasons)
+
+
+def test_without_a_confirmed_cell_there_is_no_pick(tmp_path):
+    runner = Formula(confirms=Status.UNSTABLE)
+    results, _ = explored(tmp_path, runner)
+    answer = recommend(results, wanted("throughput"), least=3)
+    assert answer.pick is None and speed(answer.nearest.trial) == max(map(speed, CELLS))
+    assert answer.reasons[0].startswith(
+        "not confirmed: no cell stood in 3 processes. The best of the rest is"
+    )
+    # unstable processes are not had: the same command runs them again
+    results, _ = explored(tmp_path, again := Formula())
+    assert [t.replicate for t in again.ran] == [1, 2]
+    assert speed(recommend(results, wanted("throughput"), least=3).pick.trial) == max(map(speed, CELLS))
+
+
+def test_a_confirmation_that_fails_is_taught_with_its_own_status(tmp_path, monkeypatch):
+    heard = []
+    monkeypatch.setattr(
+        Search, "fail", lambda search, cell, status, **_: heard.append(status) or _none(search, cell)
+    )
+    explored(tmp_path, Formula(confirms=Status.OOM))
+    assert heard and set(heard) == {Status.OOM}
+
+
+def _none(search, cell):
+    search.rows[cell] = None
+
+
+def test_a_cell_is_confirmed_over_the_window_that_its_figures_are_from(tmp_path):
+    long = replace(max(CELLS, key=speed), min_s=60.0, max_s=60.0)
+    Store(tmp_path).save(Formula().run(long, None))
+    runner = Formula()
+    results, _ = explored(tmp_path, runner, trials=[t for t in CELLS if t.processes < 4])
+    assert {t.max_s for t in runner.ran if t.replicate} == {60.0}
+    assert recommend(results, wanted("throughput"), least=3).pick.trial.max_s == 60.0
 
 
 def test_the_same_command_goes_on_where_it_was(tmp_path):

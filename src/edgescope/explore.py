@@ -12,8 +12,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, islice
 
-from edgescope.analysis.choices import choices
+from edgescope.analysis.choices import Choice, choices
+from edgescope.analysis.crowd_cells import kept_warm
 from edgescope.analysis.objective import Wanted
 from edgescope.analysis.variants import variant
 from edgescope.errors import EdgescopeError, StoreError
@@ -144,14 +146,20 @@ class _Exploration:
             cell = self.search.pick()
             if cell is None:
                 return
-            have = {r.trial.replicate for r in self.results if self.at[variant(r.trial)] == cell}
-            missing = [n for n in range(1, self.budget.confirm + 1) if n not in have]
+            row = next(r for r in choices(self.results, self.wanted)[0] if self.at[variant(r.trial)] == cell)
+            missing = self._missing(row)
             if not missing:
                 return
             for position, number in enumerate(missing, start=1):
-                again = replace(self.trials[cell], replicate=number)
+                again = replace(row.trial, replicate=number)  # as long as what it is held against
                 left = len(missing) - position + 1
                 yield self._ran(Step("confirm", position, len(missing), again, self._eta(left)))
+
+    def _missing(self, row: Choice) -> list[int]:
+        """Return the numbers of the fresh processes that a cell lacks; one that came out unstable is not had."""
+        have = {n for n, r in row.replicates.items() if r.status is Status.OK and not kept_warm(r)}
+        free = (n for n in count(1) if n not in have)
+        return list(islice(free, max(0, self.budget.confirm + 1 - len(have))))
 
     def _eta(self, runs: int) -> float | None:
         return sum(self.spent) / len(self.spent) * runs if self.spent else None

@@ -30,8 +30,6 @@ from edgescope.surrogate import Axis, Floats, Surrogate, axes, product
 DRAWS = 256
 #: How likely a property of the artifact that nobody has looked at yet is to keep its constraint.
 UNSEEN_KEEPS = 0.8
-#: Less than this expected gain (log units) is not worth another cell.
-ENOUGH = 1e-4
 #: What names the artifact that runs, with its options: outputs and their accuracy are the same in all its cells.
 ARTIFACT = ("model", "backend", "device", "precision")
 #: Options that say how an artifact is run, and change no output.
@@ -146,7 +144,7 @@ class Search:
     # -- what to measure next -------------------------------------------------------------------------------
 
     def suggest(self, budget: int | None = None) -> int | None:
-        """Return the cell to measure next; None once nothing promises a gain. `budget`: cells in all."""
+        """Return the cell to measure next; None once none is left. `budget`: cells in all."""
         left = [i for i in range(len(self.trials)) if i not in self.rows and self.likely[i] > 0]
         if not left:
             return None

@@ -8,9 +8,10 @@ from edgescope.analysis.choices import belongs, choices
 from edgescope.analysis.objective import wanted
 from edgescope.analysis.pareto import nondominated
 from edgescope.analysis.recommend import recommend
+from edgescope.analysis.replicates import latencies_s
 from edgescope.errors import UsageError
-from edgescope.records import Absent, Machine, Measured, Status, Trial
-from making import MACHINE, result
+from edgescope.records import Absent, Machine, Measured, Status, Trial, Window, Worker
+from making import MACHINE, queries, result
 
 FACTORS = (1.0, 0.99, 1.01)
 
@@ -103,6 +104,8 @@ def test_one_process_is_no_confirmation():
     assert any("--confirm 3" in r for r in found.reasons)
     several = [*cell(200, 10, factors=(1.0,)), *cell(100, 10, batch=4)]
     assert recommend(several, wanted("throughput"), least=3).pick.trial.batch == 4
+    none = recommend(several, wanted("throughput"), least=4)
+    assert none.pick is None and none.nearest.trial.batch == 1 and "over 1 process where 4" in none.reasons[0]
 
 
 def test_infeasible_names_the_nearest_and_what_binds():
@@ -163,6 +166,38 @@ def test_longer_windows_speak_for_a_variant_measured_twice():
     short = cell(500, 10, min_s=0.4, max_s=0.4)
     (row,), _ = choices([*short, *cell(100, 10, min_s=2.0, max_s=2.0)], wanted("throughput"))
     assert row.throughput_sps.value == pytest.approx(100, rel=0.01)
+
+
+def test_a_long_run_that_crashed_hides_no_short_ones():
+    died = cell(
+        1, 1, factors=(1,), min_s=60.0, max_s=60.0, extra={"status": Status.CRASHED, "reason": "signal 9"}
+    )
+    (row,), _ = choices([*cell(100, 10), *died], wanted("throughput"))
+    assert not row.rejected and len(row.replicates) == 3
+    wrong = cell(1, 1, factors=(1,), min_s=60.0, max_s=60.0, extra={"status": Status.WRONG_OUTPUT})
+    (row,), _ = choices([*cell(100, 10), *wrong], wanted("throughput"))
+    assert row.status is Status.WRONG_OUTPUT and row.rejected
+
+
+def test_memory_is_judged_on_no_less_than_was_held():
+    runs = [r for mb in (100, 100, 100, 100, 140) for r in cell(100, 10, mb, factors=(1,))]
+    runs = [
+        dataclasses.replace(r, trial=dataclasses.replace(r.trial, replicate=n)) for n, r in enumerate(runs)
+    ]
+    steady = [r for batch in (4, 8, 16, 32) for r in cell(100, 10, batch=batch)]
+    row = next(c for c in choices([*runs, *steady], wanted("throughput"))[0] if c.trial.batch == 1)
+    assert row.peak_rss_bytes.hi >= row.peak_rss_bytes.value == 140e6
+
+
+def test_the_tail_of_a_crowd_counts_what_fell_due_in_its_window():
+    rows = queries(4, 1_000_000)
+    rows.columns["done_ns"][1] = 30_000_000  # due in the window, done long after it
+    crew = (Worker(number=0, model="null", pid=1),)
+    found = result(
+        Trial(model="null", processes=1), queries=rows, window=Window(0, 1, 0, 2_500_000), workers=crew
+    )
+    assert latencies_s(found).max() == pytest.approx(0.029) and len(latencies_s(found)) == 3
+    assert len(latencies_s(dataclasses.replace(found, workers=()))) == 1
 
 
 def test_raw_rows_bound_the_tail_where_each_process_has_too_few(make):

@@ -116,6 +116,16 @@ def test_what_a_crew_did_after_its_stop_is_part_of_the_tail():
     assert len(measured_rows(run)) == 900  # due before the stop, whenever done
 
 
+def test_a_promise_that_could_not_be_judged_names_no_limit():
+    asked = promises(["p99<40ms", "memory<=1GB"])
+    found = point(np.full(1000, 0.1), slos=asked)  # no figure of memory
+    assert binding(found, None).name != "memory"
+    held = point(
+        np.full(1000, 0.1), slos=promises(["memory<1GB"]), metrics={"peak_rss_bytes": Measured(1e9, "bytes")}
+    )
+    assert binding(held, None).name == "memory"
+
+
 LATE = np.random.default_rng(1).uniform(0.03, 0.1, 1000)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgescope.analysis.service import Point, shown, words
+from edgescope.analysis.service import Held, Point, shown, words
 from edgescope.analysis.usage import Usage, usage
 from edgescope.records import Absent, Field, Measured, Status
 
@@ -55,12 +55,12 @@ def binding(above: Point | None, at: Point | None, in_flight: int = 1) -> Limit:
 def _memory(above: Point) -> tuple[str, str]:
     if above.result.status is Status.OOM:
         return "memory", "memory is the limit: the run was stopped or refused for it"
-    broken = [h for h in above.held if "memory" in h.slo.name and not _kept(h.bound, h.slo.limit)]
+    broken = [h for h in above.held if "memory" in h.slo.name and _broken(h)]
     return ("memory", f"memory is the limit: {words(broken[0])}") if broken else ("", "")
 
 
 def _power(above: Point, used: Usage) -> tuple[str, str]:
-    broken = [h for h in above.held if h.slo.name == "power" and not _kept(h.bound, h.slo.limit)]
+    broken = [h for h in above.held if h.slo.name == "power" and _broken(h)]
     if broken:
         return "power", f"power is the limit: {words(broken[0])}"
     causes = [(WORDS.get(h.cause, ""), h) for h in used.holds]
@@ -155,8 +155,9 @@ def _idle(used: Usage) -> bool:
     return bool(read) and max(read) < BUSY * SATURATED
 
 
-def _kept(bound: Field, limit: float) -> bool:
-    return isinstance(bound, Measured) and bound.value <= limit
+def _broken(held: Held) -> bool:
+    """Whether a promise was seen to be broken; one that nobody could judge names no limit."""
+    return isinstance(held.bound, Measured) and not held.slo.kept_by(held.bound.value)
 
 
 def evidence(point: Point, used: Usage) -> tuple[str, ...]:

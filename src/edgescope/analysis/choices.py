@@ -28,7 +28,7 @@ from edgescope.analysis.replicates import (
     reaching,
     value_of,
 )
-from edgescope.analysis.variants import NOT_VERIFIED, VariantRow, rejected, variant, worst_verdict
+from edgescope.analysis.variants import NOT_VERIFIED, VariantRow, rejection, variant, worst_verdict
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.stats import percentile, refusal, upper_bound
 from edgescope.stats.quantiles import quantile_effective_n
@@ -42,6 +42,8 @@ METRICS = {
     "power_w": "power_w",
     "energy_per_sample_j": "energy_per_sample_j",
 }
+#: Ends that say what a variant does over its window; a crash or a refusal of a longer one hides no shorter one.
+FINISHED = (Status.OK, Status.WRONG_OUTPUT)
 MEMORY_HERE = ("processes_pss_bytes", "processes_rss_bytes", "peak_rss_bytes")
 MEMORY_GPU = ("gpu_processes_memory_bytes", "gpu_board_memory_bytes")
 
@@ -64,9 +66,21 @@ def asks_tails(wanted: Wanted) -> bool:
     return any(QUANTITIES[c.quantity].column in TAILS for c in wanted.constraints)
 
 
-def belongs(trial: Trial, scenario: str) -> bool:
-    """Return whether a trial answers such a question: inference in this scenario, with nothing beside it."""
-    return (trial.workload, trial.scenario, trial.beside) == ("inference", scenario, "")
+Load = tuple[str, float | None, str, str, int]
+
+
+def load(trial: Trial) -> Load:
+    """Return what a trial is offered: scenario, rate, arrivals, models beside, of an open loop the queries in flight.
+
+    Cells of two loads answer two questions: one that is offered ten times as much is not ten times as good.
+    """
+    opened = trial.rate is not None or trial.scenario == "trace"
+    return (trial.scenario, trial.rate, trial.arrivals, trial.beside, trial.in_flight if opened else 0)
+
+
+def belongs(trial: Trial, to: Load) -> bool:
+    """Return whether a trial answers a question about this load."""
+    return trial.workload == "inference" and load(trial) == to
 
 
 def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Choice], Spreads]:
@@ -103,8 +117,9 @@ def values(group: Sequence[Result], column: str) -> list[float]:
 
 
 def _longest(group: Sequence[Result]) -> list[Result]:
-    """Return the runs over the longest window of one variant, fresh processes alone where there are any."""
-    most = max(r.trial.max_s for r in group)
+    """Return the runs over the longest window that any finished in, fresh processes alone where there are any."""
+    finished = [r for r in group if r.status in FINISHED] or group
+    most = max(r.trial.max_s for r in finished)
     long = [r for r in group if r.trial.max_s == most]
     started = [r for r in long if not kept_warm(r)]
     return started if any(r.status is Status.OK for r in started) else long
@@ -118,6 +133,7 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
     replicates = _done(group)
     done, first = list(replicates.values()), next(iter(replicates.values()), group[0])
     fields = first.verification.fields if first.verification else {}
+    status, why = rejection(group)
     notes: list[str] = []
     asked = {QUANTITIES[c.quantity].column for c in wanted.constraints}
     figures = {n: _latency(done, n, spreads, notes if n in asked else []) for n in QUANTILES}
@@ -126,7 +142,7 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
         cell=first.trial.cell,
         label=first.trial.label,
         trial=first.trial,
-        status=first.status,
+        status=status if why else first.status,
         verdict=worst_verdict(done),
         p50_s=figures["p50_s"],
         p95_s=figures["p95_s"],
@@ -143,7 +159,7 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
         agreement=fields.get("top1_agreement", NOT_VERIFIED),
         speedup=Absent("not compared with a baseline"),
         gate=first.verification.detail if first.verification else "",
-        rejected=rejected(group),
+        rejected=why,
         replicates=replicates,
         notes=(*dict.fromkeys(notes), *_weak(done, spreads)),
     )
@@ -193,19 +209,20 @@ def _quantile(result: Result, q: float) -> Field:
 def _between(done: Sequence[Result], column: str, spreads: Spreads, scope: str) -> Field:
     """Return the mean of the processes with the ends between which a fresh one lies; of watts at least the meter's."""
     if column not in METRICS:
-        found = values(done, column)
+        held = values(done, column)
         first = next((_figure(r, column) for r in done), Absent("no replicate finished"))
-        mean: Field = Measured(max(found), "bytes", n=len(found)) if found else first
+        mean: Field = Measured(max(held), "bytes", n=len(held)) if held else first
     else:
         mean = scopes.within(across(done, METRICS[column]), done, scope)
     if isinstance(mean, Absent) or mean.value <= 0:
         return mean
-    ends = fresh(values(done, column), spreads.of(column))
+    found = values(done, column)
+    ends = fresh(found, spreads.of(column))
     if ends is None:
         return mean
     outer = [bounds(r, METRICS[column]) for r in done] if column in METRICS else []
     lo, hi = reaching(*ends, outer)
-    return replace(mean, lo=lo, hi=hi)
+    return replace(mean, lo=lo, hi=hi if column in METRICS else max(hi, mean.value))
 
 
 def _latency(done: Sequence[Result], column: str, spreads: Spreads, notes: list[str]) -> Field:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from edgescope.analysis import choices as rows_of
+from edgescope.analysis import machines
 from edgescope.analysis.bounds import apart
 from edgescope.analysis.choices import Choice, Spreads
 from edgescope.analysis.objective import QUANTITIES, STEADY, Wanted
@@ -65,18 +66,9 @@ class Recommendation:
 def recommend(results: Iterable[Result], wanted: Wanted, *, least: int = 1) -> Recommendation:
     """Return the answer from these results of one machine; UsageError for none, or of several machines.
 
-    A cell of fewer than `least` processes is no pick where one of as many is there.
+    A cell of fewer than `least` processes is no pick: it is the nearest where nothing else is.
     """
-    found = list(results)
-    machines = sorted({r.machine.id for r in found})
-    if len(machines) > 1:
-        raise UsageError(
-            "E-PICK-1",
-            "these results are of several machines",
-            evidence=", ".join(machines),
-            effect="What is best on one need not be on the other: nothing is recommended",
-            fix=f"--machine {machines[0]}",
-        )
+    found = machines.one(results)
     if not found:
         raise UsageError(
             "E-PICK-2", "there are no results to choose among", fix="edgescope recommend MODEL --search"
@@ -84,20 +76,20 @@ def recommend(results: Iterable[Result], wanted: Wanted, *, least: int = 1) -> R
     every, spreads = rows_of.choices(found, wanted)
     ranked = sorted(every, key=lambda c: (not _figure(c, wanted), _cost(c, wanted)))
     able = [c for c in ranked if not c.rejected and _figure(c, wanted)]
-    able = [c for c in able if len(c.replicates) >= least] or able
+    confirmed = [c for c in able if len(c.replicates) >= least]
     axes = _axes(ranked, wanted)
     ran = [c for c in ranked if not c.failed]
     models = tuple(sorted({r.trial.model.partition("#")[0] for r in found}))
     said = remarks(found)
     best = next((c for c in ranked if not c.failed and _figure(c, wanted)), None)
     front = tuple(nondominated(ran, lambda c: _costs(c, axes)))
-    if not able:
-        nearest, reasons = _infeasible(ranked, wanted)
+    if not confirmed:
+        nearest, reasons = _unconfirmed(able[0], wanted, least) if able else _infeasible(ranked, wanted)
         return Recommendation(
             models, wanted, tuple(ranked), front, axes, None, reasons, (), best, nearest, said
         )
-    pick = able[0]
-    ties = tuple(c for c in able[1:] if not _worse(pick, c, wanted, spreads))
+    pick = confirmed[0]
+    ties = tuple(c for c in confirmed[1:] if not _worse(pick, c, wanted, spreads))
     reasons = _reasons(pick, ties, best, wanted)
     return Recommendation(models, wanted, tuple(ranked), front, axes, pick, reasons, ties, best, None, said)
 
@@ -189,6 +181,16 @@ def _tied(pick: Choice, ties: Sequence[Choice], wanted: Wanted) -> str:
     names = [c.label if c.trial.model == pick.trial.model else c.name for c in ties[:4]]
     more = f" and {len(ties) - 4} more" if len(ties) > 4 else ""
     return f"not surely better than {', '.join(names)}{more}: choose among them by habit, or measure more processes"
+
+
+def _unconfirmed(best: Choice, wanted: Wanted, least: int) -> tuple[Choice, tuple[str, ...]]:
+    """Return the cell that is left where what was measured again fell back, and the sentences."""
+    figure = replace(getattr(best, wanted.goal.column), lo=None, hi=None)
+    what = f"{show(figure)} over {_processes(len(best.replicates))} where {least} were asked for"
+    return best, (
+        f"not confirmed: no cell stood in {_processes(least)}. The best of the rest is {best.name} ({what}).",
+        "others fell back, broke a constraint or came out unstable: the same command goes on from here",
+    )
 
 
 def _infeasible(ranked: Sequence[Choice], wanted: Wanted) -> tuple[Choice | None, tuple[str, ...]]:

@@ -18,6 +18,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope.analysis.crowd import due_in
 from edgescope.analysis.scopes import METRICS
 from edgescope.analysis.summary import PILED, metrics, quantile_metric, told
 from edgescope.records import Absent, Field, Measured, Result, Status
@@ -37,10 +38,17 @@ def by_replicate(results: Iterable[Result], statuses: Collection[Status] = (Stat
 
 
 def latencies_s(result: Result) -> NDArray[np.float64] | None:
-    """Latencies of the measured window in seconds, in time order; None without raw rows or where offline."""
+    """Latencies of the measured window in seconds, in time order; None without raw rows or where offline.
+
+    Of several workers those of the queries that fell due in it, as their stored figures are (crowd.due_in).
+    """
     if result.queries is None or result.window is None or result.trial.scenario in PILED:
         return None
-    rows = told(result.queries.rows(result.window), result.trial.scenario)
+    if result.workers:
+        rows = due_in(result.queries, range(result.trial.processes), result.window)
+    else:
+        rows = result.queries.rows(result.window)
+    rows = told(rows, result.trial.scenario)
     return np.asarray(rows.latency_ns() * 1e-9, dtype=np.float64)
 
 

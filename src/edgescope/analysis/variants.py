@@ -222,22 +222,27 @@ def _row(
 
 
 def rejected(every: Sequence[Result]) -> str:
-    """Say why a cell may not be used: any replicate that failed or gave wrong outputs speaks for all.
+    """Say why a cell may not be used, '' where it may."""
+    return rejection(every)[1]
+
+
+def rejection(every: Sequence[Result]) -> tuple[Status, str]:
+    """Return the status and the reason for which a cell may not be used; any replicate that failed speaks for all.
 
     Of a replicate that was run again, the newer run speaks.
     """
     group = list({r.trial.replicate: r for r in sorted(every, key=lambda r: r.started_at)}.values())
     for r in group:
         if r.verification is not None and not r.verification.passed:
-            return f"wrong outputs: {r.verification.detail}"
+            return Status.WRONG_OUTPUT, f"wrong outputs: {r.verification.detail}"
     failed = [r for r in group if r.status is not Status.OK and r.status not in LEFT_OUT]
     if failed:
         count = f" ({len(failed)} of {len(group)} replicates)" if len(group) > 1 else ""
-        return f"{failed[0].status.value}{count}: {failed[0].reason or 'no reason given'}"
+        return failed[0].status, f"{failed[0].status.value}{count}: {failed[0].reason or 'no reason given'}"
     done = [r for r in group if r.status is Status.OK]
     if not done:
-        return f"{group[0].status.value}: {group[0].reason or 'did not run'}"
-    return "" if all(r.verification for r in done) else "not verified against the fp32 reference"
+        return group[0].status, f"{group[0].status.value}: {group[0].reason or 'did not run'}"
+    return Status.OK, "" if all(r.verification for r in done) else "not verified against the fp32 reference"
 
 
 def worst_verdict(results: Sequence[Result]) -> Verdict:
