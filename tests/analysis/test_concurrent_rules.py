@@ -8,11 +8,12 @@ import pytest
 
 from crowds import GPU, cpu_trials, crowd, dead, gpu_trials
 from edgescope.analysis.concurrent import concurrent
+from edgescope.analysis.concurrent_memory import megabytes
 from edgescope.analysis.concurrent_scaling import usable_cores
-from edgescope.analysis.rule_answer import Answer, Found
+from edgescope.analysis.rule_answer import Answer, Found, Voice, heard
 from edgescope.records import Channel, Machine, Measured, Readings, Result, Status, Window
 
-HOLDS, FAILS, UNKNOWN = Answer
+HOLDS, FAILS, UNSURE, UNKNOWN = Answer
 GRID = gpu_trials()
 SLICED = gpu_trials(precisions=("int8", "fp32"))
 
@@ -174,7 +175,7 @@ def test_activity_is_the_mean_within_the_window():
     quiet = rules([watched(r, 1.0, 0.2, 0.1) for r in world(GRID)])
     assert quiet["activity"].answer is HOLDS and "in 126 of 126 cells" in quiet["activity"].found
     assert "medians: SMs 20 %, tensor cores 10 %" in quiet["activity"].found
-    assert quiet["sm_processes"].answer is UNKNOWN  # flat: within the noise
+    assert quiet["sm_processes"].answer is UNSURE  # flat: within the noise
     loud = rules([watched(r, 1.0, 0.1 * r.trial.processes, 0.5) for r in world(GRID)])
     assert loud["activity"].answer is FAILS and loud["sm_processes"].answer is HOLDS
     idle = rules([watched(r, 0.5, 0.2, 0.1) for r in world(GRID)])
@@ -198,3 +199,15 @@ def test_tensor_cores_in_int8():
     assert found.answer is HOLDS and "int8 10 %, fp16 30 %" in found.evidence[0]
     more = rules([watched(r, 1.0, 0.5, 0.4 - use[r.trial.precision]) for r in world(trials)])["tensor_int8"]
     assert more.answer is FAILS
+
+
+def test_a_rule_holds_only_where_most_series_say_so():
+    def answer(*sides: bool | None) -> Answer:
+        return heard([Voice(side, "", ()) for side in sides], "series", "none").answer
+
+    assert answer(True, True, None) is HOLDS and answer(True, None) is UNSURE and answer(None) is UNSURE
+    assert answer(*[True] * 9, False) is FAILS and answer() is UNKNOWN
+
+
+def test_memory_that_is_rounded_to_nothing_has_no_sign():
+    assert megabytes(Measured(-2e4, "bytes", -3e4, 2e6)) == "0.0 MB [0.0, 2.0]"

@@ -77,3 +77,16 @@ def test_models_and_setups_choose(store, capsys):
 def test_a_file_that_cannot_be_written_is_said_before_anything_is_read(store, tmp_path, capsys):
     assert run(store, "--out", str(tmp_path / "c.xyz")) == 2
     assert "E-REPORT-1" in capsys.readouterr().err
+
+
+def test_a_study_file_says_which_cells_are_missing(store, tmp_path, capsys):
+    study = tmp_path / "study.toml"
+    study.write_text(
+        '[trial]\nmodel = "resnet50"\nbackend = "torch_eager"\ndevice = "cuda"\nprecision = "fp16"\n'
+        'processes = [1, 2, 8]\nsharing = ["shared", "mps"]\n[trial.options]\ngraph = true\n'
+        '[[exclude]]\nprocesses = 1\nsharing = "mps"\n'
+    )
+    assert run(store, "--study", str(study)) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Coverage: 4 of the study's 5 cells; missing: resnet50 fp16 batch 1, P = 8, MPS." in said
+    assert "The study asks for" not in said

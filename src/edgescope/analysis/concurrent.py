@@ -21,7 +21,7 @@ from edgescope.analysis.rule_answer import Checked, View
 from edgescope.analysis.scopes import usual
 from edgescope.analysis.series import PRECISIONS, Series, over_processes
 from edgescope.errors import UsageError
-from edgescope.records import Field, Machine, Result
+from edgescope.records import Field, Machine, Result, Trial
 
 #: What memory of a crowd is taken from, the best first; one figure is used throughout.
 MEMORY = (
@@ -64,6 +64,14 @@ class Concurrent:
     """What the watts were measured in front of; '' where nothing was."""
     left_out: int
     """Results that are no closed loop of one query at a time a process, or have other models beside them."""
+    asked: tuple[Trial, ...] = ()
+    """The cells of the study that this is held against; none where no study is known."""
+
+    @property
+    def missing(self) -> tuple[Trial, ...]:
+        """Return the study's cells that no run finished of, whatever setup the study asks for."""
+        done = {_axes(c.trial) for c in self.measured}
+        return tuple(t for t in self.asked if _axes(t) not in done)
 
     @property
     def measured(self) -> tuple[Cell, ...]:
@@ -82,12 +90,18 @@ class Concurrent:
 
 
 def concurrent(
-    results: Iterable[Result], *, machine: str = "", of_setup: str = "", left_out: int = 0
+    results: Iterable[Result],
+    *,
+    machine: str = "",
+    of_setup: str = "",
+    left_out: int = 0,
+    asked: Iterable[Trial] = (),
 ) -> Concurrent:
     """Return the table of these results; UsageError where machines are mixed or a filter fits nothing.
 
     `machine` is the beginning of a machine's id, `of_setup` words that the setup contains, `left_out` how many results
-    the caller left out. Raw rows (Store.fulls) give pooled percentiles and the activity of a GPU's parts.
+    the caller left out, `asked` the trials of the study that the results are of. Raw rows (Store.fulls) give pooled
+    percentiles and the activity of a GPU's parts.
     """
     here = machines.one(results, machine)
     mine = [r for r in here if wanted(r.trial)]
@@ -109,7 +123,13 @@ def concurrent(
         remarks=remarks.of_cells(found),
         scope=usual([r for c in found for r in c.runs]),
         left_out=left_out + len(here) - len(mine),
+        asked=tuple({_axes(t): t for t in asked if wanted(t)}.values()),
     )
+
+
+def _axes(trial: Trial) -> tuple[object, ...]:
+    """Return what a study of concurrent inference varies."""
+    return (trial.model.partition("#")[0], trial.precision, trial.batch, trial.processes, trial.sharing)
 
 
 def _order(cell: Cell) -> tuple[object, ...]:

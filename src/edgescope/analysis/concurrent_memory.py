@@ -104,7 +104,11 @@ def megabytes(field: Field) -> str:
     if isinstance(field, Absent):
         return "n/a"
     places = 0 if abs(field.value) >= 1e7 else 1
-    text = f"{field.value * 1e-6 + 0.0:,.{places}f} MB"
+
+    def shown(value: float) -> str:
+        return f"{round(value * 1e-6, places) + 0.0:,.{places}f}"  # what is rounded to nothing has no sign
+
+    text = f"{shown(field.value)} MB"
     if field.lo is None or field.hi is None:
         return text
-    return f"{text} [{field.lo * 1e-6:,.{places}f}, {field.hi * 1e-6:,.{places}f}]"
+    return f"{text} [{shown(field.lo)}, {shown(field.hi)}]"

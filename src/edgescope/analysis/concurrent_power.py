@@ -157,7 +157,10 @@ def _rise(series: Series) -> Voice | None:
 
 def issue(view: View) -> Found:
     """No light counter knows issue slots."""
-    return unknown("NVML's GPM counters know active SMs, not issued instructions; a profiler does (phase 2)")
+    return unknown(
+        "NVML's GPM counters know active SMs, not issued instructions: needs a profiler around the same cell, which "
+        "this version does not drive"
+    )
 
 
 def tensor_int8(view: View) -> Found:

@@ -1,10 +1,10 @@
-"""The paper's rules checked one by one on a machine's own cells: holds, does not hold here, not measurable here.
+"""The paper's rules checked one by one on a machine's own cells: holds, fails, is unsure, cannot be measured.
 
 A rule speaks of many series (a model at a precision and batch over P, say). Each series is for it, against it or
-within the noise; the rule holds where some are for it and none against it, and fails with the first that is surely
-against it. Both counts and the figures are given, so that a reader may weigh them otherwise. A rule whose counter or
-cells are missing is not measurable here, and which are missing is said. The checks themselves: concurrent_scaling,
-concurrent_memory, concurrent_power.
+within the noise; the rule holds where most are for it and none against it, fails with the first that is surely
+against it, and is unsure where half or more are within the noise. The counts and the figures are given, so that a
+reader may weigh them otherwise. A rule whose counter or cells are missing is not measurable here, and which are missing
+is said. The checks themselves: concurrent_scaling, concurrent_memory, concurrent_power.
 """
 
 from __future__ import annotations

@@ -14,7 +14,10 @@ from edgescope.records import Field, Json, Machine, Measured, Status
 
 STABLE = 1.25
 """Latency over that of one process up to which it counts as stable: the paper's own spread was 1 to 2 ms."""
-EC = "A whole query's latency stands for the execution context, whose host span a profiler shows (phase 2)"
+EC = (
+    "A whole query's latency stands for the execution context, whose host span needs a profiler around the same cell, "
+    "which this version does not drive"
+)
 
 
 def usable_cores(machine: Machine | None) -> int | None:
@@ -186,6 +189,6 @@ def _refuses(cell: Cell) -> bool:
 def launch(view: View) -> Found:
     """Kernel launches are a profiler's to see."""
     return unknown(
-        "launches, rescheduled threads and blocking are spans of a profiler around the same cells (phase 2); "
-        "phase 1 measures whole queries only"
+        "launches, rescheduled threads and blocking: needs a profiler around the same cell, which this version does "
+        "not drive; what is measured are whole queries"
     )

@@ -82,11 +82,14 @@ class Cell:
     @property
     def place(self) -> str:
         """The cell in words: `resnet50 fp16 batch 1, P = 8, MPS`."""
-        t = self.trial
-        shared = sharing_words(t) if t.processes > 1 or t.sharing != "shared" else ""
-        return ", ".join(
-            filter(None, [f"{t.model} {t.precision} batch {t.batch}", f"P = {t.processes}", shared])
-        )
+        return place(self.trial)
+
+
+def place(trial: Trial) -> str:
+    """Return a trial's cell in words."""
+    t = trial
+    shared = sharing_words(t) if t.processes > 1 or t.sharing != "shared" else ""
+    return ", ".join(filter(None, [f"{t.model} {t.precision} batch {t.batch}", f"P = {t.processes}", shared]))
 
 
 def sharing_words(trial: Trial) -> str:

@@ -21,6 +21,7 @@ class Answer(str, Enum):
 
     HOLDS = "holds"
     FAILS = "does not hold here"
+    UNSURE = "unsure here"
     UNKNOWN = "not measurable here"
 
 
@@ -75,6 +76,7 @@ def heard(
     """Return the answer that the voices come to.
 
     `what` names them (`series`), `missing` is said without any, `ratio` says what the voices' values are.
+    One surely against it fails a rule; it holds where most are surely for it, else it is unsure.
     What is `read_off`, as memory is, does not suffer from a disturbed machine.
     """
     if not voices:
@@ -86,7 +88,7 @@ def heard(
     parts = [f"{for_} of {len(voices)} {what} agree{_by_sharing(voices) if for_ and against else ''}"]
     parts += [f"{against} do not"] if against else []
     parts += [f"{unsure} unsure (within the noise, or no interval)"] if unsure else []
-    answer = Answer.FAILS if against else Answer.HOLDS if for_ else Answer.UNKNOWN
+    answer = Answer.FAILS if against else Answer.HOLDS if for_ > unsure else Answer.UNSURE
     cells = [c for v in voices for c in v.cells]
     text = ", ".join(parts) + _span(voices, ratio) + ("" if read_off else untrusted(cells))
     return Found(answer, text, distinct(cells), lines)

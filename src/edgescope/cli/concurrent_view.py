@@ -11,7 +11,7 @@ from edgescope.cli import terminal
 from edgescope.report import concurrent_words as words
 from edgescope.report.concurrent_grids import Grid, firsts, grid, spreads
 
-STYLES = {Answer.HOLDS: "green", Answer.FAILS: "red", Answer.UNKNOWN: "dim"}
+STYLES = {Answer.HOLDS: "green", Answer.FAILS: "red", Answer.UNSURE: "yellow", Answer.UNKNOWN: "dim"}
 FAILURES = 6
 
 

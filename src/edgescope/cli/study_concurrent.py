@@ -19,6 +19,7 @@ from edgescope.cli import opened
 
 if TYPE_CHECKING:
     from edgescope.analysis.concurrent import Concurrent
+    from edgescope.records import Trial
 
 HELP = "precision x batch x processes x sharing, its rules checked here (arXiv 2508.08430)"
 SHOWN = ("throughput", "per_process", "p99", "memory", "power", "energy", "fairness", "skew")
@@ -32,6 +33,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--machine", default="", metavar="ID", help=text)
     text = "engine and options, or a part of them, where the store holds several"
     sub.add_argument("--setup", default="", metavar="WORDS", help=text)
+    text = "study file that the cells are of: says which of its cells are missing"
+    sub.add_argument("--study", dest="grid", type=Path, default=None, metavar="FILE", help=text)
     text = "what the grid on the terminal shows (throughput)"
     sub.add_argument("--show", choices=SHOWN, default="throughput", help=text)
     sub.add_argument(
@@ -80,4 +83,15 @@ def _read(args: argparse.Namespace) -> Concurrent:
     full = store.fulls(mine)
     for problem in store.problems:
         print(problem, file=sys.stderr)
-    return concurrent(full, of_setup=args.setup, left_out=others)
+    return concurrent(full, of_setup=args.setup, left_out=others, asked=_asked(args))
+
+
+def _asked(args: argparse.Namespace) -> tuple[Trial, ...]:
+    """Return the study's cells, of the models that are shown."""
+    if args.grid is None:
+        return ()
+    from edgescope import study
+    from edgescope.models import zoo
+
+    trials = study.read(args.grid, zoo.pin).trials
+    return tuple(t for t in trials if not args.models or t.model.startswith(args.models))

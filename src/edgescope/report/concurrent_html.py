@@ -20,7 +20,12 @@ from edgescope.report.html import shell
 from edgescope.report.markup import Markup, join, tag
 from edgescope.report.page_table import Column, num, scroll
 
-BADGES = {Answer.HOLDS: "clean", Answer.FAILS: "throttled", Answer.UNKNOWN: "none"}
+BADGES = {
+    Answer.HOLDS: "clean",
+    Answer.FAILS: "throttled",
+    Answer.UNSURE: "disturbed",
+    Answer.UNKNOWN: "none",
+}
 WHISKERS = "Whiskers are 95 % intervals; hovering says where they come from, and each cell's verdict."
 DRAWN = ("throughput_sps", "throughput_per_process_sps")
 THEIRS = "Open grey diamonds are the paper's recovered figures: other boards, so not to be compared."
@@ -61,11 +66,11 @@ def _answer(found: Concurrent) -> Markup:
 def _tiles(found: Concurrent) -> list[tuple[str, str, str]]:
     best = max(found.measured, key=lambda c: c.value("throughput_sps") or 0.0)
     held = sum(c.found.answer is Answer.HOLDS for c in found.rules)
-    told = sum(c.found.answer is not Answer.UNKNOWN for c in found.rules)
+    told = sum(c.found.answer in (Answer.HOLDS, Answer.FAILS) for c in found.rules)
     return [
         ("Cells finished", f"{len(found.measured)}", f"of {len(found.cells)} asked for"),
         ("Most throughput", f"{best.value('throughput_sps') or 0.0:,.0f}/s", best.place),
-        ("Rules that hold", f"{held}", f"of {told} that could be checked, {len(found.rules)} in all"),
+        ("Rules that hold", f"{held}", f"of {told} that could be told, {len(found.rules)} in all"),
     ]
 
 

@@ -8,14 +8,15 @@ from edgescope.analysis.concurrent import Concurrent, WarmRatio
 from edgescope.analysis.concurrent_memory import NAMES
 from edgescope.analysis.concurrent_paper import Number
 from edgescope.analysis.concurrent_rules import counts
-from edgescope.analysis.crowd_cells import Cell, key
+from edgescope.analysis.crowd_cells import Cell, key, setup
+from edgescope.analysis.crowd_cells import place as place_of
 from edgescope.analysis.machines import called
 from edgescope.analysis.quotient import of_fields
 from edgescope.analysis.remarks import times
 from edgescope.analysis.rule_answer import Answer, brief
 from edgescope.records import Absent, Measured, Trust
 
-MARKS = {Answer.HOLDS: "✓", Answer.FAILS: "✗", Answer.UNKNOWN: "?"}
+MARKS = {Answer.HOLDS: "✓", Answer.FAILS: "✗", Answer.UNSURE: "~", Answer.UNKNOWN: "?"}
 RUN = "edgescope sweep --model squeezenet1_1 --backend onnxruntime --precision fp32,int8 --batch 1,4 --processes 1,2"
 OTHER_HARDWARE = (
     "The paper measured a Jetson Orin Nano, a Jetson Nano and an A40. Its figures stand here for orientation; they are "
@@ -48,11 +49,13 @@ def _verb(answer: Answer, n: int) -> str:
     words = {
         Answer.HOLDS: "hold",
         Answer.FAILS: "do not hold here",
+        Answer.UNSURE: "are unsure here",
         Answer.UNKNOWN: "are not measurable here",
     }
     one = {
         Answer.HOLDS: "holds",
         Answer.FAILS: "does not hold here",
+        Answer.UNSURE: "is unsure here",
         Answer.UNKNOWN: "is not measurable here",
     }
     return (one if n == 1 else words)[answer]
@@ -77,8 +80,12 @@ def intervals(found: Concurrent) -> str:
 def notes(found: Concurrent) -> list[str]:
     """Return what a reader must know of the table: where its figures come from, and what is not in it."""
     if not found.measured:
-        return [*_others(found)]
-    out = [intervals(found), f"Memory: {NAMES.get(found.memory, found.memory)} ({found.memory})."]
+        return [*_coverage(found), *_others(found)]
+    out = [
+        *_coverage(found),
+        intervals(found),
+        f"Memory: {NAMES.get(found.memory, found.memory)} ({found.memory}).",
+    ]
     if found.scope:
         out.append(f"Power and energy: scope {found.scope}.")
     alone = [c for c in found.measured if c.trial.processes == 1]
@@ -95,6 +102,17 @@ def notes(found: Concurrent) -> list[str]:
     ]
     out += _skewed(found)
     return out + _others(found)
+
+
+def _coverage(found: Concurrent) -> list[str]:
+    """Return how much of the study finished, and which of its cells did not."""
+    if not found.asked:
+        return []
+    there = f"{len(found.asked) - len(found.missing)} of the study's {len(found.asked)} cells"
+    lacking = f"; missing: {_some([place_of(t) for t in found.missing])}" if found.missing else ""
+    other = sorted({setup(t) for t in found.asked} - {found.setup})
+    but = f" The study asks for {'; '.join(other)}." if other and found.setup else ""
+    return [f"Coverage: {there}{lacking}.{but}"]
 
 
 def _skewed(found: Concurrent) -> list[str]:
@@ -176,7 +194,7 @@ def _rate(cell: Cell, figure: str) -> str:
 
 def _growth(found: Concurrent, number: Number) -> str:
     if number.figure == "latency_growth":
-        return "an execution context is a profiler's to see (phase 2)"
+        return "an execution context needs a profiler around the same cell, which this version does not drive"
     many = [c for c in found.measured if number.is_of(c.trial.model) and _same(c, number)]
     alone = [c for c in found.measured if c.trial.processes == 1]
     pairs = [(c, a) for c in many for a in alone if key(c.trial)[:-2] == key(a.trial)[:-2]]

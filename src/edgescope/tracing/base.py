@@ -1,4 +1,4 @@
-"""The tracer seam: a profiler around the same cell (phase 2), turned into one table of spans.
+"""The tracer seam: a profiler around the same cell, turned into one table of spans.
 
 Every span of every tool has the same columns, so analysis never asks which profiler it came from.
 """

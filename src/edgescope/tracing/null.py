@@ -1,4 +1,4 @@
-"""No profiler: the command as it is, and no spans. What phase 1 runs under."""
+"""No profiler: the command as it is, and no spans. What every trial runs under so far."""
 
 from __future__ import annotations
 
