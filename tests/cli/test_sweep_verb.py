@@ -50,6 +50,53 @@ def test_a_study_sets_what_was_not_typed(tmp_path, capsys):
     assert "W-STUDY-1" in capsys.readouterr().err
 
 
+def test_beside_a_study_what_would_say_what_to_measure_is_refused(tmp_path, capsys):
+    (tmp_path / "study.toml").write_text("[trial]\nmodel = 'null'\nbackend = 'null'\n")
+    for flags in (
+        ["--duration", "3s"],
+        ["--batch", "1"],
+        ["--option", "a=1"],
+        ["--replicates=2"],
+        ["--rate", "9"],
+    ):
+        assert main(["sweep", "study.toml", *flags]) == 2
+        said = capsys.readouterr().err
+        assert "E-SWEEP-5" in said and f"so does {flags[0].partition('=')[0]}" in said
+
+
+def test_what_is_typed_wins_over_the_studys_manner_the_default_too(tmp_path, monkeypatch):
+    (tmp_path / "study.toml").write_text(
+        "[trial]\nmodel = 'null'\nbackend = 'null'\n[sweep]\ntimeout = '2min'\ncooldown = 3\nprune = true\n"
+    )
+    seen = []
+    monkeypatch.setattr("edgescope.cli.sweep._measure", lambda trials, args: seen.append(args) or 0)
+    assert main(["sweep", "study.toml", "--timeout", "15min", "--no-prune"]) == 0
+    assert (seen[0].timeout, seen[0].cooldown, seen[0].prune) == (900.0, 3.0, False)
+
+
+def test_the_flags_beside_a_study_are_those_of_its_section_sweep():
+    from edgescope.cli.sweep import MANNER
+    from edgescope.study_schema import SWEEP
+
+    assert set(MANNER) == set(SWEEP)
+
+
+@pytest.mark.parametrize("flag", ["--rate", "--in-flight", "--threads"])
+def test_a_list_of_what_takes_one_value_names_the_study_file(flag, capsys):
+    with pytest.raises(SystemExit):
+        main(["sweep", "--model", "null", flag, "1,2"])
+    assert "study.toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags", [["--processes", "1,2"], ["--sharing", "shared,pinned"], ["--beside", "null,null"]]
+)
+def test_bench_measures_one_trial(flags, capsys):
+    assert main(["bench", "null", "--backend", "null", *flags]) == 2
+    said = capsys.readouterr()
+    assert "E-SWEEP-6" in said.err and f"{flags[0]} takes one value" in said.err and not said.out
+
+
 def test_a_cell_that_runs_out_of_memory_answers_for_the_larger_ones(tmp_path, capsys):
     grid = study.grid({"model": "null", "backend": "null", "batch": [1, 2, 4], "warmup": 0.0, "min_s": 0.05})
     seed = next(s for s in range(99) if sweep.order(grid, s)[0].batch == 1)

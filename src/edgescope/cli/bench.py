@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope import codec, study
     from edgescope.models import zoo
 
-    keys = trial_flags.keys(args)
+    keys = trial_flags.keys(args, single=True)
     keys |= {
         "model": zoo.pin(args.model),
         "backend": args.backend,

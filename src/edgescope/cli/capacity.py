@@ -130,7 +130,12 @@ def question(args: argparse.Namespace) -> Question:
             effect="Nothing was measured",
             fix="edgescope capacity --help",
         )
-    keys = trial_flags.keys(args) | {"rate": None, "arrivals": "", "sharing": args.sharing, "processes": 1}
+    keys = trial_flags.keys(args, single=True) | {
+        "rate": None,
+        "arrivals": "",
+        "sharing": args.sharing,
+        "processes": 1,
+    }
     keys["device"] = keys["device"] or registry.home(args.backend)
     if args.fresh:
         import time

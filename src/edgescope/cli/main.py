@@ -85,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     args = parser().parse_args(argv)
+    args.argv = list(sys.argv[1:] if argv is None else argv)  # a verb may ask what was typed
     try:
         with _playing(args.board):
             return int(VERBS[args.verb].run(args))

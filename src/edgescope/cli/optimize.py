@@ -123,7 +123,7 @@ def _base(args: argparse.Namespace) -> Trial:
     from edgescope.models import zoo
     from edgescope.records import Trial
 
-    keys = trial_flags.keys(args)
+    keys = trial_flags.keys(args, single=True)
     if args.duration is None:
         keys |= {"min_s": 1.0, "max_s": 2.5}
     if args.fresh:

@@ -21,16 +21,9 @@ if TYPE_CHECKING:
     from edgescope.records import Trial
     from edgescope.study import Study
 
-#: Flags that a study may set in its section [sweep], by key; what is typed wins over what is written.
-SWEEP_DEFAULTS = {
-    "cooldown": 0.0,
-    "cooldown_c": None,
-    "order_seed": 0,
-    "timeout": 900.0,
-    "memory_floor": None,
-    "warm": False,
-    "prune": True,
-}
+#: Flags that may stand beside a study file: those that say nothing of what is measured.
+MANNER = ("cooldown", "cooldown_c", "order_seed", "timeout", "memory_floor", "warm", "prune")
+BESIDE_STUDY = {"study", "dry_run", "machine", "store", "retry", "json", "allow_power_limit", *MANNER}
 
 HELP = "measure a grid of models, engines, precisions, batches and processes; resumable"
 
@@ -49,7 +42,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="print the grid and which cells are finished; run nothing"
     )
     _add_manner(sub.add_argument_group("how it is run"))
-    trial_flags.add_load(sub)
+    trial_flags.add_load(sub, lists=True)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
 
@@ -124,13 +117,20 @@ def _plan(args: argparse.Namespace) -> Study:
 
     if not args.study:
         return _of_flags(args)
-    if args.model:
-        raise UsageError("E-SWEEP-5", "give a study.toml or --model, not both")
+    typed = trial_flags.typed(configure, args)
+    stray = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(typed - BESIDE_STUDY))
+    if stray:
+        raise UsageError(
+            "E-SWEEP-5",
+            f"{args.study} says what to measure, and so does {stray}",
+            effect="Nothing was measured",
+            fix=f"write it into [trial] of {args.study}, or give no study file (docs/sweeps.md)",
+        )
     plan = study.read(Path(args.study), zoo.pin)
     for note in plan.notes:
         opened.say(note)
     for key, value in (plan.sweep or {}).items():
-        if getattr(args, key) == SWEEP_DEFAULTS[key]:
+        if key not in typed:
             setattr(args, key, trial_flags.seconds(str(value)) if key in ("cooldown", "timeout") else value)
     return plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|min)?$")
@@ -48,6 +48,33 @@ def option(text: str) -> tuple[str, str | int | float | bool]:
     return key, value
 
 
+def whole(text: str) -> int:
+    """Read one whole number."""
+    return int(_one(text, r"[+-]?\d+", "one whole number"))
+
+
+def number(text: str) -> float:
+    """Read one number."""
+    return float(_one(text, r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan", "one number"))
+
+
+def _one(text: str, pattern: str, what: str) -> str:
+    if not re.fullmatch(pattern, text.strip(), re.ASCII | re.IGNORECASE):
+        several = "; several make an axis in study.toml (docs/sweeps.md)" if "," in text else ""
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}{several}")
+    return text
+
+
+def typed(configure: Callable[[argparse.ArgumentParser], None], args: argparse.Namespace) -> set[str]:
+    """Return the names of a verb's arguments that stand on the command line, whatever their values."""
+    argv, unsaid = list(args.argv), object()
+    again = argparse.ArgumentParser()
+    configure(again)
+    again.set_defaults(**{k: unsaid for k, v in vars(args).items() if not isinstance(v, list)})
+    found = vars(again.parse_args(argv[argv.index(args.verb) + 1 :]))
+    return {name for name, value in found.items() if value is not unsaid and value != []}
+
+
 def counted(text: str) -> int:
     """Read a whole number; UsageError otherwise."""
     if not re.fullmatch(r"\d{1,6}", text.strip(), re.ASCII):
@@ -68,10 +95,23 @@ def _beside(text: str) -> str:
     return "+".join(zoo.pin(name) for name in text.split("+"))
 
 
-def _axis(text: str, read: Callable[[str], Any]) -> Any:
-    """Return one value, or the list of several that commas separate, which makes an axis of a sweep."""
-    values = [read(part) for part in text.split(",")]
-    return values[0] if len(values) == 1 else values
+AXES: Mapping[str, Callable[[str], Any]] = {"processes": counted, "sharing": str, "beside": _beside}
+"""Flags of which a sweep takes several values, separated by commas, and what reads one."""
+
+
+def _axis(name: str, text: str, single: bool) -> Any:
+    """Return one value, or the list of several; UsageError for several where one trial is asked for."""
+    values = [AXES[name](part) for part in text.split(",")]
+    if len(values) > 1 and single:
+        from edgescope.errors import UsageError
+
+        raise UsageError(
+            "E-SWEEP-6",
+            f"--{name} takes one value here, not {text!r}",
+            effect="Nothing was measured",
+            fix=f"edgescope sweep --model MODEL --{name} {text}",
+        )
+    return values if len(values) > 1 else values[0]
 
 
 def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -> None:
@@ -106,25 +146,27 @@ def add_safety(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr")
 
 
-def add_load(sub: argparse.ArgumentParser) -> None:
-    """Add the flags that say how queries arrive, and the rest of a Trial."""
-    group = sub.add_argument_group("load")
+def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: str = "1") -> None:
+    """Add the flags that say how queries arrive, and the rest of a Trial; `lists`: some take several values."""
+    about = "--processes, --sharing and --beside take several values, separated by commas; all else one: see study.toml"
+    group = sub.add_argument_group("load", about if lists else None)
+    several = "; comma-separated" if lists else ""
     text = "single_stream, multi_stream, offline; at --rate: fixed_rate, server, burst; trace; idle_gap; mlperf_..."
     group.add_argument("--scenario", default="single_stream", metavar="NAME", help=text)
-    group.add_argument("--rate", type=float, default=None, help="queries/s offered by an open loop")
+    text = "queries/s offered by an open loop, to each process"
+    group.add_argument("--rate", type=number, default=None, help=text)
     text = "of burst the queries that come at once, of trace FILE or loop:FILE, of idle_gap milliseconds"
     group.add_argument("--arrivals", default="", metavar="8|FILE|0,33", help=text)
-    group.add_argument(
-        "--in-flight", type=int, default=1, help="queries outstanding at once, a thread each (1)"
-    )
-    text = "worker processes at once, each with a load of its own; they agree on a start and a stop (1)"
-    group.add_argument("--processes", default="1", metavar="P", help=text)
+    text = "queries outstanding at once in each process, a thread each (1)"
+    group.add_argument("--in-flight", type=whole, default=1, help=text)
+    text = f"worker processes at once, each with a load of its own; they agree on a start and a stop ({processes})"
+    group.add_argument("--processes", default=processes, metavar="P", help=text + several)
     text = (
         "how workers share the device: shared, pinned (CPUs of their own), mps, mps=50 (per cent of the GPU)"
     )
-    group.add_argument("--sharing", default="shared", help=text)
+    group.add_argument("--sharing", default="shared", help=text + several)
     text = "other models that run meanwhile, one more worker each, joined by +"
-    group.add_argument("--beside", default="", metavar="MODEL", help=text)
+    group.add_argument("--beside", default="", metavar="MODEL", help=text + several)
     add_engine(group)
 
 
@@ -138,7 +180,7 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--device", default=None, choices=("cpu", "cuda"), help=text)
     text = "where inputs and outputs live: host, or on a GPU pinned or device (host)"
     group.add_argument("--io", default="host", help=text)
-    group.add_argument("--threads", type=int, default=None, help="threads of the engine")
+    group.add_argument("--threads", type=whole, default=None, help="threads of the engine")
     text = "option of the backend, e.g. layout=channels_last (see edgescope backends)"
     group.add_argument("--option", type=option, action="append", default=[], metavar="K=V", help=text)
     text = "shape of an input with open axes"
@@ -150,8 +192,11 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--seed", type=int, default=0)
 
 
-def keys(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the Trial keys that these flags set, without model, backend, precision and batch."""
+def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
+    """Return the Trial keys that these flags set, without model, backend, precision and batch.
+
+    Those of AXES are lists where several values are given; UsageError for such where a `single` trial is asked for.
+    """
     options = dict(args.option)
     if args.allow_power_limit:
         os.environ["EDGESCOPE_ALLOW_POWER_LIMIT"] = "1"
@@ -167,9 +212,7 @@ def keys(args: argparse.Namespace) -> dict[str, Any]:
         "rate": args.rate,
         "arrivals": args.arrivals,
         "in_flight": args.in_flight,
-        "processes": _axis(args.processes, counted),
-        "sharing": _axis(args.sharing, str),
-        "beside": _axis(args.beside, _beside),
+        **{name: _axis(name, getattr(args, name), single) for name in AXES},
         "io": args.io,
         "device": args.device,
         "options": options,
