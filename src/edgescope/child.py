@@ -58,13 +58,14 @@ def main(argv: list[str]) -> int:
 def serve() -> int:
     """Answer the trials that stdin names, until it ends; say on stdout when each is on disk; return 0."""
     from edgescope.crew.kept import LIMIT, Crews
+    from edgescope.crew.staff import Staff
     from edgescope.crew.talk import Talk
 
     talk = Talk.own()
     with Crews() as crews:
         for order in talk.heard():
             os.environ[LIMIT] = str(order["timeout_s"])
-            crews.begin(order["env"], order["staff"])
+            crews.begin(order["env"], Staff(order["staff"], order["floor_bytes"]))
             _answer(order["verb"], Path(order["folder"]), crews)
             talk.say("done")
     return 0

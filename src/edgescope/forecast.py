@@ -21,7 +21,7 @@ from typing import Protocol
 import psutil
 
 from edgescope.errors import message
-from edgescope.isolate import FLOOR_BYTES, FLOOR_SHARE, Limits
+from edgescope.isolate import Limits, floor_of
 from edgescope.memory import Memory
 from edgescope.pruning import AGAIN, kin, size, sized
 from edgescope.records import Measured, Result, Status, Trial
@@ -55,9 +55,7 @@ class ThisMachine:
     def host(self) -> tuple[float, float]:
         """Return what can be had once this process's own workers are gone, and the floor that isolate keeps."""
         with Memory() as memory:
-            default = max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total))
-            floor = default if self.limits.floor_bytes is None else self.limits.floor_bytes
-            return memory.available() + _of_own_workers(), floor
+            return memory.available() + _of_own_workers(), floor_of(self.limits.floor_bytes, memory)
 
     def gpu(self) -> float | None:
         """Return what was free on the GPU when the sweep began."""

@@ -190,9 +190,7 @@ def until_readable(handle: int, limits: Limits) -> Stopped | None:
     ready = select.poll()
     ready.register(handle, select.POLLIN)
     with Memory() as memory:
-        floor = limits.floor_bytes
-        if floor is None:
-            floor = max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total))
+        floor = floor_of(limits.floor_bytes, memory)
         while not ready.poll(POLL_MS):
             free = memory.available()
             if free < floor:
@@ -200,6 +198,11 @@ def until_readable(handle: int, limits: Limits) -> Stopped | None:
             if time.monotonic() > deadline:
                 return Stopped(Status.TIMEOUT, _timeout_message(limits.timeout_s))
     return None
+
+
+def floor_of(asked: int | None, memory: Memory) -> int:
+    """Return the bytes of free memory that must remain: as asked for, else the default of this machine."""
+    return max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total)) if asked is None else asked
 
 
 def kill_session(child: subprocess.Popen[bytes]) -> None:

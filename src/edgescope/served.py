@@ -40,6 +40,8 @@ class Served:
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="edgescope-served-", ignore_cleanup_errors=True)
+        self._words, self._said = Path(self._folder.name) / "stderr", 0
+        """What the process writes to stderr, and how much of it is of earlier trials."""
 
     def __enter__(self) -> Served:
         return self
@@ -73,18 +75,22 @@ class Served:
         with tempfile.TemporaryDirectory(dir=self._folder.name, ignore_cleanup_errors=True) as name:
             folder = Path(name)
             (folder / "trial.json").write_text(json.dumps(trial.to_json()))
-            words = Path(self._folder.name) / "stderr"
-            said = words.stat().st_size if self._child and words.exists() else 0
             order = {"verb": verb, "folder": name, "env": dict(env or {}), "staff": staff}
-            stopped = self._ask({**order, "timeout_s": limits.timeout_s}, limits)
-            with words.open("rb") as log:
-                log.seek(said)
+            order |= {"timeout_s": limits.timeout_s, "floor_bytes": limits.floor_bytes}
+            stopped = self._ask(order, limits)
+            if stopped and stopped.status is Status.CRASHED and not (folder / "begun").exists():
+                stopped = self._ask(order, limits)  # it died of something before this trial
+            with self._words.open("rb") as log:
+                log.seek(self._said)
                 (folder / "stderr").write_bytes(log.read()[-TAIL_BYTES:])
             if stopped is not None and self._child is None and stopped.status is Status.CRASHED:
                 stopped = Stopped(*crash(self._code, last_lines(folder)))
             return outcome(trial, stopped, started, folder)
 
     def _ask(self, order: Mapping[str, Json], limits: Limits) -> Stopped | None:
+        if self._child is not None and self._child.poll() is not None:
+            self.stop()
+        self._said = self._words.stat().st_size if self._child else 0
         child = self._child or self._start(limits)
         assert child.stdin is not None and child.stdout is not None
         with contextlib.suppress(OSError):  # where it has ended its pipe says so below
@@ -100,7 +106,7 @@ class Served:
 
     def _start(self, limits: Limits) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "edgescope.child", "serve", self._folder.name, str(os.getpid())]
-        with (Path(self._folder.name) / "stderr").open("wb") as err:
+        with self._words.open("wb") as err:
             self._child = subprocess.Popen(
                 argv,
                 env=environment(limits, Launch()),

@@ -23,7 +23,7 @@ from edgescope.devices.base import Mode
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.isolate import Limits
 from edgescope.modes import catalog, sharing
-from edgescope.modes.entering import entered
+from edgescope.modes.entering import entered, stoppable
 from edgescope.modes.mps import Mps, share
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.served import Served
@@ -51,13 +51,17 @@ class Warm:
         self._leader, self._preparer = Served(), Served()
         self._mps: Mps | None = None
         self._staff: dict[str, int] = {}
-        self._held = ExitStack()
+        self._hired: dict[str, int] = {}
+        """Workers that the present leader may be keeping, by sharing."""
+        self._held, self._life = ExitStack(), ExitStack()
 
     def __enter__(self) -> Warm:
+        self._life.enter_context(stoppable())  # between two trials, too: a daemon may be running
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.close()
+        with self._life:
+            self.close()
 
     def close(self) -> None:
         """End every process; the MPS daemon last, since it waits for its clients."""
@@ -65,8 +69,13 @@ class Warm:
         self._leader.close()
         self._quit_mps()
 
+    def _dismiss(self) -> None:
+        """End the kept workers."""
+        self._leader.stop()
+        self._hired.clear()
+
     def expect(self, trials: Iterable[Trial]) -> None:
-        """Take note of trials to come: a crew is then started as large as they need it, all workers at once."""
+        """Take note of trials to come: a crew is then started as large as they need it, where memory has room."""
         for trial in trials:
             if not trial.replicate:
                 most = len(seats(trial))
@@ -86,25 +95,44 @@ class Warm:
         try:
             with entered(_mode(trial)) as mode:
                 if trial.replicate or any(mode.launch()):
-                    return self.cold.run(trial, limits)
+                    return self._cold(trial, limits)
                 result = self._answered(trial, limits)
         except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
             if result is None:
                 return bench.refused(trial, bench.present(), error)
             result = replace(result, warnings=(*result.warnings, str(error)))  # measured, then not put back
         if result.reason.startswith("E-CREW-1") and not trial.crowded:
-            return self.cold.run(trial, limits)
+            return self._cold(trial, limits)
         return marked(result)
 
+    def _cold(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial in fresh processes, with no kept ones beside it."""
+        self._dismiss()
+        self._quit_mps()
+        return self.cold.run(trial, limits)
+
     def _answered(self, trial: Trial, limits: Limits) -> Result:
-        env = self._environment(trial)
-        result = self._leader.answer("run", trial, limits, env, self._staff.get(alike(trial), 0))
+        """Return the kept workers' answer; memory that idle ones hold never decides over a trial."""
+        result = self._once(trial, limits)
+        if result.status is Status.OOM and sum(self._hired.values()) > len(seats(trial)):
+            self._dismiss()
+            self._staff.pop(alike(trial), None)
+            result = self._once(trial, limits)
+        return result
+
+    def _once(self, trial: Trial, limits: Limits) -> Result:
+        env, staff = self._environment(trial), self._staff.get(alike(trial), 0)
+        self._hired[trial.sharing] = max(self._hired.get(trial.sharing, 0), staff, len(seats(trial)))
+        result = self._leader.answer("run", trial, limits, env, staff)
         if env:
             assert self._mps is not None
             result = sharing.kept(result, self._mps)
             if result.status not in _UNHARMED:
                 self._leader.stop()
-                self._quit_mps()
+                try:
+                    self._quit_mps()
+                except SettingError as error:
+                    return replace(result, warnings=(*result.warnings, str(error)))
         return result
 
     def _environment(self, trial: Trial) -> Mapping[str, str]:
@@ -116,6 +144,7 @@ class Warm:
             daemon = Mps()
             self._held.enter_context(entered(daemon))
             self._mps = daemon
+        self._mps.begin()
         return {**self._mps.launch()[0], **share(asked.percent)}
 
     def _quit_mps(self) -> None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from edgescope.crew import seats as seating
 from edgescope.crew.leader import GRACE_S, PATIENCE_S, Crew
 from edgescope.crew.member import Seat
+from edgescope.crew.staff import Staff
 from edgescope.records import Trial, digest
 
 #: Seconds after which the process that leads is ended; the leader gives up a little earlier and says who was late.
@@ -27,7 +28,7 @@ class Crews:
 
     def __init__(self, env: Mapping[str, str] | None = None, *, grace_s: float = GRACE_S) -> None:
         self.env, self.grace_s = dict(env or {}), grace_s
-        self.staff = 0
+        self.staff = Staff()
         """Workers that trials to come will need, of the present trial's crew."""
         self._kept: dict[str, tuple[str, Crew]] = {}
         self._begun = time.monotonic()
@@ -44,7 +45,7 @@ class Crews:
             crew.close()
         self._kept.clear()
 
-    def begin(self, env: Mapping[str, str], staff: int = 0) -> None:
+    def begin(self, env: Mapping[str, str], staff: Staff = Staff()) -> None:  # noqa: B008  (frozen)
         """Begin a trial: `env` and `staff` from now on, and its time starts."""
         self.env, self.staff, self._begun = dict(env), staff, time.monotonic()
 

@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 from edgescope.crew.agreed import Span
 from edgescope.crew.counter import Counter, Look
 from edgescope.crew.member import CrewError, Member, Seat, oom_kills
+from edgescope.crew.staff import Staff, available
 from edgescope.records import Json, Status, Trial
 
 #: From naming the start to it: every worker must have read the line and gone to sleep by then.
@@ -48,6 +49,8 @@ class Crew:
         self.grace_s = grace_s
         self.folder = Path(tempfile.mkdtemp(prefix="edgescope-crew-"))
         self.members: list[Member] = []
+        self.took = 0.0
+        """Bytes that one worker took while it loaded; 0 where none was watched."""
 
     def __enter__(self) -> Crew:
         return self
@@ -68,38 +71,40 @@ class Crew:
             member.end()
         self.members = []
 
-    def _staff(self, seats: Sequence[Seat], staff: int = 0) -> list[Member]:
-        """Return one worker a seat, started where there is none yet; other seats need other processes.
-
-        Up to `staff` of them are started, so that a later trial of more processes finds them there.
-        """
+    def _staff(self, seats: Sequence[Seat]) -> list[Member]:
+        """Return one worker a seat, started where there is none yet; other seats need other processes."""
         moved = any(member.seat != seat for member, seat in zip(self.members, seats, strict=False))
         if moved or any(member.process.poll() is not None for member in self.members):
             self.dismiss()
-        wanted = [*seats, *[seats[-1]] * (staff - len(seats))] if len({*map(repr, seats)}) == 1 else [*seats]
-        for number in range(len(self.members), len(wanted)):
-            self.members.append(Member(number, wanted[number], self.folder))
+        for number in range(len(self.members), len(seats)):
+            self.members.append(Member(number, seats[number], self.folder))
         return self.members[: len(seats)]
 
     @contextmanager
     def shift(
-        self, trials: Sequence[Trial], seats: Sequence[Seat], limit_s: float = PATIENCE_S, *, staff: int = 0
+        self,
+        trials: Sequence[Trial],
+        seats: Sequence[Seat],
+        limit_s: float = PATIENCE_S,
+        *,
+        staff: Staff = Staff(),  # noqa: B008  (frozen)
     ) -> Iterator[Shift]:
         """Have one worker a trial open it; yield the shift once all have. CrewError where one fails, dies or hangs.
 
-        All of it may take `limit_s`. Where `staff` asks for more workers than the trial needs, all are started at once
-        and have loaded its model before anything is measured.
+        All of it may take `limit_s`. Where `staff` asks for more workers than the trial needs and memory has room,
+        they are started at once and have loaded its model before anything is measured.
 
         Afterwards no worker holds a session. Workers are ended where anything went wrong, but for a trial that the
         engine cannot run: that harms nobody.
         """
         folder = Path(tempfile.mkdtemp(dir=self.folder))
-        members = self._staff(seats, staff)
+        free = available()
+        members = self._staff(seats)
         try:
             with Counter(folder / "counter", len(members)) as counter:
                 shift = Shift(self, members, folder, counter, limit_s)
-                if len(self.members) > len(members):
-                    self._load(shift, trials[0])
+                if staff.workers > len(self.members) and len({*map(repr, seats)}) == 1:
+                    self._hire(shift, trials[0], staff, free)
                 shift.open(trials)
                 yield shift
                 shift.say("close")
@@ -116,12 +121,33 @@ class Crew:
                 member.used = member.loaded = True
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _load(self, shift: Shift, trial: Trial) -> None:
-        """Have all workers that are new load the trial's model; none may be at it while others measure."""
-        new = [member for member in self.members if not member.loaded]
-        shift.asked("load", "loaded", new, trial=trial.to_json())
+    def _hire(self, shift: Shift, trial: Trial, staff: Staff, free: int) -> None:
+        """Start the workers that later trials need where what this trial's own took leaves room for them.
+
+        `free` bytes could be had before these were started. All load the model now: none may be at it while others
+        measure. What goes wrong with the new ones is none of this trial's business.
+        """
+        if new := [member for member in shift.members if not member.loaded]:
+            peaks = self._load(shift, new, trial)
+            self.took = max(*peaks, (free - available()) / len(new))
+        more = range(len(self.members), staff.workers)
+        if not self.took or not staff.fits(len(more), self.took):
+            return
+        self.members += [Member(number, shift.members[0].seat, self.folder) for number in more]
+        try:
+            self._load(shift, self.members[more.start :], trial)
+        except CrewError:
+            for member in self.members[more.start :]:
+                member.end()
+            del self.members[more.start :]
+
+    @staticmethod
+    def _load(shift: Shift, new: Sequence[Member], trial: Trial) -> list[float]:
+        """Have new workers load the trial's model; return the largest resident set of each in bytes."""
+        words = shift.asked("load", "loaded", new, trial=trial.to_json())
         for member in new:
             member.loaded = True
+        return [float(word["peak_bytes"]) for word in words]
 
 
 class Shift:

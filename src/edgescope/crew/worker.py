@@ -23,7 +23,7 @@ import numpy as np
 from edgescope import cache, codec, registry
 from edgescope.backends.base import SelfDriven, spec_of
 from edgescope.bench import gate
-from edgescope.bench.driving import drive
+from edgescope.bench.driving import drive, peak_rss
 from edgescope.bench.failures import told
 from edgescope.child import die_with_parent
 from edgescope.clock import MonotonicClock
@@ -33,7 +33,7 @@ from edgescope.crew.talk import Talk
 from edgescope.errors import UnsupportedError
 from edgescope.models import zoo
 from edgescope.models.base import Batch, Model, Purpose
-from edgescope.records import Json, Machine, Queries, Trial
+from edgescope.records import Json, Machine, Measured, Queries, Trial
 from edgescope.scenarios import Foreign
 from edgescope.workloads.base import Opened
 
@@ -154,7 +154,8 @@ def serve(talk: Talk) -> None:
     for order in talk.heard():
         if order["do"] == "load":
             load(Trial.from_json(order["trial"]))
-            talk.say("loaded")
+            peak = peak_rss()
+            talk.say("loaded", peak_bytes=peak.value if isinstance(peak, Measured) else 0.0)
         if order["do"] != "open":
             continue  # of a trial that failed here while the leader was still writing
         if order.get("again"):

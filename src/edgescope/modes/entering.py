@@ -36,7 +36,7 @@ def entered(mode: Mode) -> Iterator[Mode]:
     """
     journal().recover()
     book = Entry(journal())
-    with _stoppable():
+    with stoppable():
         try:
             mode.enter(book)
             yield mode
@@ -64,7 +64,7 @@ def in_mode(name: str, devices: Mapping[str, Device] | None = None) -> Iterator[
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
+def stoppable() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as an exception does, so that settings are put back."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -33,6 +33,7 @@ class Mps:
     def __init__(self, percent: float | None = None) -> None:
         self.percent = percent
         self._folder: Path | None = None
+        self._known: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
@@ -81,16 +82,25 @@ class Mps:
             f"{PERCENT}={os.environ.get(PERCENT, 'not set')}, daemon in {os.environ.get(PIPE, 'no folder')}"
         )
 
+    def begin(self) -> None:
+        """Note what its servers have written so far: a trial begins."""
+        self._known = self._written()
+
+    def _written(self) -> tuple[int, int] | None:
+        """Return size and time of what the servers wrote down, None where there was none."""
+        with contextlib.suppress(OSError):
+            found = Path(f"{self._folder}/log/server.log").stat()
+            return found.st_size, found.st_mtime_ns
+        return None
+
     def dead(self) -> str:
-        """Return '' where the daemon still answers and has had a server, otherwise what it said."""
+        """Return '' where the daemon still answers and has had a server since `begin`, otherwise what it said."""
         if self._folder is None:
             return "it was never started"
         problem, servers = _asked([], "get_server_list\n", self._folder)
         if problem:
             return "; ".join(filter(None, (problem, _log(self._folder))))
-        if (
-            servers.strip() or (self._folder / "log/server.log").exists()
-        ):  # a server may end with its last client
+        if servers.strip() or self._written() != self._known:  # a server may end with its last client
             return ""
         return "; ".join(
             filter(None, ("it never had a server, so nobody was its client", _log(self._folder)))
