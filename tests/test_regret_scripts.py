@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import grids
+from edgescope import study
 from edgescope.analysis.objective import wanted
 from edgescope.analysis.recommend import recommend
+from edgescope.models import zoo
 from edgescope.records import Absent, Measured, Status, Trial
 from making import result
 
@@ -51,6 +53,39 @@ def test_results_become_cells_a_value_a_process():
     (cell,) = grid_json.of_results(group)
     assert cell.metrics == {"throughput_sps": [100.0, 100.0], "memory_bytes": [1e8, 1e8]}
     assert cell.trial.replicate == 0 and cell.status is Status.OK
+
+
+STUDY = """
+[trial]
+model = "resnet50"
+backend = "torch_eager"
+device = "cuda"
+precision = "fp16"
+processes = 8
+sharing = ["shared", "mps"]
+[[replicate]]
+sharing = "mps"
+replicates = 2
+"""
+
+
+def test_a_target_is_met_by_a_whole_grid_alone(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(STUDY)
+    shared, mps, _ = study.read(path, zoo.pin).trials
+    sliced = Cell(shared, Status.OK, "", {"throughput_sps": [900.0]})
+    client = Cell(mps, Status.OK, "", {"throughput_sps": [2800.0, 2700.0]})
+    whole = grid_json.target([sliced, client], path)
+    assert whole["not_met"] == [] and whole["mps_over_time_slicing"] == 3.056
+    once = replace(client, metrics={"throughput_sps": [2600.0]})
+    assert grid_json.target([sliced, once], path)["not_met"] == [
+        "1 replicates of the finished cells are missing",
+        "MPS over time slicing is 2.889, not 3",
+    ]
+    assert grid_json.target([client], path)["not_met"][0] == "1 of 2 cells did not finish"
+    other = replace(client, trial=replace(mps, options={"graph": True}))
+    assert "which is not the study's setup" in grid_json.target([sliced, other], path)["not_met"][0]
+    assert "no study" in grid_json.target([sliced, client], None)["not_met"][0]
 
 
 def test_halves_are_different_processes():

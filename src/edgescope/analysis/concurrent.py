@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from edgescope.analysis import machines, remarks
 from edgescope.analysis.concurrent_paper import Paper, paper
 from edgescope.analysis.concurrent_rules import rules
-from edgescope.analysis.crowd_cells import Cell, cells, setup, wanted
+from edgescope.analysis.crowd_cells import Cell, axes, cells, setup, wanted
 from edgescope.analysis.memory_line import MemoryLine, memory_line
 from edgescope.analysis.quotient import quotient
 from edgescope.analysis.rule_answer import Checked, View
@@ -70,8 +70,8 @@ class Concurrent:
     @property
     def missing(self) -> tuple[Trial, ...]:
         """Return the study's cells that no run finished of, whatever setup the study asks for."""
-        done = {_axes(c.trial) for c in self.measured}
-        return tuple(t for t in self.asked if _axes(t) not in done)
+        done = {axes(c.trial) for c in self.measured}
+        return tuple(t for t in self.asked if axes(t) not in done)
 
     @property
     def measured(self) -> tuple[Cell, ...]:
@@ -123,13 +123,8 @@ def concurrent(
         remarks=remarks.of_cells(found),
         scope=usual([r for c in found for r in c.runs]),
         left_out=left_out + len(here) - len(mine),
-        asked=tuple({_axes(t): t for t in asked if wanted(t)}.values()),
+        asked=tuple({axes(t): t for t in asked if wanted(t)}.values()),
     )
-
-
-def _axes(trial: Trial) -> tuple[object, ...]:
-    """Return what a study of concurrent inference varies."""
-    return (trial.model.partition("#")[0], trial.precision, trial.batch, trial.processes, trial.sharing)
 
 
 def _order(cell: Cell) -> tuple[object, ...]:

@@ -115,6 +115,11 @@ def setup(trial: Trial) -> str:
     return same.label.replace(" fp32 b1", "", 1) + io
 
 
+def axes(trial: Trial) -> tuple[object, ...]:
+    """Return what a study of concurrent inference varies: two trials of one cell may differ in options."""
+    return (trial.model.partition("#")[0], trial.precision, trial.batch, trial.processes, trial.sharing)
+
+
 def key(trial: Trial) -> tuple[object, ...]:
     """Return what names a cell; how long it was measured, its seed and its replicate do not."""
     where = (trial.precision, trial.batch, trial.processes, trial.sharing)
