@@ -24,7 +24,7 @@ def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys):
     page = tmp_path / "page.html"
     flags = ["--store", str(tmp_path / "s"), "--confirm", "1s", "--longest", "2s", "--most", "1"]
     ask = ["capacity", *FAST, *flags, "--slo", "p50<1s", "--arrivals", "even"]
-    assert main([*ask, "--report", str(page)]) == 0
+    assert main([*ask, "--out", str(page)]) == 0
     said = capsys.readouterr()
     assert "1 client at 100/s fits: p50 " in said.out and "[confirm] 1 client, " in said.err
     assert "p50&lt;1s" in page.read_text() and "promise-0" in page.read_text()
@@ -59,7 +59,7 @@ def test_one_client_that_misses_ends_with_1(tmp_path, monkeypatch, capsys):
         ["--slo", "p99<4ms", "--rate", "1", "--sharing", "pinned"],
         ["--slo", "p99<4ms", "--rate", "1", "--serve", "processes", "--arrivals", "even"],
         ["--slo", "p99<4ms", "--rate", "1", "--most", "0"],
-        ["--slo", "p99<4ms", "--rate", "1", "--report", "x.pdf"],
+        ["--slo", "p99<4ms", "--rate", "1", "--out", "x.pdf"],
     ],
 )
 def test_what_cannot_be_meant_is_refused(flags, tmp_path, monkeypatch, capsys):
@@ -73,3 +73,21 @@ def test_what_cannot_run_says_why(tmp_path, capsys):
     assert main([*ask, "--store", str(tmp_path)]) == 3
     said = capsys.readouterr()
     assert "unsupported" in said.out and "[search]" not in said.err
+    assert main([*ask, "--store", str(tmp_path), "--json"]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert told["clients"] is None and told["status"] == "unsupported" and told["reason"].startswith("E-")
+
+
+def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):
+    page, flags = tmp_path / "page.html", ["--store", str(tmp_path), "--confirm", "1s", "--most", "1"]
+
+    def closed(found):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("edgescope.cli.capacity_view.show", closed)
+    monkeypatch.setattr(
+        "sys.stderr", SimpleNamespace(write=lambda text: None, flush=lambda: None, close=lambda: None)
+    )
+    monkeypatch.setattr(opened, "cells", lambda args, store: Quick(tmp_path))
+    assert main(["capacity", *FAST, *flags, "--constraint", "p99<40ms", "--out", str(page)]) == 0
+    assert "not even one client" in page.read_text().lower()

@@ -44,8 +44,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def _add_promise(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("what each client sends, and what it is promised")
     text = "p99<40ms, p50<=10ms, p99.9<0.1s, memory<=2GB, gpu_memory<=4GB, power<=10W; may be repeated"
-    group.add_argument("--slo", action="append", required=True, metavar="PROMISE", help=text)
-    text = "queries/s that one client sends; the frame rate of a camera"
+    group.add_argument("--slo", "--constraint", action="append", required=True, metavar="PROMISE", help=text)
+    text = "queries/s that each client sends; the frame rate of a camera"
     group.add_argument("--rate", type=float, required=True, help=text)
     text = (
         "poisson: at random, independently (the usual, cautious case); camera: each periodic, with a phase of"
@@ -79,7 +79,7 @@ def _add_search(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--exhaustive", action="store_true", help=text)
     group.add_argument("--fresh", action="store_true", help="measure again what the store already holds")
     text = "also write a page with the curve of each promise over the clients"
-    group.add_argument("--report", default=None, metavar="FILE.html", help=text)
+    group.add_argument("--out", type=Path, default=None, metavar="FILE.html", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -87,28 +87,30 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.capacity import Search
     from edgescope.cli import capacity_view
 
-    if args.report:
+    if args.out:
         from edgescope.report.capacity import writable
 
-        writable(Path(args.report))  # before minutes are spent
+        writable(args.out)  # before minutes are spent
     asked = question(args)
     opened.check_modes([asked.base])
     search = Search(asked, opened.cells(args, opened.store(args)), tell, heard)
     search.every() if args.exhaustive else search.run()
     if not search.points or search.hopeless:
-        return _nothing(search)
+        return _nothing(search, args.json)
     found = search.answer()
     if search.stored:
         text = f"{search.stored} of {len(search.points) + 1} runs are from the store; --fresh measures them again"
         print(text, file=sys.stderr)
+    if args.out:
+        from edgescope.report.capacity import write
+
+        write(found, args.out)  # first: what prints may be a pipe that is closed
     if args.json:
         print(json.dumps(capacity_view.to_json(found, asked), indent=1))
     else:
         capacity_view.show(found)
-    if args.report:
-        from edgescope.report.capacity import write
-
-        print(f"report: {write(found, Path(args.report))}", file=sys.stderr)
+        if args.out:
+            print(f"written to {args.out}")
     return 0 if found.clients else 1
 
 
@@ -185,11 +187,14 @@ def heard(point: Point) -> None:
     print(f"  {line(point)}", file=sys.stderr, flush=True)
 
 
-def _nothing(search: Search) -> int:
+def _nothing(search: Search, as_json: bool) -> int:
     """Say why nothing could be asked; return the exit code of the run that showed it."""
-    from edgescope.cli import card
+    from edgescope.cli import capacity_view, card
 
     result = search.points[-1].result if search.points else search.closed
     assert result is not None
-    card.show(result)
+    if as_json:
+        print(json.dumps(capacity_view.nothing(result, search.asked), indent=1))
+    else:
+        card.show(result)
     return opened.exit_code(result)

@@ -17,6 +17,7 @@ from edgescope.report.capacity_words import aside, fits, sentence_of, sentences
 if TYPE_CHECKING:
     from edgescope.analysis.capacity import Capacity
     from edgescope.capacity_question import Question
+    from edgescope.records import Result
 
 
 def show(found: Capacity) -> None:
@@ -77,18 +78,33 @@ def to_json(found: Capacity, asked: Question) -> dict[str, Json]:
         "clients": found.clients,
         "sentence": sentence_of(found),
         "limit": {"name": limit.name, "sentence": limit.sentence, "evidence": list(limit.evidence)},
-        "question": {
-            "rate": asked.rate,
-            "slo": [s.text for s in asked.slos],
-            "serve": asked.serve,
-            "arrivals": asked.arrivals,
-            "confirm_s": asked.confirm_s,
-            "trial": asked.base.to_json(),
-        },
+        "question": _asked(asked),
         "closed_loop": to_plain(found.throughput),
         "confirmed": _plain(found.confirmed) if found.confirmed else None,
         "points": [_plain(p) for p in found.points],
         "warnings": list(found.warnings),
+    }
+
+
+def nothing(result: Result, asked: Question) -> dict[str, Json]:
+    """Return {clients: null, status, reason, question, result} where a run showed that nothing can be asked."""
+    return {
+        "clients": None,
+        "status": result.status.value,
+        "reason": result.reason,
+        "question": _asked(asked),
+        "result": result.id,
+    }
+
+
+def _asked(asked: Question) -> dict[str, Json]:
+    return {
+        "rate": asked.rate,
+        "slo": [s.text for s in asked.slos],
+        "serve": asked.serve,
+        "arrivals": asked.arrivals,
+        "confirm_s": asked.confirm_s,
+        "trial": asked.base.to_json(),
     }
 
 

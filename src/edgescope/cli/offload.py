@@ -70,7 +70,7 @@ def _network(group: argparse._ArgumentGroup) -> None:
 def _load(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--payload", metavar="40kB", help="sent for one sample (the raw input tensor)")
     group.add_argument("--answer", metavar="4kB", help="sent back for one sample (a classifier's scores)")
-    text = "queries per second that arrive (one at a time; what throughput>= asks for)"
+    text = "queries/s that arrive in total (one at a time; what throughput>= asks for)"
     group.add_argument("--rate", type=float, default=None, metavar="30", help=text)
     text = "arrivals of --rate: at random, or a camera's steady beat (poisson)"
     group.add_argument("--arrivals", choices=("poisson", "fixed"), default="poisson", help=text)
@@ -95,17 +95,17 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.cli import offload_view
 
     page = _page(args)
+    if args.out:
+        from edgescope.report import offload as report
+
+        report.write(page.question, args.out, page.command)  # first: what prints may be a pipe that is closed
     if args.json:
         from edgescope.report.offload_json import facts
 
         print(json.dumps(facts(page.question, page.command), indent=1))
     else:
         offload_view.show(page)
-    if args.out:
-        from edgescope.report import offload as report
-
-        report.write(page.question, args.out, page.command)
-        if not args.json:
+        if args.out:
             print(f"written to {args.out}")
     return 0 if page.question.answer.pick else 1
 

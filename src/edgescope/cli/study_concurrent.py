@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
         writable(args.out, report.FORMATS)
     found = _read(args)
+    if args.out:
+        report.write(found, args.out, opened.command())  # first: what prints may be a pipe that is closed
     if args.json:
         from edgescope.report.concurrent_json import plain
 
@@ -63,10 +65,8 @@ def run(args: argparse.Namespace) -> int:
         from edgescope.cli import concurrent_view
 
         concurrent_view.show(found, args.show)
-    if args.out:
-        path = report.write(found, args.out, opened.command())
-        if not args.json:
-            print(f"written to {path}")
+        if args.out:
+            print(f"written to {args.out}")
     return 0 if found.measured else 1
 
 

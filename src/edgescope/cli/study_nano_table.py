@@ -94,13 +94,13 @@ def _table(args: argparse.Namespace, store: Store, ceilings: Ceilings | None) ->
 def _tell(args: argparse.Namespace, found: NanoTable) -> None:
     from edgescope.cli import nano_table_view
 
+    if args.out:
+        from edgescope.report import nano_table
+
+        nano_table.write(found, args.out, opened.command())  # first: what prints may be a pipe that is closed
     if args.json:
         print(json.dumps(nano_table_view.to_json(found), indent=1))
     else:
         nano_table_view.show(found)
-    if args.out:
-        from edgescope.report import nano_table
-
-        path = nano_table.write(found, args.out, opened.command())
-        if not args.json:
-            print(f"written to {path}")
+        if args.out:
+            print(f"written to {args.out}")

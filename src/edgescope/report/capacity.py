@@ -27,7 +27,7 @@ def writable(path: Path) -> None:
             "E-REPORT-1",
             f"no capacity answer is written as {path.suffix!r}",
             evidence="known: .html; --json prints everything",
-            fix="--report capacity.html",
+            fix="--out capacity.html",
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
