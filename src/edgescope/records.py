@@ -186,7 +186,15 @@ class Trial:
         crowd += "" if self.sharing == "shared" else f" {self.sharing}"
         crowd += f" beside {self.beside}" if self.beside else ""
         mode = "" if self.mode == "as_is" else f" {self.mode}"
-        return f"{self.backend}{where} {self.precision} b{self.batch}{crowd}{extra}{mode}"
+        load = "" if self.scenario == "single_stream" else f" {self.load}"
+        return f"{self.backend}{where} {self.precision} b{self.batch}{crowd}{extra}{mode}{load}"
+
+    @property
+    def load(self) -> str:
+        """How queries arrive: `server 30/s`, `burst 40/s of 8`; of a trace the file's name."""
+        rate = "" if self.rate is None else f" {self.rate:g}/s"
+        of = self.arrivals.rpartition("/")[2].partition("#")[0]
+        return f"{self.scenario}{rate}{f' of {of}' if of else ''}"
 
     @property
     def crowded(self) -> bool:

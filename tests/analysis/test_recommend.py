@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from edgescope.analysis.choices import belongs, choices
+from edgescope.analysis.choices import belongs, choices, load
 from edgescope.analysis.objective import wanted
 from edgescope.analysis.pareto import nondominated
 from edgescope.analysis.recommend import recommend
@@ -144,7 +144,7 @@ def test_watts_take_the_least():
 
 def test_machines_are_not_mixed():
     other = [dataclasses.replace(r, machine=Machine({"cpu": "else"}, {})) for r in cell(100, 10)]
-    with pytest.raises(UsageError, match=f"E-PICK-1.*{MACHINE.id}"):
+    with pytest.raises(UsageError, match=f"E-MIX-1.*{MACHINE.id[:8]}"):
         recommend([*grid(), *other], wanted("throughput"))
     with pytest.raises(UsageError, match="E-PICK-2"):
         recommend([], wanted("throughput"))
@@ -208,10 +208,16 @@ def test_raw_rows_bound_the_tail_where_each_process_has_too_few(make):
     assert "bounded by the longest of 200 queries: 86 % sure" in row.notes[0]
 
 
-def test_only_the_scenario_that_is_asked_belongs():
-    assert belongs(Trial(model="m"), "single_stream")
-    assert not belongs(Trial(model="m", beside="n"), "single_stream")
-    assert not belongs(Trial(model="m", scenario="offline"), "single_stream")
+def test_only_the_load_that_is_asked_belongs():
+    plain = load(Trial(model="m"))
+    assert belongs(Trial(model="m", processes=2, in_flight=4, sharing="pinned"), plain)
+    assert not belongs(Trial(model="m", workload="null"), plain)
+    assert not belongs(Trial(model="m", beside="n"), plain)
+    assert not belongs(Trial(model="m", scenario="offline"), plain)
+    ten = Trial(model="m", scenario="server", rate=10.0)
+    assert belongs(dataclasses.replace(ten, batch=4), load(ten))
+    for other in ({"rate": 100.0}, {"in_flight": 2}, {"scenario": "burst", "arrivals": "8"}):
+        assert not belongs(dataclasses.replace(ten, **other), load(ten))
 
 
 def test_nondominated_keeps_equals_and_drops_the_beaten():

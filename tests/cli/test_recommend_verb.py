@@ -70,9 +70,46 @@ def test_two_machines_are_refused_until_one_is_chosen(store, capsys):
     other = Machine({"cpu": "another"}, {})
     saved(store, 300, 10, machine=other, batch=2)
     assert asked(store) == 2
-    assert "E-PICK-1" in capsys.readouterr().err
+    assert "E-MIX-1" in capsys.readouterr().err
     assert asked(store, "--machine", other.id[:8]) == 0
     assert "pick  null fp32 b2" in capsys.readouterr().out
+
+
+def test_another_machine_is_named_right_or_refused_and_never_searched_for(store, capsys):
+    assert asked(store, "null", "--machine", "zzz") == 2
+    assert "E-MIX-2: no machine's id in this store begins with 'zzz'" in capsys.readouterr().err
+    assert asked(store, "null", "--batch", "2", "--machine", MACHINE.id[:8]) == 2
+    assert "E-MIX-3: this machine is" in capsys.readouterr().err
+    assert asked(Store(store.root / "empty"), "null", "--machine", "zzz") == 2
+    assert "E-MIX-3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "labels"),
+    [
+        ((), ["null fp32 b1", "null fp32 b4", "null fp32 b4 P2", "null cuda int8 b4"]),
+        (("--precision", "fp32", "--device", "cpu"), ["null fp32 b1", "null fp32 b4", "null fp32 b4 P2"]),
+        (("--batch", "1,8"), ["null fp32 b1"]),
+        (("--processes", "2,4"), ["null fp32 b4 P2"]),
+        (("--precision", "fp16,int8"), ["null cuda int8 b4"]),
+    ],
+)
+def test_stored_cells_have_what_was_typed(store, capsys, flags, labels):
+    saved(store, 300, 10, batch=4, processes=2)
+    saved(store, 900, 5, batch=4, device="cuda", precision="int8")
+    assert asked(store, "null", "--json", *flags) == 0
+    (answer,) = json.loads(capsys.readouterr().out)["answers"]
+    assert sorted(Trial(**c["trial"]).label for c in answer["cells"]) == sorted(labels)
+
+
+def test_cells_of_two_rates_are_two_questions(store, capsys):
+    saved(store, 10, 20, scenario="server", rate=10.0)
+    saved(store, 100, 30, scenario="server", rate=100.0)
+    assert asked(store, "--scenario", "server", "--rate", "10") == 0
+    assert "pick  null fp32 b1 server 10/s" in capsys.readouterr().out
+    assert asked(store, "--scenario", "server") == 0
+    out = capsys.readouterr().out
+    assert "pick  null fp32 b1 server 10/s" in out and "pick  null fp32 b1 server 100/s" in out
 
 
 def test_each_model_is_a_question_unless_several_are_named(store, tmp_path, capsys):
@@ -92,6 +129,9 @@ def test_a_study_asks_its_own_question_of_its_own_cells(store, tmp_path, capsys)
     assert asked(store, "--study", str(path)) == 0
     out = capsys.readouterr().out
     assert "lowest median latency with p99<=33ms" in out and "1 cells" not in out and "1 cell, " in out
+    path.write_text(text)
+    assert asked(store, "--study", str(path), "--batch", "4", "--search") == 2
+    assert "E-PICK-5" in capsys.readouterr().err
 
 
 def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys):

@@ -18,19 +18,13 @@ def show(result: Result) -> None:
     out = terminal.console()
     trained = "" if result.model is None or result.model.trained else "  (untrained: no task accuracy)"
     t = result.trial
-    out.print(Text(f"{t.model}  {t.label}  {_load(t)}{trained}", style="bold"))
+    load = "  single_stream" if t.scenario == "single_stream" else ""  # other loads are in the label
+    out.print(Text(f"{t.model}  {t.label}{load}{trained}", style="bold"))
     for name, text in _lines(result):
         out.print(Text(f"  {name:<11}", style="dim") + text)
     for warning in result.warnings:
         out.print(Text(f"  {warning}", style="yellow"))
     out.print(Text(f"  result      {result.id}", style="dim"))
-
-
-def _load(t: Trial) -> str:
-    """Return how queries arrive: `server 30/s`, `burst 40/s of 8`."""
-    parts = [t.scenario, "" if t.rate is None else f"{t.rate:g}/s"]
-    parts += [f"of {t.arrivals}" if t.arrivals else ""]
-    return " ".join(filter(None, parts))
 
 
 def _lines(result: Result) -> list[tuple[str, Text]]:
@@ -155,9 +149,8 @@ def status(result: Result) -> Text:
 
 
 def _asked(t: Trial) -> str:
-    """Return the variant, its load where that is not the usual one, and which replicate it is."""
-    load = "" if t.scenario == "single_stream" else f" {_load(t)}"
-    return t.label + load + (f" #{t.replicate}" if t.replicate else "")
+    """Return the variant and which replicate it is."""
+    return t.label + (f" #{t.replicate}" if t.replicate else "")
 
 
 def _row(result: Result) -> Sequence[str | Text]:

@@ -2,8 +2,8 @@
 
 From the cells that the store holds. Where it holds none, or with --search, a model-based search measures a few cells of
 the grid that the flags or --study describe, and confirms its pick in fresh processes. A constraint is judged on the end
-that hurts (an upper bound of p99 that covers other processes too). Each model is a question of its own; several that
-are named compete in one.
+that hurts (an upper bound of p99 that covers other processes too). Each model, and each rate or other load, is a
+question of its own; several models that are named compete in one. Flags that say what runs hold for stored cells too.
 
   edgescope recommend --objective throughput --constraint "p99<=33ms" --constraint "memory<=2GB"
   edgescope recommend resnet50 --search --backend onnxruntime,openvino --precision fp32,int8 --batch 1,4,16
@@ -17,13 +17,15 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgescope.cli import opened, trial_flags
+from edgescope.cli.recommend_question import AXES
 
 if TYPE_CHECKING:
     from edgescope.analysis.objective import Wanted
     from edgescope.analysis.recommend import Recommendation
+    from edgescope.cli.recommend_question import Question
     from edgescope.explore import Step
     from edgescope.records import Result, Trial
     from edgescope.study import Study
@@ -51,10 +53,10 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--all", action="store_true", help="show every cell, not the Pareto set alone")
     _add_search(sub.add_argument_group("search"))
-    trial_flags.add_load(sub)
+    trial_flags.add_load(sub, lists=True, processes="1,2,4")
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
-    sub.set_defaults(processes="1,2,4")
+    sub.set_defaults(**dict.fromkeys(AXES))  # None: not typed
 
 
 def _add_search(group: argparse._ArgumentGroup) -> None:
@@ -66,19 +68,22 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
     )
     text = "further fresh processes of the pick (3 of a search, none of stored results)"
     group.add_argument("--confirm", type=int, default=None, metavar="N", help=text)
-    group.add_argument("--backend", default="", help="comma-separated (all that are installed)")
-    group.add_argument("--precision", default="", help="comma-separated (all that they have)")
-    group.add_argument("--batch", default="1,4,16", help="comma-separated (1,4,16)")
+    text = "comma-separated; of stored cells those alone (all; a search tries what is installed)"
+    group.add_argument("--backend", help=text)
+    text = "likewise (all; a search fp32 of the backends that --backend names, else all that they have)"
+    group.add_argument("--precision", help=text)
+    group.add_argument("--batch", help="likewise (all; a search 1,4,16)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer from the store, or search; exit 1 when a question has no pick."""
+    from edgescope.cli.recommend_question import questions
+
     study = _study(args)
     wanted = _wanted(args, study)
     if study is not None and study.store is not None and args.store is None:
         args.store = str(study.store)
-    questions = _questions(args, study)
-    answers = [_answer(args, models, study, wanted) for models in questions]
+    answers = [_answer(args, question, study, wanted) for question in questions(args, study)]
     if args.json:
         from edgescope.cli import recommend_json
 
@@ -112,56 +117,23 @@ def _wanted(args: argparse.Namespace, study: Study | None) -> Wanted:
     return wanted(args.objective or written[0] or "throughput", args.constraint or written[1])
 
 
-def _questions(args: argparse.Namespace, study: Study | None) -> list[tuple[str, ...]]:
-    """Return the models of each question, pinned; a question without any is answered with what there is."""
-    from edgescope.models import zoo
-
-    if args.models:
-        return [tuple(zoo.pin(name) for name in args.models)]
-    if study is not None:
-        return [(name,) for name in dict.fromkeys(t.model for t in study.trials)]
-    stored = opened.store(args).results()
-    found = dict.fromkeys(r.trial.model for r in stored if _asked(r, args))
-    return [(name,) for name in found] or [()]
-
-
-def _asked(result: Result, args: argparse.Namespace) -> bool:
-    """Whether a stored result belongs to what is asked: its scenario, and the machine if one is named."""
-    from edgescope.analysis.choices import belongs
-
-    if not belongs(result.trial, args.scenario):
-        return False
-    if args.machine == "here":
-        from edgescope.bench import here
-
-        return result.machine.id == here().id
-    return result.machine.id.startswith(args.machine)
-
-
 def _answer(
-    args: argparse.Namespace, models: tuple[str, ...], study: Study | None, wanted: Wanted
+    args: argparse.Namespace, question: Question, study: Study | None, wanted: Wanted
 ) -> Recommendation:
     """Return the answer to one question, measuring where nothing is stored or it is asked for."""
     from edgescope.analysis.recommend import recommend
+    from edgescope.cli.recommend_question import grid
 
-    stored = _stored(args, models, study)
+    stored = list(question.stored)
     if stored and not args.search and not args.confirm:
         return recommend(_whole(args, stored, wanted), wanted)
     confirm = 3 if args.confirm is None else args.confirm
     if args.search or not stored:
-        trials = _grid(args, models, study)
+        trials = grid(args, question, study)
         results = _explore(args, trials, wanted, budget=_budget(args.budget, len(trials)), confirm=confirm)
     else:
         results = _explore(args, tuple(r.trial for r in stored), wanted, budget=0, confirm=confirm)
     return recommend(results, wanted, least=confirm + 1)
-
-
-def _stored(args: argparse.Namespace, models: tuple[str, ...], study: Study | None) -> list[Result]:
-    from edgescope.analysis.variants import variant
-
-    asked = None if study is None else {variant(t) for t in study.trials}
-    found = (r for r in opened.store(args).results() if r.trial.model in models and _asked(r, args))
-    return [r for r in found if asked is None or variant(r.trial) in asked]
 
 
 def _whole(args: argparse.Namespace, stored: list[Result], wanted: Wanted) -> list[Result]:
@@ -175,49 +147,6 @@ def _whole(args: argparse.Namespace, stored: list[Result], wanted: Wanted) -> li
     for problem in store.problems:
         print(problem, file=sys.stderr)
     return found
-
-
-def _grid(args: argparse.Namespace, models: tuple[str, ...], study: Study | None) -> tuple[Trial, ...]:
-    """Return the cells to search: of the study, else of the flags."""
-    from edgescope.errors import UsageError
-
-    if study is not None:
-        return tuple(t for t in study.trials if t.model in models)
-    if not models:
-        raise UsageError(
-            "E-PICK-2",
-            "the store holds no result to choose among, and no model is named to search for",
-            fix="edgescope recommend MODEL, or edgescope sweep first",
-        )
-    return _of_flags(args, models)
-
-
-def _of_flags(args: argparse.Namespace, models: tuple[str, ...]) -> tuple[Trial, ...]:
-    from edgescope import candidates, study
-    from edgescope.errors import UsageError
-
-    keys: dict[str, Any] = trial_flags.keys(args) | {"model": list(models)}
-    if args.duration is None:
-        keys |= {"min_s": 1.0, "max_s": 2.5}
-    try:
-        keys["batch"] = [int(n) for n in args.batch.split(",")]
-    except ValueError as error:
-        raise UsageError("E-SWEEP-2", f"--batch takes whole numbers, not {args.batch!r}") from error
-    device = keys["device"] or candidates.device()
-    if args.backend:
-        keys["precision"] = (args.precision or "fp32").split(",")
-        return study.grid(keys | {"backend": args.backend.split(","), "device": args.device})
-    from edgescope.cli.optimize import installed
-    from edgescope.records import Trial
-
-    asked = set(filter(None, args.precision.split(",")))
-    tried = candidates.propose(Trial(model=models[0], device=device), installed()).trials
-    found: list[Trial] = []
-    for t in tried:
-        if (not asked or t.precision in asked) and not candidates.dear(t):
-            one = {"backend": t.backend, "precision": t.precision, "device": device}
-            found += study.grid(keys | one | {"options": {**t.options, **keys["options"]}})
-    return tuple({t.id: t for t in found}.values())
 
 
 def _budget(text: str, cells: int) -> int:
@@ -239,10 +168,13 @@ def _budget(text: str, cells: int) -> int:
 def _explore(
     args: argparse.Namespace, trials: tuple[Trial, ...], wanted: Wanted, *, budget: int, confirm: int
 ) -> list[Result]:
+    from edgescope.analysis import machines
+    from edgescope.bench import here
     from edgescope.explore import Budget, explore
     from edgescope.models import zoo
 
     opened.check_modes(trials)
+    machines.unmixed(trials, opened.store(args).results(), here(), args.machine)
     if budget:
         print(
             f"searching {len(trials)} cells: {budget} are measured, stored ones counted",
