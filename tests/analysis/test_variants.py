@@ -131,7 +131,7 @@ def test_offline_is_judged_by_throughput(make):
     assert isinstance(found.rows[1].p50_s, Absent) and "offline" in found.rows[1].p50_s.reason
     assert found.rows[1].speedup.value == pytest.approx(2, rel=0.03)
     assert pick(found).row is None
-    assert pick(found, "throughput").row.label == "openvino fp32 b1"
+    assert pick(found, "throughput").row.label == "openvino fp32 b1 offline"
 
 
 def test_without_raw_rows_percentiles_are_not_pooled(make):
