@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from crowds import GPU, cpu_trials, crowd, dead, gpu_trials
+from edgescope.analysis.activity import activity
 from edgescope.analysis.concurrent import concurrent
 from edgescope.analysis.concurrent_memory import megabytes
 from edgescope.analysis.concurrent_scaling import usable_cores
@@ -180,6 +181,20 @@ def test_activity_is_the_mean_within_the_window():
     assert loud["activity"].answer is FAILS and loud["sm_processes"].answer is HOLDS
     idle = rules([watched(r, 0.5, 0.2, 0.1) for r in world(GRID)])
     assert "never 90 % busy (at most 50 %)" in idle["activity"].found
+
+
+def test_activity_is_that_of_the_run_s_own_gpu():
+    r = watched(world(GRID[:1])[0], 1.0, 0.2, 0.1)
+    names = ("gpu0_busy", "gpu0_decoder_busy", "gpu1_busy")
+    channels = tuple(replace(c, name=n) for c, n in zip(r.readings.channels, names, strict=True))
+    r = replace(r, readings=replace(r.readings, channels=channels))
+
+    def busy(visible):
+        state = {**r.machine.state, "environment": {"CUDA_VISIBLE_DEVICES": visible}}
+        return activity([replace(r, machine=Machine(r.machine.stable, state))], "gpu_busy")
+
+    assert busy("").value == 1.0 and busy("1,0").value == pytest.approx(0.1)
+    assert "no channel gpu2_busy" in busy("2").reason and "which board" in busy("GPU-3af1").reason
 
 
 def test_a_counter_that_the_gpu_has_not_is_named():

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from edgescope.analysis.means import spread
-from edgescope.records import Absent, Field, Measured, Readings, Result
+from edgescope.analysis.usage import of_gpu
+from edgescope.records import Absent, Field, Measured, Result
 
-#: Figure -> the ending of the channel that it is the mean of; a GPU's channels begin with `gpu`.
-ACTIVITY: Mapping[str, str] = {
-    "gpu_busy": "_busy",
-    "sm_active": "_sm_active",
-    "tensor_active": "_tensor_active",
-}
+#: Figure -> the channel of the run's GPU that it is the mean of, without the GPU's name.
+ACTIVITY: Mapping[str, str] = {"gpu_busy": "busy", "sm_active": "sm_active", "tensor_active": "tensor_active"}
 
 
 def activity(runs: Sequence[Result], name: str) -> Field:
@@ -30,26 +25,9 @@ def activity(runs: Sequence[Result], name: str) -> Field:
     return spread(values, "share")
 
 
-def _mean(result: Result, ending: str) -> Field:
+def _mean(result: Result, what: str) -> Field:
     if result.trial.device != "cuda":
         return Absent("measured on a CPU")
     if result.readings is None or result.window is None:
         return Absent("no raw readings in the store")
-    channel = _channel(result.readings, ending)
-    if isinstance(channel, Absent):
-        return channel
-    t_ns, value = result.readings.series(channel)
-    inside = value[(t_ns >= result.window.start_ns) & (t_ns <= result.window.stop_ns)]
-    if not len(inside):
-        return Absent(f"no reading of {channel} fell into the window")
-    return Measured(float(np.mean(inside)), "share", n=len(inside))
-
-
-def _channel(readings: Readings, ending: str) -> str | Absent:
-    """Return the channel that was read most often, or why none was."""
-    mine = [c for c in readings.channels if c.name.startswith("gpu") and c.name.endswith(ending)]
-    read = [c.name for c in mine if c.status == "measured"]
-    if read:
-        return max(read, key=lambda name: len(readings.series(name)[0]))
-    why = next((f"{c.name}: {c.reason}" for c in mine if c.reason), f"no channel gpu*{ending} was recorded")
-    return Absent(why)
+    return of_gpu(result, what)

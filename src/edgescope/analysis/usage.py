@@ -47,13 +47,12 @@ def usage(result: Result) -> Usage:
         none = Absent("nothing was read beside this run")
         return Usage(none, none, 0.0, none, none, none, none, none, ())
     cpu, others, cores = _cpu(r, w, result.machine.state)
-    board = _board(result)
     return Usage(
         cpu,
         others,
         cores,
-        mean(r, w, f"{board}_busy") if board else Absent("this run used no GPU"),
-        mean(r, w, f"{board}_sm_active") if board else Absent("this run used no GPU"),
+        of_gpu(result, "busy"),
+        of_gpu(result, "sm_active"),
         _decoder(r, w),
         _least(r, w, "mem_available_bytes"),
         result.metrics.get("power_w", Absent("no power was measured")),
@@ -96,16 +95,32 @@ def _cpu(readings: Readings, window: Window, state: Mapping[str, Json]) -> tuple
     return own, Measured(max(0.0, min(1.0, others.value * scale)), "share", n=others.n), cores
 
 
-def _board(result: Result) -> str:
-    """Return the prefix of the channels of the GPU that the run used: gpu0, a Jetson's gpu; '' for a CPU run."""
-    if result.trial.device != "cuda" or result.readings is None:
-        return ""
-    environment = result.machine.state.get("environment")
+def of_gpu(result: Result, what: str) -> Field:
+    """Return the mean over the window of one channel (`busy`, `sm_active` ...) of the GPU that a run used."""
+    if result.trial.device != "cuda":
+        return Absent("this run used no GPU")
+    if result.readings is None or result.window is None:
+        return Absent("nothing was read beside this run")
+    number = gpu_number(result.machine.state)
+    if number is None:
+        return Absent(
+            "CUDA_VISIBLE_DEVICES names no GPU by its number: which board is this run's is not known"
+        )
+    refused = {c.name: c.reason for c in result.readings.channels if c.status != "measured"}
+    known = {c.name for c in result.readings.channels} - set(refused)
+    jetson = f"gpu{number}_busy" not in known and "gpu_busy" in known
+    name = f"gpu{'' if jetson else number}_{what}"
+    if name in refused:
+        return Absent(f"{name}: {refused[name] or 'it could not be read'}")
+    return mean(result.readings, result.window, name)
+
+
+def gpu_number(state: Mapping[str, Json]) -> int | None:
+    """Return NVML's number of the GPU that CUDA called 0 by a machine's facts; None where it was named otherwise."""
+    environment = state.get("environment")
     chosen = environment.get("CUDA_VISIBLE_DEVICES", "") if isinstance(environment, Mapping) else ""
     first = str(chosen).split(",")[0].strip()
-    names = {c.name for c in result.readings.channels if c.status == "measured"}
-    board = f"gpu{first or 0}"
-    return "gpu" if f"{board}_busy" not in names and "gpu_busy" in names else board
+    return int(first or 0) if first.isdigit() or not first else None
 
 
 def _decoder(readings: Readings, window: Window) -> Field:
