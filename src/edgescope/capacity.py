@@ -22,11 +22,10 @@ from edgescope.analysis.keeping_up import measured_rows
 from edgescope.analysis.queueing import Load
 from edgescope.analysis.service import FULL, MEASURED, Point, judge, near
 from edgescope.analysis.usage import usage
-from edgescope.capacity_question import Question, judgeable
+from edgescope.capacity_question import Question, Runs, judgeable
 from edgescope.errors import StoreError, message
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.stats import needed, quantile_effective_n
-from edgescope.sweep import Cells
 
 #: Seconds of the closed loop, and the shortest of the open ones.
 CLOSED_S, SHORTEST_S = 3.0, 5.0
@@ -63,7 +62,7 @@ class Search:
     def __init__(
         self,
         asked: Question,
-        cells: Cells,
+        cells: Runs,
         tell: Tell = lambda step: None,
         found: Found = lambda point: None,
     ) -> None:

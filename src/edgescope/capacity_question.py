@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from edgescope.plan import Plan
 from edgescope.records import Absent, Result, Trial
 from edgescope.scenarios.arrivals import pin
 from edgescope.scenarios.open_loop import Server
+from edgescope.store import Store
 
 SCENARIOS = {"poisson": "server", "even": "fixed_rate", "camera": "trace"}
 #: Seeds that are looked at for one whose arrivals are as many as the rate says.
@@ -27,6 +29,18 @@ DRAWS = 16
 MANY = 100_000
 #: Distance between the seeds of two attempts: the processes of one have seeds that follow each other.
 SEEDS = 1000
+
+
+class Runs(Protocol):
+    """What a search asks for its runs: sweep.Cells."""
+
+    store: Store
+
+    def finished(self) -> dict[str, Result]:
+        """Return trial id -> stored result of what need not run again."""
+
+    def run(self, trial: Trial) -> Result:
+        """Run and store one trial."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +78,7 @@ class Question:
             scenario = "fixed_rate"  # each process is a camera with a phase of its own
         load = {"scenario": scenario, "rate": rate, "arrivals": arrivals, "processes": 1 if one else clients}
         window = {"min_s": seconds, "max_s": seconds, "max_queries": None}
-        trial = replace(self.base, **load, **window, seed=seed, replicate=attempt)  # type: ignore[arg-type]
+        trial = replace(self.base, **load, **window, seed=seed, replicate=self.base.replicate + attempt)  # type: ignore[arg-type]
         return typical(trial) if scenario == "server" else trial
 
     def _cameras(self, clients: int, seconds: float, seed: int, store: Path) -> str:

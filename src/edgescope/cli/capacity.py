@@ -77,7 +77,8 @@ def _add_search(sub: argparse.ArgumentParser) -> None:
     )
     text = "no search: confirm every number from 1 up until one fails twice"
     group.add_argument("--exhaustive", action="store_true", help=text)
-    group.add_argument("--fresh", action="store_true", help="measure again what the store already holds")
+    text = "measure again what the store already holds, with the same arrivals; goes on with such a search that was cut"
+    group.add_argument("--fresh", action="store_true", help=text)
     text = "also write a page with the curve of each promise over the clients"
     group.add_argument("--out", type=Path, default=None, metavar="FILE.html", help=text)
 
@@ -85,6 +86,7 @@ def _add_search(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Search, print the table and the sentence; exit 1 when not one client fits."""
     from edgescope.capacity import Search
+    from edgescope.capacity_again import going_on
     from edgescope.cli import capacity_view
 
     if args.out:
@@ -93,7 +95,9 @@ def run(args: argparse.Namespace) -> int:
         writable(args.out)  # before minutes are spent
     asked = question(args)
     opened.check_modes([asked.base])
-    search = Search(asked, opened.cells(args, opened.store(args)), tell, heard)
+    cells = opened.cells(args, opened.store(args))
+    asked = going_on(asked, cells, fresh=args.fresh, exhaustive=args.exhaustive)
+    search = Search(asked, cells, tell, heard)
     search.every() if args.exhaustive else search.run()
     if not search.points or search.hopeless:
         return _nothing(search, args.json)
@@ -139,10 +143,6 @@ def question(args: argparse.Namespace) -> Question:
         "processes": 1,
     }
     keys["device"] = keys["device"] or registry.home(args.backend)
-    if args.fresh:
-        import time
-
-        keys["seed"] = time.time_ns() // 1_000_000  # another question, so nothing stored answers it
     base = Trial(
         model=zoo.pin(args.model),
         backend=args.backend,
