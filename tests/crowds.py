@@ -26,14 +26,16 @@ from edgescope.records import (
 GPU = Machine(
     {
         "cpu": {"cpu": "AMD EPYC 9R14", "physical_cores": 8, "logical_cores": 16, "memory_gib": 128},
-        "nvidia": {"name": "NVIDIA H100 80GB HBM3"},
+        "nvidia": {
+            "gpus": [{"name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-0", "memory_total_bytes": 85_520_809_984}]
+        },
     },
     {"cpu": {"affinity": list(range(16))}},
 )
 CPU = Machine(
     {"cpu": {"cpu": "Intel Xeon", "physical_cores": 2, "logical_cores": 2}}, {"cpu": {"affinity": [0, 1]}}
 )
-RATES = {"resnet50": 900.0, "fcn_resnet50": 120.0, "yolov8n": 700.0, "squeezenet1_1": 400.0}
+RATES = {"resnet50": 900.0, "fcn_resnet50": 120.0, "yolov8n_class": 700.0, "squeezenet1_1": 400.0}
 FASTER = {"fp32": 1.0, "tf32": 1.3, "fp16": 1.8, "bf16": 1.8, "int8": 2.4}
 MODEL_MB = {"fp32": 400.0, "tf32": 400.0, "fp16": 220.0, "bf16": 220.0, "int8": 130.0}
 
@@ -94,7 +96,7 @@ def crowd(trial: Trial, **keys: Any) -> Result:
 
 
 def gpu_trials(
-    models: Iterable[str] = ("resnet50", "fcn_resnet50", "yolov8n"),
+    models: Iterable[str] = ("resnet50", "fcn_resnet50", "yolov8n_class"),
     precisions: Sequence[str] = ("fp32", "fp16"),
     batches: Sequence[int] = (1, 4, 16),
     processes: Sequence[int] = (1, 2, 4, 8),

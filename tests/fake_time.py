@@ -9,15 +9,16 @@ MS = 1_000_000
 
 
 class FakeClock:
-    """Time passes only when work is done or waited for."""
+    """Time passes when work is done or waited for, and by `look_ns` at every look at it."""
 
     late_ns = 60_000
     """How late a timer wakes who dozes."""
 
-    def __init__(self) -> None:
-        self.t = 0
+    def __init__(self, look_ns: int = 0) -> None:
+        self.t, self.look_ns = 0, look_ns
 
     def now(self) -> int:
+        self.t += self.look_ns
         return self.t
 
     def sleep_until(self, t_ns: int) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edgescope.models import zoo
 from edgescope.records import Absent, Field, Measured, Trial
 
 NO = Absent("not measured")
@@ -29,7 +30,10 @@ class Row:
     agreement: Field = NO
 
 
-GPU_MODELS = {"resnet50": 4.1e9, "fcn_resnet50": 35e9, "detector_n": 4.4e9}
+GPU_MODELS = {
+    name: float(zoo.table()[name]["macs"]) for name in ("resnet50", "fcn_resnet50", "yolov8n_class")
+}
+"""Model -> MACs, as the zoo knows them."""
 
 
 def gpu_cells() -> list[Trial]:

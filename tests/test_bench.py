@@ -8,6 +8,7 @@ from edgescope.bench.run import settled
 from edgescope.devices.null import NullDevice
 from edgescope.errors import RanElsewhereError
 from edgescope.records import Absent, Effective, Measured, Status, Trial, Trust
+from fake_time import FakeClock
 
 QUICK = {"warmup": 0.05, "min_s": 0.2, "max_s": 0.2}
 
@@ -39,23 +40,9 @@ def test_without_devices_and_sampler_nothing_is_claimed():
     assert isinstance(result.metrics["sampler_cpu_share"], Absent)
 
 
-class FakeClock:
-    """Every look at the time takes a microsecond."""
-
-    def __init__(self) -> None:
-        self.t = 0
-
-    def now(self) -> int:
-        self.t += 1_000
-        return self.t
-
-    def sleep_until(self, t_ns: int) -> None:
-        self.t = max(self.t, t_ns)
-
-
 def test_a_whole_benchmark_in_fake_time():
     trial = null(options={}, min_s=1, max_s=1, warmup=0.5)
-    result = bench.run(trial, clock=FakeClock(), hz=0, devices={"null": NullDevice()})
+    result = bench.run(trial, clock=FakeClock(look_ns=1_000), hz=0, devices={"null": NullDevice()})
     assert result.window.stop_ns - result.window.start_ns == pytest.approx(1e9, rel=1e-3)
     assert set(result.queries.latency_ns()) == {1_000}
     assert result.metrics["throughput_sps"].value == pytest.approx(500_000, rel=0.01)
@@ -120,12 +107,6 @@ def test_batches_wrap_round_the_pool_and_are_contiguous():
     batches = batches_of(zoo.get("null"), null(batch=3))
     assert len(batches) == POOL
     assert all(a.shape[0] == 3 and a.flags["C_CONTIGUOUS"] for b in batches for a in b.values())
-
-
-def test_what_a_trial_asks_and_nothing_answers_yet_is_unsupported():
-    result = bench.run(null(processes=4))
-    assert result.status is Status.UNSUPPORTED
-    assert "E-TRIAL-3" in result.reason
 
 
 def test_a_mode_that_this_machine_has_not_is_refused():

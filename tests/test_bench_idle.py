@@ -12,18 +12,7 @@ from edgescope.devices.null import NullDevice
 from edgescope.errors import UsageError
 from edgescope.optimize import short
 from edgescope.records import Absent, Status, Trial
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.t = 0
-
-    def now(self) -> int:
-        self.t += 1_000
-        return self.t
-
-    def sleep_until(self, t_ns: int) -> None:
-        self.t = max(self.t, t_ns)
+from fake_time import FakeClock
 
 
 def null(**given) -> Trial:
@@ -33,7 +22,7 @@ def null(**given) -> Trial:
 
 def test_the_process_idles_before_the_warm_up_and_after_the_window():
     trial = null(idle_s=7, min_s=1, max_s=1)
-    result = bench.run(trial, clock=FakeClock(), hz=0, devices={"null": NullDevice()})
+    result = bench.run(trial, clock=FakeClock(look_ns=1_000), hz=0, devices={"null": NullDevice()})
     before, after = result.idle
     assert (before.when, after.when) == ("before", "after")
     for stretch in result.idle:
@@ -46,7 +35,7 @@ def test_the_process_idles_before_the_warm_up_and_after_the_window():
 
 
 def test_without_asking_nothing_idles():
-    result = bench.run(null(), clock=FakeClock(), hz=0, devices={"null": NullDevice()})
+    result = bench.run(null(), clock=FakeClock(look_ns=1_000), hz=0, devices={"null": NullDevice()})
     assert result.status in (Status.OK, Status.UNSTABLE)
     assert result.idle == () and "idle_s is 0" in result.metrics["energy_dynamic_j"].reason
 
@@ -59,7 +48,7 @@ def test_the_sampler_watches_the_idling_too():
 
 
 def test_a_load_that_fails_is_not_waited_for():
-    clock, watch = FakeClock(), Watch({}, 0)
+    clock, watch = FakeClock(look_ns=1_000), Watch({}, 0)
     with pytest.raises(ZeroDivisionError), watch.idling(10, clock):
         1 / 0  # noqa: B018
     assert [i.when for i in watch.idle] == ["before"]

@@ -1,4 +1,4 @@
-"""Whatever a study file holds, it is read or refused by one of our own errors; never another, and never slowly."""
+"""Whatever a study file holds, it is read or refused by one of our own errors; never another."""
 
 import json
 import math

@@ -10,8 +10,8 @@ from edgescope import bench
 from edgescope.cli import bench as verb
 from edgescope.cli import card, opened, trial_flags
 from edgescope.devices.null import NullDevice
-from edgescope.plan import Plan
 from edgescope.records import Absent, Measured, Status, Trial
+from fake_time import FakeClock
 from making import result
 
 
@@ -29,22 +29,9 @@ def test_a_soak_is_a_window_of_its_length_and_its_time_comes_on_top():
     assert opened.limits(flags()).timeout_s == 900.0
 
 
-class FakeClock:
-    """Every look at the time takes a millisecond."""
-
-    t = 0
-
-    def now(self) -> int:
-        self.t += 1_000_000
-        return self.t
-
-    def sleep_until(self, t_ns: int) -> None:
-        self.t = max(self.t, t_ns)
-
-
 def test_a_whole_soak_in_fake_time():
     trial = Trial(model="null", backend="null", min_s=60, max_s=60, warmup=0.5)
-    done = bench.run(trial, clock=FakeClock(), hz=0, devices={"null": NullDevice()})
+    done = bench.run(trial, clock=FakeClock(look_ns=1_000_000), hz=0, devices={"null": NullDevice()})
     rate = done.metrics["throughput_sps"].value
     assert done.metrics["burst_throughput_sps"].value == pytest.approx(rate, rel=0.01)
     assert done.metrics["sustained_throughput_sps"].value == pytest.approx(rate, rel=0.01)
@@ -55,7 +42,7 @@ def test_a_whole_soak_in_fake_time():
 
 def test_a_short_run_has_neither_number():
     trial = Trial(model="null", backend="null", min_s=1, max_s=1, warmup=0.5)
-    done = bench.run(trial, clock=FakeClock(), hz=0, devices={"null": NullDevice()})
+    done = bench.run(trial, clock=FakeClock(look_ns=1_000_000), hz=0, devices={"null": NullDevice()})
     assert "need 60 s" in done.metrics["sustained_throughput_sps"].reason
 
 

@@ -22,7 +22,7 @@ from edgescope.report import concurrent_words as words
 from edgescope.report import write as usual
 from edgescope.report.concurrent_grids import grid
 
-MODELS = ("resnet50", "yolov8n")
+MODELS = ("resnet50", "yolov8n_class")
 
 
 @pytest.fixture(scope="module")
