@@ -19,7 +19,9 @@ from edgescope.crew import seats as seating
 from edgescope.crew.kept import Crews
 from edgescope.crew.leader import Crew
 from edgescope.crew.member import CrewError, Seat, oom_kills
+from edgescope.crew.staff import Staff
 from edgescope.records import Status, Trial
+from edgescope.scenarios.open_loop import patience_s
 
 QUICK = Trial(
     model="null",
@@ -83,6 +85,40 @@ def test_a_smaller_trial_uses_the_first_workers_and_the_rest_hold_nothing(crew):
     driven(crew, replace(QUICK, processes=1, batch=4))
     driven(crew, replace(QUICK, processes=3))
     assert [m.pid for m in crew.members][: len(pids)] == pids and len(crew.members) >= 3
+
+
+def hired(floor_bytes):
+    with (
+        Crew() as crew,
+        crew.shift(seating.trials(QUICK), seating.seats(QUICK), 20, staff=Staff(4, floor_bytes)),
+    ):
+        return len(crew.members)
+
+
+def test_workers_for_later_are_started_only_where_memory_has_room():
+    assert hired(floor_bytes=1) == 4 and hired(floor_bytes=1 << 60) == 2
+
+
+def test_workers_for_later_that_cannot_start_are_no_business_of_this_trial(monkeypatch):
+    load = Crew._load
+
+    def fails(shift, new, trial):
+        if new[0].number:
+            raise CrewError(Status.OOM, "no memory for more")
+        return load(shift, new, trial)
+
+    monkeypatch.setattr(Crew, "_load", staticmethod(fails))
+    one = replace(QUICK, processes=1)
+    with Crew() as crew, crew.shift(seating.trials(one), seating.seats(one), 20, staff=Staff(3, 1)) as shift:
+        assert shift.drive(0.05, len).seen == 1 and len(crew.members) == 1
+
+
+def test_a_queue_that_is_still_served_is_no_hang():
+    late = replace(QUICK, scenario="fixed_rate", rate=100.0, options={"delay_us": 300_000})
+    with Crew(grace_s=0.2) as crew, crew.shift(seating.trials(late), seating.seats(late), 20) as shift:
+        shift.opened = [{"facts": {}}] * 2
+        done = shift.drive(0.1, len, patience_s=patience_s(late))
+    assert all(word["stop"] > 3 for word in done.words)
 
 
 def test_seeds_differ_and_each_worker_answers_a_trial_of_one_process():

@@ -9,6 +9,8 @@ import psutil
 import pytest
 
 import edgescope
+import making
+from edgescope.bench import crowd
 from edgescope.isolate import Limits
 from edgescope.modes import entering, mps
 from edgescope.records import Absent, Measured, Status, Trial
@@ -67,11 +69,77 @@ def test_a_crowded_result_is_whole():
     assert set(result.queries.columns["worker"]) == {0, 1, 2}
 
 
+def test_queries_of_many_calls_are_counted_as_queries():
+    result = edgescope.run(replace(QUICK, scenario="multi_stream", in_flight=3, batch=2))
+    assert value(result, "counter_gap_queries") <= 1
+    for worker in result.workers:
+        mine = result.queries.columns["worker"] == worker.number
+        assert abs(worker.counted - mine.sum()) <= 5
+
+
+def test_a_trace_that_ends_early_ends_the_window(tmp_path):
+    (tmp_path / "t").write_text("".join(f"{k / 100}\n" for k in range(30)))
+    trace = replace(QUICK, scenario="trace", arrivals=str(tmp_path / "t"), max_s=1.5)
+    window = edgescope.run(trace).window
+    assert 0.2 < (window.stop_ns - window.start_ns) / 1e9 < 1.0
+
+
+def test_an_open_loop_lasts_as_long_as_it_may():
+    long = replace(QUICK, min_s=1.0, max_s=10.0)
+    assert crowd.seconds(long) == 2.0
+    assert crowd.seconds(replace(long, scenario="fixed_rate", rate=5.0)) == 10.0
+
+
 def test_a_crew_is_as_large_as_what_is_to_come_and_started_at_once(warm):
     other = replace(QUICK, options={"delay_us": 900})
     warm.expect([other, replace(other, processes=4), replace(other, processes=8, replicate=1)])
     small = warm.run(other, LIMITS)
     assert len(small.workers) == 2 and len(workers()) == 4
+    shared = [small.metrics["processes_pss_bytes"], *(w.pss_bytes for w in small.workers)]
+    assert all(isinstance(f, Absent) and "2 kept workers that do nothing" in f.reason for f in shared)
+
+
+class Leader:
+    """Answers as a kept leader does, each time with the next of these statuses."""
+
+    def __init__(self, *statuses):
+        self.statuses, self.asked, self.stops = list(statuses), [], 0
+
+    def answer(self, verb, trial, limits, env, staff):
+        self.asked.append(staff)
+        return making.result(trial, status=self.statuses.pop(0), reason="it said so")
+
+    def stop(self):
+        self.stops += 1
+
+    close = stop
+
+
+def test_memory_that_idle_workers_hold_decides_over_no_cell(own):
+    own._leader = leader = Leader(Status.OOM, Status.OK, Status.OOM)
+    own.expect([QUICK, replace(QUICK, processes=4)])
+    assert own.run(QUICK, LIMITS).status is Status.OK
+    assert leader.asked == [4, 0] and leader.stops == 1
+    assert own.run(QUICK, LIMITS).status is Status.OOM  # this time nobody else held any
+    assert leader.asked == [4, 0, 0]
+
+
+def test_a_leader_that_died_between_two_cells_harms_neither(own):
+    own.run(QUICK, LIMITS)
+    leader = own._leader._child
+    leader.kill()
+    psutil.wait_procs([psutil.Process(leader.pid)], timeout=5)
+    assert own.run(QUICK, LIMITS).status in (Status.OK, Status.UNSTABLE)
+
+
+def test_a_kept_runner_can_be_stopped_between_two_cells():
+    before = signal.getsignal(signal.SIGTERM)
+    with Warm(Isolated()) as runner:
+        runner._leader = Leader(Status.OK)
+        runner.run(QUICK, LIMITS)
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before is signal.SIG_DFL
 
 
 def test_kept_workers_answer_cell_after_cell_and_say_so(warm):
@@ -86,6 +154,7 @@ def test_kept_workers_answer_cell_after_cell_and_say_so(warm):
     replicate = warm.run(replace(QUICK, replicate=1), LIMITS)
     assert first.machine.id == replicate.machine.id
     assert "warm" not in replicate.machine.state and not {w.pid for w in replicate.workers} & set(pids)
+    assert workers() == []  # none was kept beside it
 
 
 def test_a_worker_killed_within_a_cell_fails_that_cell_alone(warm):
@@ -120,7 +189,8 @@ echo "$1$CUDA_MPS_PIPE_DIRECTORY" >> "$FAKE/asked"
 if [ "$1" = -d ]; then : > "$CUDA_MPS_PIPE_DIRECTORY/control"; exit 0; fi
 read word
 [ -e "$CUDA_MPS_PIPE_DIRECTORY/control" ] || { echo "Cannot find MPS control daemon process"; exit 1; }
-[ "$word" = get_server_list ] && echo 4711
+[ "$word" = get_server_list ] && [ ! -e "$FAKE/idle" ] && echo 4711
+[ "$word" = quit ] && [ -e "$FAKE/stubborn" ] && { echo "it will not"; exit 1; }
 [ "$word" = quit ] && rm "$CUDA_MPS_PIPE_DIRECTORY/control"
 exit 0
 """
@@ -178,6 +248,30 @@ def test_a_daemon_that_dies_within_a_cell_fails_it_and_the_next_has_another(fake
     assert "Cannot find MPS control daemon" in result.reason
     assert own.run(ON_GPU, LIMITS).status in (Status.OK, Status.UNSTABLE)
     assert len(starts(fake)) == 2
+
+
+def test_a_daemon_that_will_not_stop_takes_no_result_along(fake, own):
+    own._leader = Leader(Status.CRASHED)
+    (fake / "stubborn").touch()
+    result = own.run(ON_GPU, LIMITS)
+    assert result.status is Status.CRASHED and result.reason == "it said so"
+    assert result.warnings[-1].startswith("E-MODE-5") and "it will not" in result.warnings[-1]
+    (fake / "stubborn").unlink()
+
+
+def test_a_servers_log_of_an_earlier_cell_speaks_for_no_later_one(fake):
+    daemon = mps.Mps()
+    with entering.entered(daemon):
+        log = daemon._folder / "log"
+        log.mkdir()
+        (fake / "idle").touch()
+        assert "no server" in daemon.dead()
+        (log / "server.log").write_text("a client\n")
+        assert daemon.dead() == ""
+        daemon.begin()
+        assert "no server" in daemon.dead()
+        (log / "server.log").write_text("a client\nanother\n")
+        assert daemon.dead() == ""
 
 
 def test_workers_that_no_daemon_serves_are_not_measured_as_clients():

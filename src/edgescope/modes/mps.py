@@ -103,7 +103,7 @@ class Mps:
         if servers.strip() or self._written() != self._known:  # a server may end with its last client
             return ""
         return "; ".join(
-            filter(None, ("it never had a server, so nobody was its client", _log(self._folder)))
+            filter(None, ("it had no server meanwhile, so nobody was its client", _log(self._folder)))
         )
 
 
