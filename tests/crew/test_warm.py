@@ -10,8 +10,9 @@ import pytest
 
 import edgescope
 import making
+from edgescope import served
 from edgescope.bench import crowd
-from edgescope.isolate import Limits
+from edgescope.isolate import Limits, until_readable
 from edgescope.modes import entering, mps
 from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.sweep import Isolated
@@ -124,12 +125,21 @@ def test_memory_that_idle_workers_hold_decides_over_no_cell(own):
     assert leader.asked == [4, 0, 0]
 
 
-def test_a_leader_that_died_between_two_cells_harms_neither(own):
+def test_a_leader_that_died_between_two_cells_harms_neither(own, monkeypatch):
     own.run(QUICK, LIMITS)
     leader = own._leader._child
     leader.kill()
     psutil.wait_procs([psutil.Process(leader.pid)], timeout=5)
-    assert own.run(QUICK, LIMITS).status in (Status.OK, Status.UNSTABLE)
+    asked = []
+
+    def wait(handle, limits):
+        if not asked:
+            own._leader._child.kill()  # the new one, too, before it has looked at the trial
+        asked.append(handle)
+        return until_readable(handle, limits)
+
+    monkeypatch.setattr(served, "until_readable", wait)
+    assert own.run(QUICK, LIMITS).status in (Status.OK, Status.UNSTABLE) and len(asked) == 2
 
 
 def test_a_kept_runner_can_be_stopped_between_two_cells():
