@@ -18,7 +18,7 @@ import pytest
 
 from edgescope import bench
 from edgescope.analysis.energy import energy
-from edgescope.bench.watch import Watch
+from edgescope.bench.watch import Watch, available
 from edgescope.devices import doctor, manifest, recording, replay, spin
 from edgescope.modes.listing import listing
 from edgescope.records import Measured, Trial, Trust, Window
@@ -162,6 +162,16 @@ def all_watched():
 def watched(request, all_watched):
     """One board: what is expected, its devices, what was read, when."""
     return all_watched[request.param]
+
+
+def test_a_gpu_without_memory_of_its_own_takes_what_the_machine_lost(watched):
+    _, here, watch, window = watched
+    left = watch._within("mem_available_bytes", window).min()
+    found = watch.board_memory("cuda", window, left + 3e9)
+    assert "unified_memory_bytes" in found["gpu_board_memory_bytes"].reason
+    assert found["unified_memory_bytes"].value == pytest.approx(3e9)
+    assert "was not read" in watch.board_memory("cuda", window, None)["unified_memory_bytes"].reason
+    assert available(manifest.machine(here)) > 0
 
 
 def test_facts(watched):

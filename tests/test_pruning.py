@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope import study, sweep
+from edgescope.cli import sweep_manner
 from edgescope.cooling import Cooling
-from edgescope.forecast import HOST, Forecast
+from edgescope.forecast import GPU, HOST, Forecast
 from edgescope.isolate import Limits
 from edgescope.pace import Pace
 from edgescope.pruning import Exhausted, size
-from edgescope.records import Measured, Status, Trial
+from edgescope.records import Machine, Measured, Status, Trial
 from edgescope.store import Store
 from making import MACHINE, result
 
@@ -170,6 +171,34 @@ def test_a_gpu_of_its_own_and_one_in_the_same_memory():
     together.unified = True
     assert "12.00 GB" in Forecast(together, [both]).reason(trial(1, 8))
     assert Forecast(together, [both]).reason(trial(1, 4)) == ""
+
+
+def test_a_gpu_in_the_same_memory_takes_what_the_machine_lost():
+    fell = replace(
+        held(1, 1, 1e9),
+        metrics={"peak_rss_bytes": Measured(1e9, "bytes"), "unified_memory_bytes": Measured(3e9, "bytes")},
+    )
+    together = Room(7.5e9)
+    together.unified = True
+    assert "12.00 GB" in Forecast(together, [fell]).reason(trial(1, 4))
+    assert Forecast(together, [fell]).reason(trial(1, 2)) == ""
+    assert Forecast(Room(7.5e9), [fell]).reason(trial(1, 4)) == ""
+
+
+def test_what_other_programs_held_on_the_board_is_none_of_the_need():
+    gpus = [{"memory_used_bytes": 9e9}, {"memory_used_bytes": 4e9}]
+    here = Machine({}, {"nvidia": {"gpus": gpus}, "environment": {"CUDA_VISIBLE_DEVICES": "1"}})
+    board = replace(held(1, 1, 5e9, "gpu_board_memory_bytes"), machine=here)
+    assert Forecast(Room(0.0), [board]).need(trial(1, 4), GPU).bytes == 4e9
+
+
+def test_the_gpu_is_the_one_that_cuda_calls_the_first(monkeypatch):
+    where = Machine({"nvidia": {"gpus": [{"memory_total_bytes": 80e9}, {"memory_total_bytes": 24e9}]}}, {})
+    used = {"gpu0_memory_used_bytes": 70e9, "gpu1_memory_used_bytes": 1e9}
+    monkeypatch.setattr(sweep_manner, "_sensors", lambda: lambda unit: used)
+    for visible, free in (("", 10e9), ("1", 23e9), ("GPU-3af1", None), ("7", None)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert sweep_manner._free_gpu(where) == free
 
 
 def test_one_process_alone_speaks_for_any_sharing():

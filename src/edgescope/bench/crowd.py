@@ -42,7 +42,6 @@ from edgescope.records import (
     Status,
     Trial,
     Verification,
-    Window,
     Worker,
 )
 from edgescope.scenarios.open_loop import patience_s
@@ -87,13 +86,13 @@ def measure(bare: Result, watch: Watch, crews: Crews | None = None) -> Found:
                     look = partial(footprint.footprints, devices=watch.by_name, device=trial.device)
                     patience = patience_s(trial) if trial.scenario in backlog.OPEN else 0.0
                     driven = shift.drive(seconds(trial), look, patience_s=patience)
-                return _found(bare, watch, shift, driven, kept.idle(trial))
+                return _found(bare, watch, shift, driven, kept)
         except CrewError as error:
             return Found(replace(bare, status=error.status, reason=error.reason), True, "")
 
 
-def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], idle: int) -> Found:
-    trial, words = bare.trial, driven.words
+def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], kept: Crews) -> Found:
+    trial, words, idle = bare.trial, driven.words, kept.idle(bare.trial)
     rows = [_rows(word) for word in words]
     start_ns, stop_ns = crowd.window_of(rows[: trial.processes], driven.span.start_ns, driven.span.stop_ns)
     queries, window = crowd.joined(rows, trial.processes, start_ns, stop_ns)
@@ -124,7 +123,7 @@ def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], idl
         "counter_gap_queries": _gap(driven, rows),
         **_memory(workers[: trial.processes]),
         "memory_rule_bytes": _rule(trial, model, artifact, answers[0]),
-        **_board_memory(trial, watch, window, idle),
+        **_board_memory(watch.board_memory(trial.device, window, kept.free), idle),
         **spent.metrics,
         **watch.metrics(),
     }
@@ -206,8 +205,7 @@ def _facts(opened: Sequence[dict[str, Json]]) -> dict[str, Field]:
     return found
 
 
-def _board_memory(trial: Trial, watch: Watch, window: Window, idle: int) -> dict[str, Field]:
-    found = watch.board_memory(trial.device, window)
+def _board_memory(found: dict[str, Field], idle: int) -> dict[str, Field]:
     why = Absent(f"{idle} kept workers that do nothing in this trial hold memory on the board, too")
     return dict.fromkeys(found, why) if idle else found
 

@@ -11,7 +11,7 @@ from edgescope.analysis.sustained import sustained
 from edgescope.backends.base import Backend, SelfDriven, spec_of
 from edgescope.bench import gate
 from edgescope.bench.require import require
-from edgescope.bench.watch import Watch, board
+from edgescope.bench.watch import Watch, available, board
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UsageError
 from edgescope.models.base import Model
@@ -51,7 +51,7 @@ def measure(bare: Result, model: Model, backend: SelfDriven, watch: Watch) -> Re
         **long_run.fields,
         "peak_rss_bytes": Absent("the program runs in a process of its own"),
         **spent.metrics,
-        **watch.board_memory(trial.device, window),
+        **watch.board_memory(trial.device, window, available(bare.machine)),
         **watch.metrics(),
         **driven.facts,
     }

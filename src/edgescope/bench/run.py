@@ -21,7 +21,7 @@ from edgescope.bench import crowd, external, foreign, gate, mode, phases, replay
 from edgescope.bench.driving import drive, peak_rss
 from edgescope.bench.failures import told
 from edgescope.bench.require import require
-from edgescope.bench.watch import Devices, Watch, board
+from edgescope.bench.watch import Devices, Watch, available, board
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.crew import seats
 from edgescope.crew.kept import Crews
@@ -164,7 +164,7 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices, crews: Cre
         **long_run.fields,
         "peak_rss_bytes": peak,
         **parts,
-        **watch.board_memory(trial.device, plan.window),
+        **watch.board_memory(trial.device, plan.window, available(bare.machine)),
         **spent.metrics,
         **watch.metrics(),
     }

@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgescope.clock import Clock
 from edgescope.devices import spin
 from edgescope.devices.base import Device, Throttle, ThrottleWatch
-from edgescope.records import Absent, Field, Idle, Json, Measured, Readings, Verdict, Window
+from edgescope.records import Absent, Field, Idle, Json, Machine, Measured, Readings, Verdict, Window
 from edgescope.telemetry.base import Telemetry
 from edgescope.telemetry.null import NullSampler
 from edgescope.telemetry.sampler import Sampler
@@ -89,17 +92,28 @@ class Watch:
             slowdown=self.slowdown,
         )
 
-    def board_memory(self, device: str, window: Window) -> dict[str, Field]:
-        """Return the most memory in use on the GPU board within the window; {} of a trial that uses none."""
+    def board_memory(self, device: str, window: Window, before: Json) -> dict[str, Field]:
+        """Return the most memory in use on the GPU board within the window; {} of a trial that uses none.
+
+        Of a Jetson, whose GPU has none of its own, by how much the memory that can be had fell: `before` is what
+        it was (bytes) when nothing of the trial had been loaded.
+        """
         if device == "cpu":
             return {}
         channel = f"{board()}_memory_used_bytes"
-        t_ns, value = self.readings.series(channel)
-        inside = value[(t_ns >= window.start_ns) & (t_ns <= window.stop_ns)]
-        found: Field = Absent(f"no reading of {channel} fell into the window")
+        inside = self._within(channel, window)
         if len(inside):
-            found = Measured(float(inside.max()), "bytes", n=len(inside))
-        return {"gpu_board_memory_bytes": found}
+            return {"gpu_board_memory_bytes": Measured(float(inside.max()), "bytes", n=len(inside))}
+        jetson = self.by_name.get("jetson")
+        if jetson is None or jetson.present():
+            return {"gpu_board_memory_bytes": Absent(f"no reading of {channel} fell into the window")}
+        shared = Absent("the GPU has no memory of its own: see unified_memory_bytes")
+        left = self._within("mem_available_bytes", window)
+        return {"gpu_board_memory_bytes": shared, "unified_memory_bytes": _fallen(left, before)}
+
+    def _within(self, channel: str, window: Window) -> NDArray[np.float64]:
+        t_ns, value = self.readings.series(channel)
+        return value[(t_ns >= window.start_ns) & (t_ns <= window.stop_ns)]
 
     def metrics(self) -> dict[str, Field]:
         """Return what watching cost: share of one core, achieved rate."""
@@ -112,6 +126,20 @@ class Watch:
             "sampler_cpu_share": Measured(float(share), "1", n=ticks),
             "sampler_hz": Measured(float(self.cost["achieved_hz"]), "Hz", n=ticks),
         }
+
+
+def available(machine: Machine) -> Json:
+    """Return the bytes of memory that could be had when a machine was described; None where it does not say."""
+    facts = machine.state.get("cpu")
+    return facts.get("memory_available_bytes") if isinstance(facts, Mapping) else None
+
+
+def _fallen(left: NDArray[np.float64], before: Json) -> Field:
+    """Return by how many bytes the memory that can be had fell at most below what it was."""
+    if not len(left) or not isinstance(before, int | float):
+        return Absent("how much memory could be had before and within the window was not read")
+    fallen = float(before - left.min())
+    return Measured(fallen, "bytes", n=len(left)) if fallen > 0 else Absent("other programs gave back more")
 
 
 def board(environ: Mapping[str, str] = os.environ) -> str:

@@ -12,6 +12,7 @@ from edgescope.cli import opened
 
 if TYPE_CHECKING:
     from edgescope.cooling import Cooling
+    from edgescope.records import Machine
     from edgescope.sweep import Cells, Sieve
 
 SAMPLER_HZ = 10.0
@@ -44,14 +45,21 @@ def _sieves(args: argparse.Namespace, cells: Cells) -> tuple[Sieve, ...]:
     from edgescope.forecast import Forecast, ThisMachine
     from edgescope.pruning import Exhausted
 
-    gpus = cells.where.stable.get("nvidia", {}).get("gpus", [])
-    total = gpus[0].get("memory_total_bytes") if gpus and isinstance(gpus[0], Mapping) else None
-    free = None
-    if isinstance(total, int | float):
-        used = _sensors()("byte").get("gpu0_memory_used_bytes")
-        free = None if used is None else total - used
-    room = ThisMachine(opened.limits(args), free, unified="jetson" in cells.where.stable)
+    room = ThisMachine(opened.limits(args), _free_gpu(cells.where), unified="jetson" in cells.where.stable)
     return Exhausted(), Forecast(room)
+
+
+def _free_gpu(where: Machine) -> float | None:
+    """Return the bytes that can be had of the memory of the GPU that CUDA calls 0; None where nobody says."""
+    from edgescope.bench.watch import board
+
+    gpus, name = where.stable.get("nvidia", {}).get("gpus", []), board()
+    mine = dict(zip((f"gpu{i}" for i in range(len(gpus))), gpus, strict=True)).get(name)
+    total = mine.get("memory_total_bytes") if isinstance(mine, Mapping) else None
+    if not isinstance(total, int | float):
+        return None
+    used = _sensors()("byte").get(f"{name}_memory_used_bytes")
+    return None if used is None else total - used
 
 
 def _sensors() -> Callable[[str], dict[str, float]]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from edgescope.crew import seats as seating
 from edgescope.crew.leader import GRACE_S, PATIENCE_S, Crew
 from edgescope.crew.member import Seat
-from edgescope.crew.staff import Staff
+from edgescope.crew.staff import Staff, available
 from edgescope.records import Trial, digest
 
 #: Seconds after which the process that leads is ended; the leader gives up a little earlier and says who was late.
@@ -30,6 +30,8 @@ class Crews:
         self.env, self.grace_s = dict(env or {}), grace_s
         self.staff = Staff()
         """Workers that trials to come will need, of the present trial's crew."""
+        self.free = available()
+        """Bytes of memory that could be had before there was any worker."""
         self._kept: dict[str, tuple[str, Crew]] = {}
         self._begun = time.monotonic()
 
