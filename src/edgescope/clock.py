@@ -33,13 +33,18 @@ class MonotonicClock:
 
     def sleep_until(self, t_ns: int) -> None:
         """Sleep most of the way, then spin to the nanosecond asked for."""
-        left = t_ns - time.monotonic_ns()
-        if left > SPIN_NS:
-            time.sleep((left - SPIN_NS) / 1e9)
-        while time.monotonic_ns() < t_ns:
-            pass
+        wait_until(t_ns)
 
     def doze_until(self, t_ns: int) -> None:
         """Sleep all of the way; the timer is late by tens of microseconds."""
         while (left := t_ns - time.monotonic_ns()) > 0:
             time.sleep(left / 1e9)
+
+
+def wait_until(t_ns: int, spin_ns: int = SPIN_NS) -> None:
+    """Return at `t_ns` or at once when that has passed; the last `spin_ns` are spun, not slept."""
+    left = t_ns - time.monotonic_ns()
+    if left > spin_ns:
+        time.sleep((left - spin_ns) / 1e9)
+    while time.monotonic_ns() < t_ns:
+        pass

@@ -216,13 +216,14 @@ def crash(code: int, lines: Sequence[str]) -> tuple[Status, str]:
     """Return the status and the reason of a process that ended with `code`, after writing these lines."""
     last = " | ".join(lines[-3:])[-400:] or "it wrote nothing to stderr"
     if code < 0:
-        name = _signal(-code)
+        name = signal_name(-code)
         hint = " (often the kernel's OOM killer: see dmesg)" if name == "SIGKILL" else ""
         return Status.CRASHED, message("E-RUN-2", f"the trial's process died of {name}{hint}", evidence=last)
     return Status.CRASHED, message("E-RUN-2", f"the trial's process exited with {code}", evidence=last)
 
 
-def _signal(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return SIGKILL for 9, `signal 35` for one without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:  # most real-time signals have no name

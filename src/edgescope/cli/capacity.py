@@ -90,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.cli import capacity_view
 
     if args.out:
-        from edgescope.report.capacity import writable
+        from edgescope.report import capacity, writable
 
-        writable(args.out)  # before minutes are spent
+        writable(args.out, capacity.SUFFIXES)  # before minutes are spent
     asked = question(args)
     opened.check_modes([asked.base])
     cells = opened.cells(args, opened.store(args))

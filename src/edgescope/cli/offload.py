@@ -156,9 +156,9 @@ def _page(args: argparse.Namespace) -> Page:
         fix = "edgescope list, then: edgescope offload EDGE CLOUD --rtt 20ms --bandwidth 20Mbit"
         raise UsageError("E-OFF-4", "two cells are needed, one of the edge and one of the cloud", fix=fix)
     if args.out:
-        from edgescope.report.offload import writable
+        from edgescope.report import offload, writable
 
-        writable(args.out)
+        writable(args.out, offload.SUFFIXES)
     asked, network = wanted(args.objective, args.constraint), _profile(args)
     store = opened.store(args)
     near = _place(store, args.local, args.machine, "edge")

@@ -6,14 +6,14 @@ start a little in the future and a stop, on the clock that all processes of a ma
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from edgescope.clock import wait_until
 from edgescope.plan import FOREVER, Latencies, Plan
 from edgescope.records import Trial
 
-#: time.sleep may overshoot by this much, so the last of the wait is spun.
+#: On a crowded machine time.sleep may overshoot by this much; a start that workers share is worth the spinning.
 SPIN_NS = 1_000_000
 AT_STOP = "the agreed stop"
 
@@ -41,7 +41,7 @@ class Agreed(Plan):
     def measuring(self) -> Plan:
         """Meet the others, sleep until the start, spin through its last millisecond."""
         self.span = self._meet()
-        wait_until(self.span.start_ns)
+        wait_until(self.span.start_ns, SPIN_NS)
         return super().measuring()
 
     def begin(self, row: int, now_ns: int) -> None:
@@ -67,12 +67,3 @@ class Agreed(Plan):
             return False
         self.check_ns = self.span.stop_ns
         return True
-
-
-def wait_until(t_ns: int, now: Callable[[], int] = time.monotonic_ns) -> None:
-    """Return at `t_ns`, or at once when that has passed."""
-    left = t_ns - now()
-    if left > SPIN_NS:
-        time.sleep((left - SPIN_NS) / 1e9)
-    while now() < t_ns:
-        pass

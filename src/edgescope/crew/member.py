@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edgescope.devices.cpu_limits import control_groups
 from edgescope.errors import message
+from edgescope.isolate import signal_name
 from edgescope.records import Json, Status
 
 TAIL_BYTES, TAIL_CHARACTERS = 8192, 600
@@ -94,7 +95,7 @@ class Member:
             code = self.process.wait(5)
         except subprocess.TimeoutExpired:
             code = 0
-        how = f"died of {_signal(-code)}" if code < 0 else f"ended with {code}"
+        how = f"died of {signal_name(-code)}" if code < 0 else f"ended with {code}"
         killed = oom_kills() - self.kills if code == -signal.SIGKILL else 0
         hint = " (often the kernel's OOM killer: see dmesg)" if code == -signal.SIGKILL else ""
         if killed > 0:
@@ -162,10 +163,3 @@ def oom_kills(root: Path = Path("/")) -> int:
             if "oom_kill" in counts:
                 return int(counts["oom_kill"])
     return 0
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # most real-time signals have no name
-        return f"signal {number}"

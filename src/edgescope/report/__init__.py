@@ -7,7 +7,7 @@ defends the choice. Formats are data: suffix -> the module whose `write(results,
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,21 +33,20 @@ def write(
     `results` with their raw rows (Store.full) give plots and pooled percentiles. `command` is what made this
     file, printed in it.
     """
-    module = importlib.import_module(writable(path))
+    module = importlib.import_module(FORMATS[writable(path)])
     written: Path = module.write(results, path, title=title, command=command, wanted=wanted)
     return written
 
 
-def writable(path: Path, formats: Mapping[str, str] = FORMATS) -> str:
-    """Return the module that writes `path`'s format; UsageError for an unknown one or a path that cannot be written."""
-    target = formats.get(path.suffix.lower())
-    if target is None:
-        known = ", ".join(formats)
+def writable(path: Path, suffixes: Collection[str] = FORMATS) -> str:
+    """Return the path's suffix, one of `suffixes`; UsageError for another, or a path that cannot be written."""
+    suffix = path.suffix.lower()
+    if suffix not in suffixes:
         raise UsageError(
             "E-REPORT-1",
-            f"no report format is called {path.suffix!r}",
-            evidence=f"known: {known}",
-            fix="-o report.html",
+            f"no report is written as {path.suffix!r}",
+            evidence=f"known: {', '.join(suffixes)}",
+            fix=f"another ending, as in {path.stem or 'report'}.html",
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,4 +56,4 @@ def writable(path: Path, formats: Mapping[str, str] = FORMATS) -> str:
         raise UsageError(
             "E-REPORT-3", f"the report {path} cannot be written", evidence=str(error), fix="another path"
         ) from error
-    return target
+    return suffix

@@ -6,42 +6,24 @@ from pathlib import Path
 
 from edgescope.analysis.capacity import Capacity
 from edgescope.analysis.service import Point, words
-from edgescope.errors import UsageError
 from edgescope.plots.capacity import HEIGHT, over_clients
 from edgescope.records import Absent
+from edgescope.report import writable
 from edgescope.report.capacity_words import aside, fits, sentence_of
 from edgescope.report.figures import island
 from edgescope.report.html import made_by, shell
 from edgescope.report.markup import Markup, join, tag
 
+SUFFIXES = (".html",)
 CAPTION = (
     "A whisker ends at the upper bound of the quantile, which is what counts; a mark without one had too few queries. "
     "The green line is the answer."
 )
 
 
-def writable(path: Path) -> None:
-    """Raise UsageError for a suffix that is not written, or a path that cannot be."""
-    if path.suffix.lower() != ".html":
-        raise UsageError(
-            "E-REPORT-1",
-            f"no capacity answer is written as {path.suffix!r}",
-            evidence="known: .html; --json prints everything",
-            fix="--out capacity.html",
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a"):
-            pass
-    except OSError as error:
-        raise UsageError(
-            "E-REPORT-3", f"the report {path} cannot be written", evidence=str(error), fix="another path"
-        ) from error
-
-
 def write(found: Capacity, path: Path, command: str = "") -> Path:
     """Write the page and return its path."""
-    writable(path)
+    writable(path, SUFFIXES)
     path.write_text(page(found, command or made_by(path)), encoding="utf-8")
     return path
 

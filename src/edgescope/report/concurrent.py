@@ -27,6 +27,6 @@ def write(found: Concurrent, path: Path, command: str = "") -> Path:
 
     `command` is what made this file, printed in it; without one the call is.
     """
-    module = importlib.import_module(writable(path, FORMATS))
+    module = importlib.import_module(FORMATS[writable(path, FORMATS)])
     path.write_text(module.render(found, command or CALL), encoding="utf-8")
     return path

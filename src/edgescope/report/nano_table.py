@@ -26,7 +26,6 @@ def write(found: NanoTable, path: Path, command: str = "") -> Path:
 
     `command` is what made this file, printed in it; without one the call is.
     """
-    writable(path)
-    module = importlib.import_module(FORMATS[path.suffix.lower()])
+    module = importlib.import_module(FORMATS[writable(path, FORMATS)])
     path.write_text(module.render(found, command or CALL), encoding="utf-8")
     return path

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from edgescope.analysis.offload import Option
 from edgescope.analysis.offload_question import Question
-from edgescope.errors import UsageError
 from edgescope.plots.break_even import break_even
-from edgescope.records import Absent, Field
 from edgescope.report import offload_words as words
+from edgescope.report import writable
 from edgescope.report.figures import island
 from edgescope.report.html import shell
 from edgescope.report.markup import Markup, join, tag
-from edgescope.report.numbers import Format, absence, joules, rates, times
+from edgescope.report.numbers import Format, joules, rates, times
 from edgescope.report.offload_json import facts
+from edgescope.report.page_table import cell
 
 SUFFIXES = (".html", ".csv", ".json")
 CAPTION = (
@@ -26,27 +26,9 @@ CAPTION = (
 )
 
 
-def writable(path: Path) -> None:
-    """Raise UsageError for a suffix that is not written, or a path that cannot be."""
-    if path.suffix.lower() not in SUFFIXES:
-        known = ", ".join(SUFFIXES)
-        raise UsageError(
-            "E-REPORT-1", f"no offload answer is written as {path.suffix!r}", evidence=f"known: {known}"
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a"):
-            pass
-    except OSError as error:
-        raise UsageError(
-            "E-REPORT-3", f"the report {path} cannot be written", evidence=str(error), fix="another path"
-        ) from error
-
-
 def write(found: Question, path: Path, command: str = "") -> Path:
     """Write the answer in the format of the suffix and return the path."""
-    writable(path)
-    render = {".html": page, ".csv": lambda f, c: table(f), ".json": plain}[path.suffix.lower()]
+    render = {".html": page, ".csv": lambda f, c: table(f), ".json": plain}[writable(path, SUFFIXES)]
     path.write_text(render(found, command), encoding="utf-8")
     return path
 
@@ -129,19 +111,11 @@ def _row(found: Question, option: Option, looks: list[tuple[str, str, Format]]) 
     busy = ", ".join(f"{what} busy {share:.0%}" for what, share in option.busy)
     why = [tag("div", text, class_="why") for text in (*option.broken, busy) if text]
     how = "modelled from measured rows" if option.modelled else "measured"
-    cells = [_cell(getattr(option.figures, column), look, name) for name, column, look in looks]
+    cells = [cell(getattr(option.figures, column), look, name) for name, column, look in looks]
     kind = "picked" if option is found.answer.pick else "rejected" if option.broken else None
     return tag(
         "tr", tag("th", option.words, tag("div", how, class_="why"), why, scope="row"), cells, class_=kind
     )
-
-
-def _cell(field: Field, look: Format, name: str) -> Markup:
-    if isinstance(field, Absent):
-        return tag("td", "n/a", class_="num absent", data_label=name, title=absence(field))
-    between = look.interval(field)
-    small = tag("span", between, class_="ci") if between else None
-    return tag("td", tag("span", look.number(field.value), class_="v"), small, class_="num", data_label=name)
 
 
 def _rests_on(found: Question) -> Markup:
