@@ -126,7 +126,7 @@ def test_another_machines_store_is_refused_until_told(tmp_path, capsys):
     assert "1 cell" in capsys.readouterr().out
 
 
-def test_list_says_which_machine_where_there_are_two(tmp_path, capsys):
+def test_list_says_which_machine_where_there_are_two(tmp_path, monkeypatch, capsys):
     other = Machine({"cpu": {"model": "another cpu"}}, {})
     for machine in (MACHINE, other):
         Store(tmp_path / "store").save(result(machine=machine))
@@ -135,6 +135,11 @@ def test_list_says_which_machine_where_there_are_two(tmp_path, capsys):
     assert MACHINE.id[:8] in out and other.id[:8] in out and out.splitlines()[0].endswith("machine")
     assert main(["list", "--machine", other.id[:8], "--json"]) == 0
     assert [r["machine_id"] for r in json.loads(capsys.readouterr().out)] == [other.id]
+    monkeypatch.setattr("edgescope.bench.here", lambda: MACHINE)
+    assert main(["list", "--machine", "here", "--json"]) == 0
+    assert [r["machine_id"] for r in json.loads(capsys.readouterr().out)] == [MACHINE.id]
+    assert main(["report", "--machine", "here", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["results"]) == 1
 
 
 def test_the_summary_groups_reasons_and_says_what_to_do_next(capsys):

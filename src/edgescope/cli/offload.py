@@ -39,7 +39,10 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--store", default=None, metavar="DIR")
     sub.add_argument("--remote-store", default=None, metavar="DIR", help="where the remote cell is (--store)")
     sub.add_argument(
-        "--machine", default="", metavar="ID", help="the edge's machine, where a store holds several"
+        "--machine",
+        default="",
+        metavar="ID",
+        help="the edge's machine, or `here`, where a store holds several",
     )
     sub.add_argument("--remote-machine", default="", metavar="ID", help="the remote machine, likewise")
     _network(sub.add_argument_group("the network"))
@@ -190,7 +193,7 @@ def _place(store: Store, which: str, machine: str, side: str) -> Place:
     from edgescope.analysis.offload_places import place
 
     labelled = [r for r in store.results() if which in (r.trial.label, f"{r.trial.model} {r.trial.label}")]
-    found = machines.one(labelled or store.find(which), machine)
+    found = machines.one(labelled or store.find(which), opened.machine(machine))
     cells, where = {r.trial.cell for r in found}, {r.machine.id for r in found}
     every = [r for r in store.results() if r.trial.cell in cells and r.machine.id in where]
     return place(store.fulls(every), which, side)

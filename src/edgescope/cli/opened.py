@@ -52,6 +52,17 @@ def store(args: argparse.Namespace) -> Store:
     return Store(Path(args.store) if args.store else default_root())
 
 
+def machine(named: str) -> str:
+    """Return the beginning of a machine's id that --machine means: of `here` all of this machine's."""
+    from edgescope.analysis.machines import HERE
+
+    if named != HERE:
+        return named
+    from edgescope.bench import here
+
+    return here().id
+
+
 def cells(args: argparse.Namespace, where: Store) -> Cells:
     """Return what runs cells on this machine into the store `where`, each in a process of its own."""
     from edgescope.bench import here

@@ -18,7 +18,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "--output", "-o", default="edgescope-report.html", metavar="FILE", help=".html, .md or .csv"
     )
     sub.add_argument("--model", default="", help="only models whose name contains this")
-    sub.add_argument("--machine", default="", metavar="ID", help="only the machine whose id begins so")
+    sub.add_argument(
+        "--machine", default="", metavar="ID", help="only the machine whose id begins so, or `here`"
+    )
     sub.add_argument("--store", default=None, metavar="DIR")
     sub.add_argument("--json", action="store_true", help="print {path, results} instead of the path")
 
@@ -28,9 +30,9 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.errors import UsageError
     from edgescope.report import write
 
-    store = opened.store(args)
+    store, machine = opened.store(args), opened.machine(args.machine)
     found = (r for r in store.results() if args.model in r.trial.model)
-    results = store.fulls([r for r in found if r.machine.id.startswith(args.machine)])
+    results = store.fulls([r for r in found if r.machine.id.startswith(machine)])
     for problem in store.problems:
         print(problem, file=sys.stderr)
     if not results:

@@ -29,7 +29,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     """Add this study's flags."""
     sub.add_argument("--store", default=None, metavar="DIR", help="results folder (./edgescope-results)")
     sub.add_argument("--models", type=_words, default=(), metavar="NAME,..", help="some of the models (all)")
-    text = "of several machines in the store the one whose id begins so"
+    text = "of several machines in the store the one whose id begins so, or `here`"
     sub.add_argument("--machine", default="", metavar="ID", help=text)
     text = "engine and options, or a part of them, where the store holds several"
     sub.add_argument("--setup", default="", metavar="WORDS", help=text)
@@ -78,7 +78,7 @@ def _read(args: argparse.Namespace) -> Concurrent:
 
     store = opened.store(args)
     found = [r for r in store.results() if not args.models or r.trial.model.startswith(args.models)]
-    mine = machines.one([r for r in found if wanted(r.trial)], args.machine)
+    mine = machines.one([r for r in found if wanted(r.trial)], opened.machine(args.machine))
     others = len(found) - sum(wanted(r.trial) for r in found)
     full = store.fulls(mine)
     for problem in store.problems:

@@ -34,7 +34,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--out", type=Path, default=None, metavar="FILE", help="also write .html, .md or .csv")
     text = "what benchmarks/ceilings.py wrote here: adds the physical limit of each model"
     sub.add_argument("--ceilings", type=Path, default=None, metavar="FILE", help=text)
-    text = "of several machines in the store the one whose id begins so"
+    text = "of several machines in the store the one whose id begins so, or `here`"
     sub.add_argument("--machine", default="", metavar="ID", help=text)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
@@ -85,7 +85,7 @@ def _table(args: argparse.Namespace, store: Store, ceilings: Ceilings | None) ->
     from edgescope.analysis.nano_table import nano_table, wanted
 
     found = [r for r in store.results() if wanted(r.trial, args.models, args.device)]
-    results = store.fulls(machines.one(found, args.machine))
+    results = store.fulls(machines.one(found, opened.machine(args.machine)))
     for problem in store.problems:
         print(problem, file=sys.stderr)
     return nano_table(results, args.models, device=args.device, ceilings=ceilings)
