@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Protocol
 
 from edgescope.crew.kept import alike
 from edgescope.crew.seats import seats
@@ -27,26 +26,17 @@ from edgescope.modes.entering import entered, stoppable
 from edgescope.modes.mps import Mps, share
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.served import Served
+from edgescope.sweep import Runner
 
 KEPT = "kept warm"
 """What artifact["workers"] says of a result from here."""
 _UNHARMED = frozenset({Status.OK, Status.UNSTABLE, Status.UNSUPPORTED, Status.WRONG_OUTPUT})
 
 
-class Cold(Protocol):
-    """Runs one trial in fresh processes: sweep.Isolated."""
-
-    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
-        """Build what the trial needs."""
-
-    def run(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial."""
-
-
 class Warm:
     """A Runner whose workers live on between trials; a context manager that ends them."""
 
-    def __init__(self, cold: Cold) -> None:
+    def __init__(self, cold: Runner) -> None:
         self.cold = cold
         self._leader, self._preparer = Served(), Served()
         self._mps: Mps | None = None
