@@ -28,8 +28,8 @@ from typing import Any
 from facts import publish
 
 from edgescope import study
-from edgescope.analysis.choices import MEMORY_GPU, MEMORY_HERE
 from edgescope.analysis.crowd_cells import axes, setup
+from edgescope.analysis.memory_figures import GPU, HOST
 from edgescope.analysis.variants import variant
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Status, Trial
@@ -98,7 +98,7 @@ def _cell(group: Sequence[Result]) -> Cell:
     done = [r for r in group if r.status is Status.OK]
     end = done[0] if done else group[-1]
     found = {name: [_value(r, (name,)) for r in done] for name in METRICS}
-    found["memory_bytes"] = [_value(r, MEMORY_GPU if r.trial.device == "cuda" else MEMORY_HERE) for r in done]
+    found["memory_bytes"] = [_value(r, GPU if r.trial.device == "cuda" else HOST) for r in done]
     metrics = {name: [v for v in values if v is not None] for name, values in found.items()}
     kept = {name: values for name, values in metrics.items() if values}
     return Cell(replace(end.trial, replicate=0), end.status, end.reason if not done else "", kept)

@@ -20,17 +20,18 @@ from typing import Protocol
 
 import psutil
 
+from edgescope.analysis.crowd_cells import kept_warm
+from edgescope.analysis.memory_figures import GPU, HOST, UNIFIED
+from edgescope.analysis.usage import gpu_number
 from edgescope.errors import message
 from edgescope.isolate import Limits, floor_of
 from edgescope.memory import Memory
 from edgescope.pruning import AGAIN, kin, size, sized
 from edgescope.records import Measured, Result, Status, Trial
 
-#: Where a result says what its processes held, the better figure first.
-HOST = ("processes_pss_bytes", "peak_rss_bytes")
 #: Cells that ran to their end, whatever is thought of their numbers: their memory was held.
 MEASURED = (Status.OK, Status.UNSTABLE, Status.WRONG_OUTPUT)
-GPU = ("gpu_processes_memory_bytes", "gpu_board_memory_bytes")
+BOARD = "gpu_board_memory_bytes"
 
 
 class Room(Protocol):
@@ -119,8 +120,10 @@ class Forecast:
         """Return why this trial would not fit, '' where it may."""
         free, floor = self.room.host()
         host, gpu = self.need(trial, HOST), self.need(trial, GPU)
-        if self.room.unified and host and gpu:
-            host, gpu = Need(host.bytes + gpu.bytes, host.by), None
+        if self.room.unified:
+            both = Need(host.bytes + gpu.bytes, host.by) if host and gpu else host
+            known = [need for need in (both, self.need(trial, UNIFIED)) if need]
+            host, gpu = max(known, key=lambda need: need.bytes, default=None), None
         if host and free - host.bytes < floor:
             return _reason(host, f"{_gb(free)} can be had, of which {_gb(floor)} must remain")
         rest = self.room.gpu()
@@ -145,9 +148,21 @@ def _by(name: str, smaller: Sequence[Result], trial: Trial) -> Need | None:
 
 
 def _held(result: Result, name: str) -> float:
-    """Return bytes by this metric, 0 where it was not measured."""
+    """Return bytes by this metric, 0 where it was not measured; of a board without what others held before."""
     found = result.metrics.get(name)
-    return found.value if isinstance(found, Measured) else 0.0
+    if not isinstance(found, Measured):
+        return 0.0
+    return found.value if name != BOARD or kept_warm(result) else max(0.0, found.value - _before(result))
+
+
+def _before(result: Result) -> float:
+    """Return bytes in use on the run's GPU when the run began, by its machine's facts; 0 where they do not say."""
+    facts, number = result.machine.state.get("nvidia"), gpu_number(result.machine.state)
+    gpus = facts.get("gpus") if isinstance(facts, Mapping) else None
+    if not isinstance(gpus, list) or number is None or number >= len(gpus):
+        return 0.0
+    found = gpus[number].get("memory_used_bytes") if isinstance(gpus[number], Mapping) else None
+    return float(found) if isinstance(found, int | float) else 0.0
 
 
 def _line(column: Mapping[int, float], processes: int) -> float:

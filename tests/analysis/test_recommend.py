@@ -150,14 +150,17 @@ def test_machines_are_not_mixed():
         recommend([], wanted("throughput"))
 
 
-def test_memory_is_that_of_the_device():
+def test_memory_is_the_hosts_and_gpu_memory_the_processes():
     gpu = {
         "gpu_processes_memory_bytes": Measured(5e9, "bytes"),
         "gpu_board_memory_bytes": Measured(6e9, "bytes"),
     }
     here = {"processes_pss_bytes": Measured(3e8, "bytes"), "processes_rss_bytes": Measured(4e8, "bytes")}
-    (row,), _ = choices(cell(100, 10, device="cuda", fields=gpu), wanted("throughput"))
-    assert row.peak_rss_bytes.value == 5e9 and row.gpu_memory_bytes.value == 6e9
+    (row,), _ = choices(cell(100, 10, device="cuda", fields=gpu | here), wanted("throughput"))
+    assert row.peak_rss_bytes.value == 3e8 and row.gpu_memory_bytes.value == 5e9
+    one = {"unified_memory_bytes": Measured(2e9, "bytes")}
+    (row,), _ = choices(cell(100, 10, device="cuda", fields=one | here), wanted("throughput"))
+    assert row.peak_rss_bytes.value == 2e9
     (row,), _ = choices(cell(100, 10, processes=2, fields=here), wanted("throughput"))
     assert row.peak_rss_bytes.value == 3e8
 

@@ -2,9 +2,6 @@
 
 A figure's value is the mean of its processes'. Its ends are where a fresh process may lie (bounds.py), and of a tail at
 least the largest order-statistic bound of any of its processes: a constraint is judged on the end that hurts.
-
-What `memory` is: of a trial on a CPU the resident memory of its processes, shared pages counted once (PSS) where that
-was read; on a GPU what the driver says its processes hold, else all that is in use on the board.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ import numpy as np
 from edgescope.analysis import scopes
 from edgescope.analysis.bounds import Spread, fresh, pooled
 from edgescope.analysis.crowd_cells import kept_warm
+from edgescope.analysis.memory_figures import GPU, MEMORY, first
 from edgescope.analysis.objective import QUANTITIES, Wanted
 from edgescope.analysis.replicates import (
     across,
@@ -44,8 +42,6 @@ METRICS = {
 }
 #: Ends that say what a variant does over its window; a crash or a refusal of a longer one hides no shorter one.
 FINISHED = (Status.OK, Status.WRONG_OUTPUT)
-MEMORY_HERE = ("processes_pss_bytes", "processes_rss_bytes", "peak_rss_bytes")
-MEMORY_GPU = ("gpu_processes_memory_bytes", "gpu_board_memory_bytes")
 
 
 @dataclass(frozen=True)
@@ -178,20 +174,12 @@ def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
 
 def _figure(result: Result, column: str) -> Field:
     """Return one column's figure of one process."""
-    if column == "peak_rss_bytes":
-        return _first(result, MEMORY_GPU if result.trial.device == "cuda" else MEMORY_HERE)
-    if column == "gpu_memory_bytes":
-        return _first(result, tuple(reversed(MEMORY_GPU)))
+    if column in ("peak_rss_bytes", "gpu_memory_bytes"):
+        return first(result, MEMORY if column == "peak_rss_bytes" else GPU)
     if column in QUANTILES:
         stored = result.metrics.get(f"latency_{column.removesuffix('_s')}_s")
         return stored if stored is not None else _quantile(result, QUANTILES[column])
     return field_of(result, METRICS[column])
-
-
-def _first(result: Result, names: Sequence[str]) -> Field:
-    found = [f for f in (result.metrics.get(n) for n in names) if f is not None]
-    measured = [f for f in found if isinstance(f, Measured)]
-    return measured[0] if measured else found[0] if found else Absent("not measured")
 
 
 def _quantile(result: Result, q: float) -> Field:

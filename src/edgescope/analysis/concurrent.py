@@ -15,6 +15,7 @@ from edgescope.analysis import machines, remarks
 from edgescope.analysis.concurrent_paper import Paper, paper
 from edgescope.analysis.concurrent_rules import rules
 from edgescope.analysis.crowd_cells import Cell, axes, cells, setup, wanted
+from edgescope.analysis.memory_figures import GPU
 from edgescope.analysis.memory_line import MemoryLine, memory_line
 from edgescope.analysis.quotient import quotient
 from edgescope.analysis.rule_answer import Checked, View
@@ -24,12 +25,7 @@ from edgescope.errors import UsageError
 from edgescope.records import Field, Machine, Result, Trial
 
 #: What memory of a crowd is taken from, the best first; one figure is used throughout.
-MEMORY = (
-    "gpu_processes_memory_bytes",
-    "gpu_board_memory_bytes",
-    "processes_pss_bytes",
-    "processes_rss_bytes",
-)
+MEMORY = (*GPU, "processes_pss_bytes", "processes_rss_bytes")
 
 
 @dataclass(frozen=True)

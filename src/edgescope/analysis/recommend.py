@@ -32,6 +32,7 @@ USUAL = (
     ("p99_s", True),
     ("energy_per_sample_j", True),
     ("peak_rss_bytes", True),
+    ("gpu_memory_bytes", True),
 )
 WORDS = {
     "throughput": "throughput",

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.keeping_up import achieved, behind, busy, growth, measured_rows
+from edgescope.analysis.memory_figures import first
 from edgescope.analysis.slo import RESOURCES, Slo
 from edgescope.records import Absent, Field, Measured, Queries, Result, Status, Trust
 from edgescope.stats import Interval, percentile, quantile_interval, upper_bound
@@ -201,10 +202,7 @@ def _resource(slo: Slo, result: Result) -> Held:
 
 def resource(slo: Slo, result: Result) -> Field:
     """Return what a run used of what a promise bounds; Absent with the sensor's reason."""
-    fields = [result.metrics[name] for name in RESOURCES[slo.name][1] if name in result.metrics]
-    reasons = [f.reason for f in fields if isinstance(f, Absent)]
-    read = [f for f in fields if isinstance(f, Measured)]
-    return read[0] if read else Absent(next(iter(reasons), "nothing measures it here"))
+    return first(result, RESOURCES[slo.name][1])
 
 
 def near(point: Point) -> bool:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from edgescope.analysis.memory_figures import GPU, MEMORY
 from edgescope.analysis.objective import BYTES, TIME
 from edgescope.errors import UsageError
 
@@ -19,8 +20,8 @@ QUANTILE = re.compile(r"p(\d\d)\.?(\d{0,2})")
 WATTS = {"W": 1.0, "mW": 1e-3}
 #: What can be promised beside a quantile: the unit's factors to SI, and the metrics that answer, the best first.
 RESOURCES: Mapping[str, tuple[Mapping[str, float], tuple[str, ...]]] = {
-    "memory": (BYTES, ("processes_pss_bytes", "processes_rss_bytes", "peak_rss_bytes")),
-    "gpu_memory": (BYTES, ("gpu_processes_memory_bytes", "gpu_board_memory_bytes")),
+    "memory": (BYTES, MEMORY),
+    "gpu_memory": (BYTES, GPU),
     "power": (WATTS, ("power_w",)),
 }
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 
 from edgescope.analysis import scopes
 from edgescope.analysis.compare import by_cell
+from edgescope.analysis.memory_figures import GPU, MEMORY, first
 from edgescope.analysis.objective import FASTEST, Objective, Wanted, goal
 from edgescope.analysis.replicates import (
     NEIGHBOURS_S,
     across,
     by_replicate,
-    field_of,
     judged,
     neighbours,
     paired_values,
@@ -75,7 +75,7 @@ class VariantRow:
     p95_s: Field = NOT_MEASURED
     p999_s: Field = NOT_MEASURED
     gpu_memory_bytes: Field = NOT_MEASURED
-    """Memory of the GPU's board in use at most, other programs included."""
+    """memory_figures.GPU; peak_rss_bytes is memory_figures.MEMORY."""
     scope: str = ""
     """What the watts and joules were measured in front of; '' where no meter is known."""
     gate: str = ""
@@ -204,8 +204,8 @@ def _row(
         p99_s=pooled_quantile(results, 0.99),
         p999_s=pooled_quantile(results, 0.999),
         throughput_sps=across(results, "throughput_sps"),
-        peak_rss_bytes=_peak(results, "peak_rss_bytes"),
-        gpu_memory_bytes=_peak(results, "gpu_board_memory_bytes"),
+        peak_rss_bytes=_peak(results, MEMORY),
+        gpu_memory_bytes=_peak(results, GPU),
         power_w=scopes.within(across(results, "power_w"), results, scope),
         energy_per_sample_j=scopes.within(across(results, "energy_per_sample_j"), results, scope),
         scope=scopes.usual(results),
@@ -257,8 +257,8 @@ def worst_verdict(results: Sequence[Result]) -> Verdict:
     return Verdict(worst, (f"{trusts.count(worst)} of {len(results)} processes", *evidence))
 
 
-def _peak(results: Sequence[Result], name: str) -> Field:
-    fields = [field_of(r, name) for r in results]
+def _peak(results: Sequence[Result], names: Sequence[str]) -> Field:
+    fields = [first(r, names) for r in results]
     peaks = [f.value for f in fields if isinstance(f, Measured)]
     absent = fields[0] if fields else Absent("not measured")
     return Measured(max(peaks), "bytes", n=len(peaks)) if peaks else absent

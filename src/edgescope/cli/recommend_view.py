@@ -107,7 +107,7 @@ def _fewest(rows: Sequence[Choice], found: Recommendation) -> list[Choice]:
 
 def _wanted(column: str, found: Recommendation, rows: Sequence[Choice]) -> bool:
     asked = {QUANTITIES[c.quantity].column for c in found.wanted.constraints} | {found.wanted.goal.column}
-    usual = ALWAYS | {"power_w", "energy_per_sample_j", "peak_rss_bytes"}
+    usual = ALWAYS | {"power_w", "energy_per_sample_j", "peak_rss_bytes", "gpu_memory_bytes"}
     return (column in asked or column in usual) and any(
         isinstance(getattr(r, column), Measured) for r in rows
     )
