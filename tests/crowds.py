@@ -45,7 +45,7 @@ def total(trial: Trial) -> float:
     alone = RATES[trial.model] * FASTER[trial.precision] * trial.batch**0.3
     if trial.processes == 1:
         return alone
-    return alone * (1.2 if trial.sharing == "shared" else 1.5 if trial.batch > 1 else 3.6)
+    return alone * (1.2 if trial.sharing == "shared" else 1.4 if trial.batch > 1 else 3.6)
 
 
 def crowd(trial: Trial, **keys: Any) -> Result:

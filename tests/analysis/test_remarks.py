@@ -53,6 +53,7 @@ def test_a_loss_is_said_too_and_a_mean_where_there_are_several():
     said = [str(r) for r in remarks(slower)]
     assert any("at 4 equal cells: more in 2, less in 2" in s for s in said)
     assert said[2].startswith("resnet50 fp16 batch 4") and "MPS gives 0.00" in said[2]
+    assert "the largest of 4, so leaning high)" in said[0] and "the least of 4, so leaning low)" in said[2]
 
 
 def test_cells_of_other_engines_or_machines_are_not_equal():
@@ -86,6 +87,10 @@ def test_above_needs_an_interval_or_a_size():
     assert above(Measured(1.2, "1", 1.1, 1.3)) is True and above(Measured(0.8, "1", 0.7, 0.9)) is False
     assert above(Measured(1.2, "1", 0.9, 1.5)) is None and above(Absent("x")) is None
     assert above(Measured(2.0, "1")) is None  # no interval, nothing sure
+    assert (
+        above(Measured(1.03, "1", 1.02, 1.04)) is None
+    )  # from within runs: other processes differ by as much
+    assert above(Measured(1.03, "1", 1.02, 1.04, n=3)) is True
     assert above(Measured(1.04, "1"), exact=True) is None and above(Measured(1.06, "1"), exact=True) is True
 
 

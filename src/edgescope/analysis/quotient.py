@@ -53,16 +53,17 @@ def _ends(field: Measured) -> tuple[float, float] | None:
 def above(ratio: Field, limit: float = 1.0, *, exact: bool = False) -> bool | None:
     """Return whether a ratio is surely above `limit` (True), surely below (False), or neither (None).
 
-    Without an interval nothing is sure, but of figures that are read off rather than sampled (`exact`: memory), which
-    must differ from the limit by NOTICED.
+    An interval from within runs does not hold what lies between processes: without pairs of runs a ratio must also
+    differ from the limit by NOTICED. Without an interval nothing is sure, but of figures that are read off rather
+    than sampled (`exact`: memory), of which that is enough.
     """
     if isinstance(ratio, Absent):
         return None
+    far = abs(ratio.value / limit - 1) >= NOTICED
     if ratio.lo is None or ratio.hi is None:
-        if not exact:
-            return None
-        far = abs(ratio.value / limit - 1) >= NOTICED
-        return ratio.value > limit if far else None
+        return ratio.value > limit if exact and far else None
+    if ratio.n < MIN_REPLICATES and not far:
+        return None
     if ratio.lo > limit:
         return True
     return False if ratio.hi < limit else None

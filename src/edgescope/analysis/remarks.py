@@ -7,6 +7,7 @@ noise, or within five per cent, is not remarked on. `remarks(results)` gives the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -80,18 +81,26 @@ def _on(pairs: Sequence[Pair]) -> list[Remark]:
     best: dict[str, tuple[Pair, Measured]] = {}
     for pair, ratio in sorted(sure, key=lambda each: -each[1].value):
         best.setdefault(pair.over.trial.model, (pair, ratio))
-    out = [_remark(p, r) for p, r in best.values() if r.value > 1]
+    tried = Counter(p.over.trial.model for p, _ in known)
+    out = [_remark(p, r, _of(tried[name], "largest")) for name, (p, r) in best.items() if r.value > 1]
     out += [_summary(pairs)] if len(known) > 1 else []
     worst = min(sure, key=lambda each: each[1].value)
-    return out + ([_remark(*worst)] if worst[1].value < 1 else [])
+    return out + ([_remark(*worst, _of(len(known), "least"))] if worst[1].value < 1 else [])
 
 
-def _remark(pair: Pair, ratio: Measured) -> Remark:
+def _of(count: int, which: str) -> str:
+    """Say that a figure was picked among several: the most extreme of noisy ones leans outwards."""
+    return (
+        f"; the {which} of {count}, so leaning {'high' if which == 'largest' else 'low'}" if count > 1 else ""
+    )
+
+
+def _remark(pair: Pair, ratio: Measured, picked: str) -> Remark:
     a, b = pair.over.trial, pair.under.trial
     cell = f"{a.model} {a.precision} batch {a.batch}, P = {a.processes}"
     text = f"{cell}: {sharing_words(a)} gives {times(ratio)} the total throughput of {sharing_words(b)}"
     return Remark(
-        pair.subject, text + _within(ratio, pair.over, pair.under), ratio, _ids(pair.over, pair.under)
+        pair.subject, text + _within(ratio, picked, pair.over, pair.under), ratio, _ids(pair.over, pair.under)
     )
 
 
@@ -130,7 +139,7 @@ def _processes(found: Sequence[Cell]) -> list[Remark]:
         t = pair.over.trial
         crowd = f"{t.processes} processes ({sharing_words(t)})"
         text = f"{t.model} {t.precision} batch {t.batch}: {crowd} give {times(ratio)} the total throughput of one"
-        text += _within(ratio, pair.over, pair.under)
+        text += _within(ratio, _of(len(known), "largest"), pair.over, pair.under)
         return [Remark("processes", text, ratio, _ids(pair.over, pair.under))]
     if all(r.hi is not None and r.hi <= 1 + 2 * NOTICED for _, r in known):
         text = f"more processes gave no more in total: at best {times(ratio)} that of one ({pair.over.place})"
@@ -153,10 +162,10 @@ def digits(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def _within(ratio: Measured, *of: Cell) -> str:
-    """Say where the interval comes from when it is not from pairs of runs."""
+def _within(ratio: Measured, picked: str, *of: Cell) -> str:
+    """Say where the interval comes from, and among how many cells a figure was picked."""
     bad = any(c.verdict in (Trust.DISTURBED, Trust.THROTTLED) for c in of)
-    but = "; the machine was disturbed or throttled" if bad else ""
+    but = ("; the machine was disturbed or throttled" if bad else "") + picked
     if ratio.n > 1:
         return f" ({ratio.n} pairs of runs{but})"
     runs = " and ".join(dict.fromkeys(str(len(c.runs)) for c in of))
