@@ -143,6 +143,14 @@ def profile(keys: Mapping[str, Json]) -> Profile:
     rtts = found.get("rtt_samples_s", ())
     if "rtt" in given and rtts:  # a typed round trip moves the measured ones: their spread stays
         rtts = moved(rtts, given["rtt"])
+    if "jitter" in given and rtts:
+        raise UsageError(
+            "E-NET-2",
+            "a jitter is given beside measured round trips",
+            evidence=f"{len(rtts)} samples, which have a spread of their own",
+            effect="Only one of the two could count",
+            fix="--rtt alone, which moves the samples; or --rtt, --jitter and --bandwidth without --profile",
+        )
     return Profile(
         rtt_s=median(rtts) if rtts else _needed(given, "rtt", "--rtt 20ms"),
         jitter_s=given.get("jitter", 0.0),
