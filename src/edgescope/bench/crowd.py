@@ -15,14 +15,13 @@ from functools import partial
 import numpy as np
 
 from edgescope import codec
-from edgescope.analysis import backlog, crowd, summary
-from edgescope.analysis.consumption import consumption
+from edgescope.analysis import backlog, crowd
 from edgescope.analysis.crowd import Rows
-from edgescope.analysis.sustained import sustained
 from edgescope.bench import footprint
+from edgescope.bench.assembling import Run, assembled
 from edgescope.bench.footprint import Footprint
 from edgescope.bench.require import require
-from edgescope.bench.watch import Watch, board
+from edgescope.bench.watch import Watch
 from edgescope.clock import MonotonicClock
 from edgescope.crew import seats as seating
 from edgescope.crew.agreed import AT_STOP
@@ -39,7 +38,6 @@ from edgescope.records import (
     Measured,
     ModelInfo,
     Result,
-    Status,
     Trial,
     Verification,
     Worker,
@@ -105,54 +103,21 @@ def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], kep
     _alike(trial, answers)
     verification = _verified(shift, bare)
     effective = Effective(**shift.opened[0]["effective"])
-    spent = consumption(
-        watch.readings,
-        queries,
-        window,
-        idle=watch.idle,
-        device=effective.device,
-        board=board(),
-        beside=trial.beside,
-    )
-    long_run = sustained(queries, watch.readings, window, trial.scenario)
     model, artifact = ModelInfo(**shift.opened[0]["model"]), shift.opened[0]["artifact"]
     metrics: dict[str, Field] = {
         **_facts(shift.opened[: trial.processes]),
         **crowd.crowd_metrics(trial, queries, window, workers),
-        **long_run.fields,
         "counter_gap_queries": _gap(driven, rows),
         **_memory(workers[: trial.processes]),
         "memory_rule_bytes": _rule(trial, model, artifact, answers[0]),
         **_board_memory(watch.board_memory(trial.device, window, kept.free), idle),
-        **spent.metrics,
-        **watch.metrics(),
     }
     each = [len(crowd.of_worker(queries, n, window)) for n in range(trial.processes)]
     cpus = len(os.sched_getaffinity(0))
     crammed = seating.crammed(trial, cpus)
-    result = replace(
-        bare,
-        status=Status.OK,
-        model=model,
-        artifact=artifact,
-        effective=effective,
-        verification=verification,
-        window=window,
-        workers=workers,
-        idle=watch.idle,
-        meter=spent.meter,
-        metrics=metrics,
-        queries=queries,
-        readings=watch.readings,
-        verdict=watch.verdict(window),
-        warnings=(
-            *([crammed] if crammed else []),
-            *crowd.warnings(trial, metrics, each, cpus),
-            *spent.warnings,
-            *summary.warnings(queries, window, trial.scenario),
-            *long_run.warnings,
-        ),
-    )
+    warnings = (*([crammed] if crammed else []), *crowd.warnings(trial, metrics, each, cpus))
+    ran = Run(model, artifact, effective, verification, queries, window, metrics, warnings)
+    result = replace(assembled(bare, watch, ran), workers=workers)
     failure = next((word["failure"] for word in words if word["failure"]), "")
     return Found(result, all(word["settled"] for word in driven.ready), failure)
 

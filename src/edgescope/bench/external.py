@@ -6,16 +6,15 @@ from dataclasses import replace
 
 from edgescope import cache
 from edgescope.analysis import summary
-from edgescope.analysis.consumption import consumption
-from edgescope.analysis.sustained import sustained
 from edgescope.backends.base import Backend, SelfDriven, spec_of
 from edgescope.bench import gate
+from edgescope.bench.assembling import Run, assembled
 from edgescope.bench.require import require
-from edgescope.bench.watch import Watch, available, board
+from edgescope.bench.watch import Watch, available
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UsageError
 from edgescope.models.base import Model
-from edgescope.records import Absent, Field, Result, Status
+from edgescope.records import Absent, Result
 from edgescope.workloads.inference import described
 
 
@@ -36,44 +35,19 @@ def measure(bare: Result, model: Model, backend: SelfDriven, watch: Watch) -> Re
     made = {**described(artifact), "program": dict(driven.notes)}
     asked = replace(trial, batch=driven.answer_rows or trial.batch)
     verification = gate.check(asked, model, driven.answer, made, bare.machine)
-    window = driven.window
-    spent = consumption(
-        watch.readings,
-        driven.queries,
-        window,
-        idle=watch.idle,
-        device=driven.effective.device,
-        board=board(),
-    )
-    long_run = sustained(driven.queries, watch.readings, window, trial.scenario)
-    metrics: dict[str, Field] = {
-        **summary.metrics(driven.queries, window, trial.scenario),
-        **long_run.fields,
-        "peak_rss_bytes": Absent("the program runs in a process of its own"),
-        **spent.metrics,
-        **watch.board_memory(trial.device, window, available(bare.machine)),
-        **watch.metrics(),
-        **driven.facts,
-    }
-    return replace(
-        bare,
-        status=Status.OK,
-        driver="external",
+    ran = Run(
         model=model.info,
         artifact=made,
         effective=driven.effective,
         verification=verification,
-        window=window,
-        idle=watch.idle,
-        meter=spent.meter,
-        metrics=metrics,
         queries=driven.queries,
-        readings=watch.readings,
-        verdict=watch.verdict(window),
-        warnings=(
-            *spent.warnings,
-            *summary.warnings(driven.queries, window, trial.scenario),
-            *long_run.warnings,
-            *driven.warnings,
-        ),
+        window=driven.window,
+        metrics={
+            **summary.metrics(driven.queries, driven.window, trial.scenario),
+            "peak_rss_bytes": Absent("the program runs in a process of its own"),
+            **watch.board_memory(trial.device, driven.window, available(bare.machine)),
+            **driven.facts,
+        },
+        warnings=driven.warnings,
     )
+    return replace(assembled(bare, watch, ran), driver="external")

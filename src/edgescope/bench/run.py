@@ -14,14 +14,13 @@ from datetime import datetime, timezone
 
 from edgescope import cache, registry
 from edgescope.analysis import backlog, summary
-from edgescope.analysis.consumption import consumption
-from edgescope.analysis.sustained import sustained
 from edgescope.backends.base import SelfDriven, spec_of
 from edgescope.bench import crowd, external, foreign, gate, mode, phases, replayed
+from edgescope.bench.assembling import Run, assembled
 from edgescope.bench.driving import drive, peak_rss
 from edgescope.bench.failures import told
 from edgescope.bench.require import require
-from edgescope.bench.watch import Devices, Watch, available, board
+from edgescope.bench.watch import Devices, Watch, available
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.crew import seats
 from edgescope.crew.kept import Crews
@@ -30,7 +29,7 @@ from edgescope.errors import EdgescopeError, message
 from edgescope.isolate import new_id
 from edgescope.models import zoo
 from edgescope.plan import Plan
-from edgescope.records import Field, Machine, Measured, Result, Status, Trial
+from edgescope.records import Machine, Measured, Result, Status, Trial
 
 SAMPLER_HZ = 10.0
 #: Significant drift of the latency over the window beyond which the run is called unstable.
@@ -149,45 +148,22 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices, crews: Cre
         parts = phases.metrics(opened, trial.io)
         verification = gate.check(trial, model, opened.answer, opened.artifact, bare.machine)
         foreign.examine(scenario, opened, model)
-    spent = consumption(
-        watch.readings,
-        queries,
-        plan.window,
-        idle=watch.idle,
-        device=effective.device,
-        board=board(),
-    )
-    long_run = sustained(queries, watch.readings, plan.window, trial.scenario)
-    metrics: dict[str, Field] = {
-        **opened.facts,
-        **summary.metrics(queries, plan.window, trial.scenario),
-        **long_run.fields,
-        "peak_rss_bytes": peak,
-        **parts,
-        **watch.board_memory(trial.device, plan.window, available(bare.machine)),
-        **spent.metrics,
-        **watch.metrics(),
-    }
-    result = replace(
-        bare,
-        status=Status.OK,
+    ran = Run(
         model=model.info,
         artifact=opened.artifact,
         effective=effective,
         verification=verification,
-        window=plan.window,
-        idle=watch.idle,
-        meter=spent.meter,
-        metrics=metrics,
         queries=queries,
-        readings=watch.readings,
-        verdict=watch.verdict(plan.window),
-        warnings=(
-            *spent.warnings,
-            *summary.warnings(queries, plan.window, trial.scenario),
-            *long_run.warnings,
-        ),
+        window=plan.window,
+        metrics={
+            **opened.facts,
+            **summary.metrics(queries, plan.window, trial.scenario),
+            "peak_rss_bytes": peak,
+            **parts,
+            **watch.board_memory(trial.device, plan.window, available(bare.machine)),
+        },
     )
+    result = assembled(bare, watch, ran)
     result = foreign.noted(result, scenario)
     return settled(result, warmed=plan.settled, failure=opened.failure())
 

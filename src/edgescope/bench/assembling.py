@@ -1,0 +1,73 @@
+"""A finished run as a Result: what was found, and what follows from the rows and readings of its window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgescope.analysis import summary
+from edgescope.analysis.consumption import consumption
+from edgescope.analysis.sustained import sustained
+from edgescope.bench.watch import Watch, board
+from edgescope.records import (
+    Effective,
+    Field,
+    Json,
+    ModelInfo,
+    Queries,
+    Result,
+    Status,
+    Verification,
+    Window,
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What measuring and checking brought, whoever drove the load."""
+
+    model: ModelInfo
+    artifact: Mapping[str, Json]
+    effective: Effective
+    verification: Verification | None
+    queries: Queries
+    window: Window
+    metrics: Mapping[str, Field]
+    """What is known beside energy, long-run behaviour and the sampler's cost; counts where a name is given twice."""
+    warnings: Sequence[str] = ()
+
+
+def assembled(bare: Result, watch: Watch, run: Run) -> Result:
+    """Return the Result of a run that finished, what it used and how it went on in the long run included."""
+    trial, queries, window = bare.trial, run.queries, run.window
+    spent = consumption(
+        watch.readings,
+        queries,
+        window,
+        idle=watch.idle,
+        device=run.effective.device,
+        board=board(),
+        beside=trial.beside,
+    )
+    long_run = sustained(queries, watch.readings, window, trial.scenario)
+    return replace(
+        bare,
+        status=Status.OK,
+        model=run.model,
+        artifact=run.artifact,
+        effective=run.effective,
+        verification=run.verification,
+        window=window,
+        idle=watch.idle,
+        meter=spent.meter,
+        metrics={**long_run.fields, **spent.metrics, **watch.metrics(), **run.metrics},
+        queries=queries,
+        readings=watch.readings,
+        verdict=watch.verdict(window),
+        warnings=(
+            *run.warnings,
+            *spent.warnings,
+            *summary.warnings(queries, window, trial.scenario),
+            *long_run.warnings,
+        ),
+    )
