@@ -43,7 +43,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def _add_promise(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("what each client sends, and what it is promised")
-    text = "p99<40ms, p50<=10ms, p99.9<0.1s, memory<=2GB, gpu_memory<=4GB, power<=10W; may be repeated"
+    text = "p99<40ms, p50<=10ms, p99.9<0.1s, memory<=2GB, gpu_memory<=4GB, power<=10W, energy<50mJ; may be repeated"
     group.add_argument("--slo", "--constraint", action="append", required=True, metavar="PROMISE", help=text)
     text = "queries/s that each client sends; the frame rate of a camera"
     group.add_argument("--rate", type=float, required=True, help=text)
@@ -165,7 +165,7 @@ def _problem(args: argparse.Namespace) -> str:
         (args.serve == "processes" or args.sharing == "shared", "--sharing is for --serve processes"),
         (
             args.serve == "one" or args.arrivals != "even",
-            "processes keep time each for itself, so nothing makes them take turns: --arrivals camera",
+            "--arrivals even, of processes that keep time each for itself: nothing makes them take turns, as camera says",
         ),
     )
     return next((text for ok, text in rules if not ok), "")

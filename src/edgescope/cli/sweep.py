@@ -122,7 +122,8 @@ def _plan(args: argparse.Namespace) -> Study:
     if stray:
         raise UsageError(
             "E-SWEEP-5",
-            f"{args.study} says what to measure, and so does {stray}",
+            f"{args.study} says what to measure",
+            evidence=f"typed beside it: {stray}",
             effect="Nothing was measured",
             fix=f"write it into [trial] of {args.study}, or give no study file (docs/sweeps.md)",
         )
