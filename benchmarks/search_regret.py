@@ -64,6 +64,7 @@ class Row:
 
     throughput_sps: Field = NO
     p50_s: Field = NO
+    p90_s: Field = NO
     p95_s: Field = NO
     p99_s: Field = NO
     p999_s: Field = NO

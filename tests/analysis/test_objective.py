@@ -43,13 +43,13 @@ def test_anything_else_is_refused_in_words(text):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("p99>=33ms", "bounded by <="),
-        ("accuracy<=0.9", "bounded by >="),
+        ("p99>=33ms", "bounded by < or <="),
+        ("accuracy<=0.9", "bounded by > or >="),
         ("p99<=33", "written in ms, s, us"),
         ("p98<=33ms", "cannot be bounded"),
-        ("p99<33ms", "METRIC<=VALUE"),
-        ("p99<=-1ms", "METRIC<=VALUE"),
-        ("power<=nanW", "METRIC<=VALUE"),
+        ("p99==33ms", "FIGURE<=VALUE"),
+        ("p99<=-1ms", "FIGURE<=VALUE"),
+        ("power<=nanW", "FIGURE<=VALUE"),
         ("memory<=1e999GB", "not finite"),
         ("power<=0.9ref", "written in W, mW"),
     ],
@@ -65,6 +65,13 @@ def test_p99_is_judged_on_its_upper_bound(value, half, limit):
     found = figures(p99_s=Measured(value, "s", value - half / 2, value + half, 500))
     broken = parse(f"p99<={limit}s").broken(found)
     assert bool(broken) == (value + half > parse(f"p99<={limit}s").limit)
+
+
+def test_the_limit_itself_keeps_at_most_and_breaks_less_than():
+    at = figures(p999_s=Measured(0.033, "s"), throughput_sps=Measured(30, "samples/s"))
+    assert not parse("p99.9<=33ms").broken(at) and parse("p999<33ms").broken(at)
+    assert not parse("throughput>=30").broken(at) and parse("throughput>30").broken(at)
+    assert parse("p99.9<34ms").quantity == "p999" and not parse("p99.9<34ms").broken(at)
 
 
 def test_the_figures_are_in_the_sentence():

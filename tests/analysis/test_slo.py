@@ -17,6 +17,8 @@ from edgescope.errors import UsageError
         ("p999<100000us", "p999", 0.1, True, 0.999),
         ("memory<=2GB", "memory", 2e9, False, None),
         ("power<10W", "power", 10.0, True, None),
+        ("energy<=50mJ", "energy", 0.05, False, None),
+        ("p90<33ms", "p90", 0.033, True, 0.9),
     ],
 )
 def test_what_can_be_promised(text, name, limit, strict, quantile):
@@ -49,6 +51,12 @@ def test_what_cannot_is_refused_with_what_can(text):
     with pytest.raises(UsageError) as caught:
         promises([text])
     assert caught.value.code == "E-SLO-1" and caught.value.evidence
+
+
+@pytest.mark.parametrize("text", ["throughput>=30", "accuracy>=0.9", "top1>=0.98ref"])
+def test_a_constraint_that_is_no_promise_is_told_so(text):
+    with pytest.raises(UsageError, match="is a constraint of recommend and optimize"):
+        parse(text)
 
 
 def test_several_promises_by_commas_or_flags():

@@ -60,9 +60,9 @@ def _memory(above: Point) -> tuple[str, str]:
 
 
 def _power(above: Point, used: Usage) -> tuple[str, str]:
-    broken = [h for h in above.held if h.slo.name == "power" and _broken(h)]
+    broken = [h for h in above.held if h.slo.name in ("power", "energy") and _broken(h)]
     if broken:
-        return "power", f"power is the limit: {words(broken[0])}"
+        return "power", f"{broken[0].slo.name} is the limit: {words(broken[0])}"
     causes = [(WORDS.get(h.cause, ""), h) for h in used.holds]
     for name, what in (("power", "power is the limit"), ("heat", "heat is the limit")):
         hold = next((h for found, h in causes if found == name), None)

@@ -31,9 +31,9 @@ from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.stats import percentile, refusal, upper_bound
 from edgescope.stats.quantiles import quantile_effective_n
 
-QUANTILES: Mapping[str, float] = {"p50_s": 0.50, "p95_s": 0.95, "p99_s": 0.99, "p999_s": 0.999}
+QUANTILES: Mapping[str, float] = {"p50_s": 0.50, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99, "p999_s": 0.999}
 #: Columns whose bound may need the raw rows of all processes together.
-TAILS = frozenset({"p95_s", "p99_s", "p999_s"})
+TAILS = frozenset({"p90_s", "p95_s", "p99_s", "p999_s"})
 #: Column -> metric of a result, of those that one name serves for every trial.
 METRICS = {
     "throughput_sps": "throughput_sps",
@@ -141,6 +141,7 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
         status=status if why else first.status,
         verdict=worst_verdict(done),
         p50_s=figures["p50_s"],
+        p90_s=figures["p90_s"],
         p95_s=figures["p95_s"],
         p99_s=figures["p99_s"],
         p999_s=figures["p999_s"],

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgescope.analysis.figures import Figures
@@ -62,6 +62,7 @@ BYTES = {"MB": 1e6, "GB": 1e9, "kB": 1e3, "B": 1.0, "MiB": 2.0**20, "GiB": 2.0**
 SHARE = {"": 1.0, "%": 0.01}
 QUANTITIES: Mapping[str, Quantity] = {
     "p50": Quantity("p50_s", True, TIME),
+    "p90": Quantity("p90_s", True, TIME),
     "p95": Quantity("p95_s", True, TIME),
     "p99": Quantity("p99_s", True, TIME),
     "p999": Quantity("p999_s", True, TIME),
@@ -76,7 +77,44 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 #: Properties of the artifact: they do not vary from run to run.
 STEADY = frozenset({"accuracy", "top1", "agreement"})
-WRITTEN = re.compile(r"\s*([a-z]\w*)\s*(<=|>=)\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)\s*")
+#: Other ways to write a quantity.
+ALIASES = {"p99.9": "p999"}
+WRITTEN = re.compile(
+    r"\s*([a-z][a-z_]*[0-9.]*)\s*([<>]=?)\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)\s*"
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound as constraints and promises (slo.py) are written: `p99<=33ms`; `limit` is SI, `text` has no spaces."""
+
+    name: str
+    limit: float
+    strict: bool
+    """Whether the limit itself is already too much (`<`) or too little (`>`)."""
+    unit: str
+    text: str
+
+
+def bound(
+    text: str, known: Callable[[str], Quantity | str], refuse: Callable[[str, str], UsageError]
+) -> Bound:
+    """Read a bound; `known` tells a name's quantity, or why it has none, `refuse` makes the error of a reason."""
+    match = WRITTEN.fullmatch(text)
+    if match is None:
+        raise refuse(text, "it is not FIGURE<VALUE, FIGURE<=VALUE, FIGURE>VALUE or FIGURE>=VALUE")
+    name, sense, number, unit = match.groups()
+    found = known(name)
+    if isinstance(found, str):
+        raise refuse(text, found)
+    if (sense[0] == "<") is not found.at_most:
+        raise refuse(text, f"{name} is bounded by {'< or <=' if found.at_most else '> or >='}")
+    if unit not in found.units:
+        raise refuse(text, f"{name} is written in {', '.join(u or 'a plain number' for u in found.units)}")
+    limit = float(number) * found.units[unit]
+    if not math.isfinite(limit):
+        raise refuse(text, "the limit is not finite")
+    return Bound(name, limit, len(sense) == 1, unit, f"{name}{sense}{number}{unit}")
 
 
 @dataclass(frozen=True)
@@ -88,9 +126,15 @@ class Constraint:
     relative: bool = False
     """Whether the limit is a share of what the fp32 reference reaches."""
     text: str = ""
+    strict: bool = False
+    """Whether the limit itself breaks it."""
 
     def excess(self, of: Figures) -> float:
         """Return how many times the limit is exceeded: up to 1 keeps it, infinity where nothing was measured."""
+        found = self._excess(of)
+        return math.nextafter(1.0, 2.0) if self.strict and found == 1 else found
+
+    def _excess(self, of: Figures) -> float:
         known, found, limit = self._figure(of)
         if isinstance(found, Absent):
             return math.inf
@@ -160,23 +204,14 @@ def judged_end(found: Measured, at_most: bool) -> float:
 
 def parse(text: str) -> Constraint:
     """Read `p99<=33ms`, `accuracy>=0.98ref`, `memory<=2GB`; UsageError says what can be written."""
-    match = WRITTEN.fullmatch(text)
-    if match is None:
-        raise _unreadable(text, "it is not METRIC<=VALUE or METRIC>=VALUE")
-    name, sense, number, unit = match.groups()
-    known = QUANTITIES.get(name)
-    if known is None:
-        raise _unreadable(text, f"{name!r} cannot be bounded; known: {', '.join(QUANTITIES)}")
-    if (sense == "<=") is not known.at_most:
-        raise _unreadable(text, f"{name} is bounded by {'<=' if known.at_most else '>='}")
-    if unit not in known.units:
-        raise _unreadable(
-            text, f"{name} is written in {', '.join(u or 'a plain number' for u in known.units)}"
-        )
-    limit = float(number) * known.units[unit]
-    if not math.isfinite(limit):
-        raise _unreadable(text, "the limit is not finite")
-    return Constraint(name, limit, unit == "ref", f"{name}{sense}{number}{unit}")
+    found = bound(text, _known, _unreadable)
+    name = ALIASES.get(found.name, found.name)
+    return Constraint(name, found.limit, found.unit == "ref", found.text, found.strict)
+
+
+def _known(name: str) -> Quantity | str:
+    found = QUANTITIES.get(ALIASES.get(name, name))
+    return found or f"{name!r} cannot be bounded; known: {', '.join(QUANTITIES)}"
 
 
 def _unreadable(text: str, why: str) -> UsageError:

@@ -202,7 +202,7 @@ def _resource(slo: Slo, result: Result) -> Held:
 
 def resource(slo: Slo, result: Result) -> Field:
     """Return what a run used of what a promise bounds; Absent with the sensor's reason."""
-    return first(result, RESOURCES[slo.name][1])
+    return first(result, RESOURCES[slo.name])
 
 
 def near(point: Point) -> bool:
@@ -235,7 +235,11 @@ def words(held: Held) -> str:
 
 
 def shown(value: float, unit: str) -> str:
-    """Return a value in the unit people use: ms up to a second, MB up to a gigabyte, W."""
-    steps = {"s": ((1.0, "s"), (1e3, "ms")), "bytes": ((1e-9, "GB"), (1e-6, "MB"))}.get(unit, ((1.0, unit),))
+    """Return a value in the unit people use: ms up to a second, MB up to a gigabyte, mJ up to a joule, W."""
+    steps = {
+        "s": ((1.0, "s"), (1e3, "ms")),
+        "bytes": ((1e-9, "GB"), (1e-6, "MB")),
+        "J": ((1.0, "J"), (1e3, "mJ")),
+    }.get(unit, ((1.0, unit),))
     factor, word = next((step for step in steps if value * step[0] >= 1), steps[-1])
     return f"{value * factor:.3g} {word}"

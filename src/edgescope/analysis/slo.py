@@ -1,4 +1,4 @@
-"""What a client is promised: `p99<40ms`, `p50<=10ms`, `p99.9<0.1s`, `memory<=2GB`, `power<=10W`.
+"""What a client is promised: `p99<40ms`, `p50<=10ms`, `p99.9<0.1s`, `memory<=2GB`, `power<=10W`, `energy<50mJ`.
 
 A service-level objective is a limit on one figure of a run. A latency's quantile is judged on its upper bound
 (stats.upper_bound, 99 % confidence): a promise is kept where the data show it, not where they do not contradict it.
@@ -6,24 +6,24 @@ A service-level objective is a limit on one figure of a run. A latency's quantil
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgescope.analysis.memory_figures import GPU, MEMORY
-from edgescope.analysis.objective import BYTES, TIME
+from edgescope.analysis.objective import QUANTITIES, TIME, Quantity, bound
 from edgescope.errors import UsageError
 
-WRITTEN = re.compile(r"\s*([a-z_]+[0-9.]*)\s*(<=?)\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
 QUANTILE = re.compile(r"p(\d\d)\.?(\d{0,2})")
-WATTS = {"W": 1.0, "mW": 1e-3}
-#: What can be promised beside a quantile: the unit's factors to SI, and the metrics that answer, the best first.
-RESOURCES: Mapping[str, tuple[Mapping[str, float], tuple[str, ...]]] = {
-    "memory": (BYTES, MEMORY),
-    "gpu_memory": (BYTES, GPU),
-    "power": (WATTS, ("power_w",)),
+LATENCY = Quantity("", True, TIME)
+#: What can be promised beside a quantile: the metrics that answer, the best first.
+RESOURCES: Mapping[str, tuple[str, ...]] = {
+    "memory": MEMORY,
+    "gpu_memory": GPU,
+    "power": ("power_w",),
+    "energy": ("energy_per_sample_j",),
 }
+UNITS = {"power": "W", "energy": "J"}
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Slo:
     """One promise; `limit` is SI, `text` is how it was written, without spaces."""
 
     name: str
-    """p99, memory, gpu_memory or power."""
+    """p99, memory, gpu_memory, power or energy."""
     limit: float
     strict: bool
     """Whether the limit itself is already too much (`<`)."""
@@ -45,26 +45,26 @@ class Slo:
 
     @property
     def unit(self) -> str:
-        """SI unit of the limit: s, bytes or W."""
-        return "s" if self.quantile else "W" if self.name == "power" else "bytes"
+        """SI unit of the limit: s, bytes, W or J."""
+        return "s" if self.quantile else UNITS.get(self.name, "bytes")
 
 
 def parse(text: str) -> Slo:
-    """Read `p99<40ms`; UsageError says what can be written."""
-    match = WRITTEN.fullmatch(text)
-    if match is None:
-        raise _unreadable(text, "it is not FIGURE<VALUE or FIGURE<=VALUE")
-    name, sense, number, unit = match.groups()
-    quantile = _quantile(name)
-    if quantile is None and name not in RESOURCES:
-        raise _unreadable(text, f"{name!r} cannot be promised; known: p50 to p99.99, {', '.join(RESOURCES)}")
-    units = TIME if quantile else RESOURCES[name][0]
-    if unit not in units:
-        raise _unreadable(text, f"{name} is written in {', '.join(units)}")
-    limit = float(number) * units[unit]
-    if not (math.isfinite(limit) and limit > 0):
+    """Read `p99<40ms`, in the grammar of constraints; UsageError says what can be written."""
+    found = bound(text, _known, _unreadable)
+    if found.limit <= 0:
         raise _unreadable(text, "the limit must be a positive number")
-    return Slo(name, limit, sense == "<", f"{name}{sense}{number}{unit}", quantile)
+    return Slo(found.name, found.limit, found.strict, found.text, _quantile(found.name))
+
+
+def _known(name: str) -> Quantity | str:
+    """Return what a name bounds, or why nothing is promised of it."""
+    if _quantile(name) is not None:
+        return LATENCY
+    if name in RESOURCES:
+        return QUANTITIES[name]
+    what = "is a constraint of recommend and optimize, not promised to clients" if name in QUANTITIES else ""
+    return f"{name!r} {what or 'cannot be promised'}; known: p50 to p99.99, {', '.join(RESOURCES)}"
 
 
 def promises(texts: Iterable[str]) -> tuple[Slo, ...]:

@@ -72,6 +72,7 @@ class VariantRow:
 
     A pair is two runs of one number that began within an hour of each other."""
     reference_accuracy: Field = NOT_VERIFIED
+    p90_s: Field = NOT_MEASURED
     p95_s: Field = NOT_MEASURED
     p999_s: Field = NOT_MEASURED
     gpu_memory_bytes: Field = NOT_MEASURED
@@ -200,6 +201,7 @@ def _row(
         status=first.status,
         verdict=worst_verdict(results),
         p50_s=pooled_quantile(results, 0.50),
+        p90_s=pooled_quantile(results, 0.90),
         p95_s=pooled_quantile(results, 0.95),
         p99_s=pooled_quantile(results, 0.99),
         p999_s=pooled_quantile(results, 0.999),

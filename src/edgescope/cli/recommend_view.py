@@ -19,6 +19,7 @@ MOST = 14
 COLUMNS = (
     ("throughput_sps", "samples/s", ""),
     ("p50_s", "p50", ""),
+    ("p90_s", "p90", "hi"),
     ("p95_s", "p95", "hi"),
     ("p99_s", "p99", "hi"),
     ("p999_s", "p99.9", "hi"),

@@ -67,4 +67,4 @@ def _over(value: float, bound: Measured | Absent) -> float:
 def _scale(slo: Slo, values: list[float]) -> Scale:
     if slo.quantile is not None:
         return seconds([*values, slo.limit])
-    return Scale(1.0, "W") if slo.unit == "W" else Scale(1e-6, "MB")
+    return {"W": Scale(1.0, "W"), "J": Scale(1e3, "mJ")}.get(slo.unit, Scale(1e-6, "MB"))

@@ -43,6 +43,7 @@ def facts(found: Question, command: str) -> dict[str, Any]:
 
 FIELDS: Sequence[str] = (
     "p50_s",
+    "p90_s",
     "p95_s",
     "p99_s",
     "p999_s",
