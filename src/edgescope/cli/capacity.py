@@ -165,7 +165,7 @@ def _problem(args: argparse.Namespace) -> str:
         (args.serve == "processes" or args.sharing == "shared", "--sharing is for --serve processes"),
         (
             args.serve == "one" or args.arrivals != "even",
-            "--arrivals even, of processes that keep time each for itself: nothing makes them take turns, as camera says",
+            "--arrivals even: each process keeps time for itself, nothing makes them take turns; camera says so",
         ),
     )
     return next((text for ok, text in rules if not ok), "")
