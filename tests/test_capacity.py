@@ -12,7 +12,7 @@ from edgescope.capacity_question import Question
 from edgescope.cli import capacity_view
 from edgescope.errors import UnsupportedError
 from edgescope.isolate import Limits
-from edgescope.records import Measured, Status, Trial, Trust, Verdict
+from edgescope.records import Machine, Measured, Status, Trial, Trust, Verdict
 from edgescope.report.capacity_words import sentence_of
 from edgescope.store import Store
 from edgescope.sweep import Cells
@@ -80,6 +80,22 @@ def test_a_process_for_each_client(tmp_path):
     crowds = [t for t in runner.ran if t.scenario == "fixed_rate"]
     assert crowds and all(t.rate == 15 and t.processes <= 3 for t in crowds)
     assert "--most" in sentence_of(search.answer())
+
+
+def test_processes_begin_with_as_many_as_memory_has_room_for(tmp_path):
+    """Each holds 100 MB (queue_server), 1 GB can be had, and 400 MB must remain."""
+    facts = dict(WHERE.state["cpu"]) | {"memory_available_bytes": 1_000_000_000}
+    small = lambda trial: Machine(WHERE.stable, {**WHERE.state, "cpu": facts})  # noqa: E731
+    for runner, begun in ((QueueServer(0.002), 32), (QueueServer(0.002, machine=small), 6)):
+        searched(tmp_path, runner, serve="processes", arrivals="even", most=32)
+        assert next(t.processes for t in runner.ran if t.scenario == "fixed_rate") == begun
+    assert max(t.processes for t in runner.ran) > 6  # and goes on from there
+
+
+def test_seeds_of_two_attempts_never_meet(tmp_path):
+    question = Question(BASE, 15.0, slo.promises(["p99<40ms"]), "processes", most=1024)
+    first, second = (question.trial(1024, 5.0, attempt, tmp_path).seed for attempt in (0, 1))
+    assert first + 1024 <= 16 * 1024 <= second
 
 
 def test_one_client_alone_misses(tmp_path):

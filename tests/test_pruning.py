@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from edgescope import study, sweep
 from edgescope.cli import sweep_manner
 from edgescope.cooling import Cooling
-from edgescope.forecast import GPU, HOST, Forecast
+from edgescope.forecast import GPU, HOST, AsDescribed, Forecast
 from edgescope.isolate import Limits
 from edgescope.pace import Pace
 from edgescope.pruning import Exhausted, size
@@ -190,6 +190,19 @@ def test_what_other_programs_held_on_the_board_is_none_of_the_need():
     here = Machine({}, {"nvidia": {"gpus": gpus}, "environment": {"CUDA_VISIBLE_DEVICES": "1"}})
     board = replace(held(1, 1, 5e9, "gpu_board_memory_bytes"), machine=here)
     assert Forecast(Room(0.0), [board]).need(trial(1, 4), GPU).bytes == 4e9
+
+
+def test_memory_as_a_result_s_machine_had_it():
+    cpu = {
+        "memory_available_bytes": 6e9,
+        "memory_total_bytes": 8e9,
+        "cgroup_memory_limit_bytes": {"absent": "none"},
+    }
+    state = {"cpu": cpu, "nvidia": {"gpus": [{"memory_used_bytes": 1e9}]}}
+    room = AsDescribed(Machine({"nvidia": {"gpus": [{"memory_total_bytes": 80e9}]}}, state))
+    assert room.host() == (6e9, 0.64e9) and room.gpu() == 79e9 and not room.unified
+    nothing = AsDescribed(Machine({"jetson": {}}, {}))
+    assert nothing.host()[0] == float("inf") and nothing.gpu() is None and nothing.unified
 
 
 def test_the_gpu_is_the_one_that_cuda_calls_the_first(monkeypatch):

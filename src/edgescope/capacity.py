@@ -24,6 +24,7 @@ from edgescope.analysis.service import FULL, MEASURED, Point, judge, near
 from edgescope.analysis.usage import usage
 from edgescope.capacity_question import Question, Runs, judgeable
 from edgescope.errors import StoreError, message
+from edgescope.forecast import fitting
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.stats import needed, quantile_effective_n
 
@@ -88,6 +89,8 @@ class Search:
             return
         asked, tried = self.asked, list[Tried]()
         start = queueing.estimate(self._service(1), self.load, asked.slos, asked.confirm_s)
+        if asked.serve == "processes" and self.closed is not None:
+            start = min(start, fitting(self.closed, asked.base, asked.most))
         clients: int | None = min(start, asked.most)
         while clients is not None:
             point = self.look(clients, sum(t.clients == clients for t in tried))

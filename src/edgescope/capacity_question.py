@@ -27,7 +27,7 @@ SCENARIOS = {"poisson": "server", "even": "fixed_rate", "camera": "trace"}
 DRAWS = 16
 #: So many arrivals are as many as the rate says within 1 %, whatever the seed.
 MANY = 100_000
-#: Distance between the seeds of two attempts: the processes of one have seeds that follow each other.
+#: Distance between the seeds of two attempts, at least: processes have seeds that follow each other, in every draw.
 SEEDS = 1000
 
 
@@ -71,7 +71,7 @@ class Question:
         one = self.serve == "one"
         scenario, arrivals = SCENARIOS[self.arrivals], ""
         rate: float | None = self.rate * (clients if one else 1)
-        seed = self.base.seed + SEEDS * attempt
+        seed = self.base.seed + (SEEDS if one else max(SEEDS, DRAWS * self.most)) * attempt
         if scenario == "trace" and one:
             rate, arrivals = None, self._cameras(clients, seconds, seed, store)
         elif scenario == "trace":

@@ -14,6 +14,8 @@ the other way round; growth with the batch that was not seen counts as none.
 from __future__ import annotations
 
 import contextlib
+import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -24,10 +26,10 @@ from edgescope.analysis.crowd_cells import kept_warm
 from edgescope.analysis.memory_figures import GPU, HOST, UNIFIED
 from edgescope.analysis.usage import gpu_number
 from edgescope.errors import message
-from edgescope.isolate import Limits, floor_of
+from edgescope.isolate import FLOOR_BYTES, FLOOR_SHARE, Limits, floor_of
 from edgescope.memory import Memory
 from edgescope.pruning import AGAIN, kin, size, sized
-from edgescope.records import Measured, Result, Status, Trial
+from edgescope.records import Json, Machine, Measured, Result, Status, Trial
 
 #: Cells that ran to their end, whatever is thought of their numbers: their memory was held.
 MEASURED = (Status.OK, Status.UNSTABLE, Status.WRONG_OUTPUT)
@@ -61,6 +63,31 @@ class ThisMachine:
     def gpu(self) -> float | None:
         """Return what was free on the GPU when the sweep began."""
         return self.free_gpu
+
+
+class AsDescribed:
+    """The memory of a machine as its facts told it when a result was begun: the same whenever it is asked."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.state, self.stable = machine.state, machine.stable
+        self.unified = "jetson" in machine.stable
+
+    def host(self) -> tuple[float, float]:
+        """Return what could be had, without end where nobody said, and the floor that isolate keeps by default."""
+        facts = self.state.get("cpu")
+        facts = facts if isinstance(facts, Mapping) else {}
+        names = ("memory_available_bytes", "cgroup_memory_limit_bytes")
+        known = [float(n) for n in map(facts.get, names) if isinstance(n, int | float)]
+        total = facts.get("memory_total_bytes")
+        share = FLOOR_SHARE * total if isinstance(total, int | float) else 0.0
+        return min(known, default=math.inf), max(FLOOR_BYTES, share)
+
+    def gpu(self) -> float | None:
+        """Return what was free on the GPU that CUDA called 0."""
+        number = gpu_number(self.state)
+        total = _of_board(self.stable, number, "memory_total_bytes")
+        used = _of_board(self.state, number, "memory_used_bytes")
+        return None if total is None or used is None else total - used
 
 
 def _of_own_workers() -> int:
@@ -132,6 +159,16 @@ class Forecast:
         return ""
 
 
+def fitting(seen: Result, trial: Trial, most: int) -> int:
+    """Return how many processes of a trial memory had room for, 1 to `most`, by what those of `seen` held."""
+    forecast = Forecast(AsDescribed(seen.machine), [seen])
+
+    def full(processes: int) -> bool:
+        return bool(forecast.reason(replace(trial, processes=processes)))
+
+    return max(1, bisect_left(range(1, most + 1), True, key=full))
+
+
 def _by(name: str, smaller: Sequence[Result], trial: Trial) -> Need | None:
     """Return what these cells say of a larger one by one metric."""
     held: dict[tuple[int, int], tuple[float, Result]] = {}
@@ -157,12 +194,17 @@ def _held(result: Result, name: str) -> float:
 
 def _before(result: Result) -> float:
     """Return bytes in use on the run's GPU when the run began, by its machine's facts; 0 where they do not say."""
-    facts, number = result.machine.state.get("nvidia"), gpu_number(result.machine.state)
-    gpus = facts.get("gpus") if isinstance(facts, Mapping) else None
-    if not isinstance(gpus, list) or number is None or number >= len(gpus):
-        return 0.0
-    found = gpus[number].get("memory_used_bytes") if isinstance(gpus[number], Mapping) else None
-    return float(found) if isinstance(found, int | float) else 0.0
+    state = result.machine.state
+    return _of_board(state, gpu_number(state), "memory_used_bytes") or 0.0
+
+
+def _of_board(facts: Mapping[str, Json], number: int | None, name: str) -> float | None:
+    """Return one figure of NVML's GPU of this number among a machine's facts, None where it is not there."""
+    nvidia = facts.get("nvidia")
+    gpus = nvidia.get("gpus") if isinstance(nvidia, Mapping) else None
+    mine = gpus[number] if isinstance(gpus, list) and number is not None and number < len(gpus) else None
+    found = mine.get(name) if isinstance(mine, Mapping) else None
+    return float(found) if isinstance(found, int | float) else None
 
 
 def _line(column: Mapping[int, float], processes: int) -> float:
