@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from edgescope import verify
+from edgescope import closeness, verify
 from edgescope.models import zoo
 
 Batch = dict[str, np.ndarray[Any, Any]]
@@ -213,7 +213,7 @@ def difference(run: Run, model: str, device: str) -> float:
     truth = torch_fp32(model, "cpu")
     sides = [[[np.array(o) for o in side(b)] for b in checked] for side in (run, truth)]
     got, wanted = (tuple(np.concatenate(c) for c in zip(*side, strict=True)) for side in sides)
-    return verify.centred_l2(got, wanted)
+    return closeness.centred_l2(got, wanted)
 
 
 def measure(run: Run, pool: list[Batch], seconds: float) -> dict[str, Any]:

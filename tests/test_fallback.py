@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope import _fallback, export, fallback, quantize, verify
+from edgescope import _fallback, closeness, export, fallback, quantize, verify
 from edgescope.backends.base import REDUCED_SHARE
 from edgescope.backends.onnx_file import onnx_file
 from edgescope.errors import UnsupportedError
@@ -157,7 +157,7 @@ def test_spread_is_verifys_centred_l2(n, size, seed):
     spread = _fallback.Spread()
     for a, b in zip(got, wanted, strict=True):
         spread.add(a, b)
-    assert spread.value == pytest.approx(verify.centred_l2((got,), (wanted,)), rel=1e-6)
+    assert spread.value == pytest.approx(closeness.centred_l2((got,), (wanted,)), rel=1e-6)
 
 
 def test_a_real_network_says_what_it_would_need(untrained, artifacts):

@@ -1,7 +1,7 @@
 import onnx
 import pytest
 
-from edgescope import export, lower, verify
+from edgescope import closeness, export, lower, verify
 from edgescope.errors import StoreError, UnsupportedError
 
 
@@ -13,7 +13,7 @@ def test_fp16_keeps_inputs_opset_and_answers(untrained, untrained_truth, artifac
     assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     assert path.stat().st_size < 0.6 * source.stat().st_size
     got = verify.outputs(open_onnx(path), verify.gate_samples(untrained), 1)
-    assert verify.centred_l2(got, untrained_truth.gate) < 0.05
+    assert closeness.centred_l2(got, untrained_truth.gate) < 0.05
     assert export.whole(path)
     assert export.about(path)["source_made"]["opset"] == 13
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgescope import cache, export, lower, quantize, verify
+from edgescope import cache, closeness, export, lower, quantize, verify
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
@@ -66,7 +66,7 @@ def test_correcting_biases_brings_the_outputs_closer(
         path = tmp_path / f"{name}.onnx"
         _quantizer.quantize(source, calibration, path, keep_float=2)
         got = verify.outputs(open_onnx(path), verify.gate_samples(untrained), 1)
-        errors.append(verify.centred_l2(got, untrained_truth.gate))
+        errors.append(closeness.centred_l2(got, untrained_truth.gate))
     assert errors[0] < 0.7 * errors[1]
 
 
@@ -165,8 +165,8 @@ def test_s8s8_runs_elsewhere_too_and_is_near_fp32(
 ):
     run = open_onnx(for_tensorrt) if engine == "onnxruntime" else openvino_on(for_tensorrt)
     got = verify.outputs(run, verify.gate_samples(untrained), 1)
-    assert verify.centred_l2(got, untrained_truth.gate) < 0.4
-    assert verify.rank_agreement(got, untrained_truth.gate) > 0.85
+    assert closeness.centred_l2(got, untrained_truth.gate) < 0.4
+    assert closeness.rank_agreement(got, untrained_truth.gate) > 0.85
 
 
 def residual(path, *, second="Conv"):
@@ -208,7 +208,7 @@ def test_one_branch_of_a_residual_sum_stays_with_its_convolution(tmp_path, secon
     assert sorted(makers[name].op_type for name in add.input) == ["Conv", "DequantizeLinear"]
     x = model.samples(Purpose.GATE, 8)
     got, wanted = (verify.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "net.onnx"))
-    assert verify.centred_l2(got, wanted) < 0.05
+    assert closeness.centred_l2(got, wanted) < 0.05
 
 
 @pytest.mark.parametrize("qdq", ["u8s8", "s8s8"])
@@ -220,7 +220,7 @@ def test_nodes_without_names_are_not_confused(tmp_path, qdq, open_onnx):
     assert len(set(names)) == len(names) == 6
     x = model.samples(Purpose.GATE, 8)
     got, wanted = (verify.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "net.onnx"))
-    assert verify.centred_l2(got, wanted) < 0.05
+    assert closeness.centred_l2(got, wanted) < 0.05
 
 
 def test_both_forms_have_files_of_their_own(untrained, artifacts, for_tensorrt):
@@ -260,12 +260,12 @@ def test_a_file_with_external_weights_is_quantised(tmp_path, monkeypatch, limit,
         path = quantize.int8(given, tmp_path / "made", qdq=qdq)
         x = given.samples(Purpose.GATE, 8)
         got, wanted = (verify.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "inside.onnx"))
-        assert verify.centred_l2(got, wanted) < 0.05
+        assert closeness.centred_l2(got, wanted) < 0.05
         assert export.whole(path)
         assert export.beside(path).exists() == (limit is not None)
     lowered = lower.fp16(given, tmp_path / "made")
     got = verify.outputs(open_onnx(lowered), x, 1)
-    assert verify.centred_l2(got, wanted) < 0.01
+    assert closeness.centred_l2(got, wanted) < 0.01
 
 
 def constant(samples, purpose, n):

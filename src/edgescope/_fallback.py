@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from edgescope import _bias, _onnx_save, _quantizer, verify
+from edgescope import _bias, _onnx_save, _quantizer, closeness, verify
 from edgescope.export import size_of
 from edgescope.fallback import Job
 from edgescope.models.base import Samples
@@ -166,8 +166,8 @@ class Search:
         """Return whether that mixture meets the criterion on the held-back inputs."""
         got = self._outputs(self.file(kept))
         found = {
-            "centred_l2": verify.centred_l2(got, self.truth),
-            "rank_agreement": verify.rank_agreement(got, self.truth),
+            "centred_l2": closeness.centred_l2(got, self.truth),
+            "rank_agreement": closeness.rank_agreement(got, self.truth),
         }
         if self.job.trained:
             found["top1_agreement"] = float((got[0].argmax(axis=1) == self.truth[0].argmax(axis=1)).mean())
@@ -179,7 +179,7 @@ class Search:
             for name, bound in self.floors.items()
         )
 
-    def _outputs(self, path: Path) -> verify.Outputs:
+    def _outputs(self, path: Path) -> closeness.Outputs:
         session = _onnx_save.session(path)
         return verify.outputs(lambda batch: session.run(None, dict(batch)), self.job.held, 1)
 

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import cache, verify
+from edgescope import cache, closeness, verify
+from edgescope.closeness import Outputs
 from edgescope.codec import field_from_json, to_plain
 from edgescope.errors import WrongOutputError
 from edgescope.export import versions
 from edgescope.models.base import Model, Purpose, Samples
 from edgescope.records import Json, Verification, digest
-from edgescope.verify import Outputs, Reference, Run
+from edgescope.verify import Reference, Run
 
 VERSION = 3  # raise when what is compared, or how, changes
 QUICK = 16
@@ -103,7 +104,7 @@ def unchanged(run: Run, samples: Samples, first: Outputs, batch: int) -> bool:
     except WrongOutputError:
         return False
     same_shapes = [array.shape for array in got] == [array.shape for array in first]
-    return same_shapes and verify.centred_l2(got, first) <= QUICK_CEILING
+    return same_shapes and closeness.centred_l2(got, first) <= QUICK_CEILING
 
 
 def _labelled(model: Model) -> Samples | None:

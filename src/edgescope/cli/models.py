@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgescope.models.base import Model
 
 HELP = "the models: task, parameters, MACs, FLOPs, trained or not"
 
@@ -19,20 +23,7 @@ def run(args: argparse.Namespace) -> int:
 
     infos = [(name, zoo.get(name)) for name in zoo.names()]
     if args.json:
-        rows = [
-            {
-                "name": name,
-                "task": model.info.task,
-                "inputs": {i.name: list(i.shape) for i in model.inputs},
-                "params": model.info.params,
-                "macs": model.info.macs,
-                "flops": None if model.info.macs is None else 2 * model.info.macs,
-                "trained": model.info.trained,
-                "source": model.info.source,
-            }
-            for name, model in infos
-        ]
-        print(json.dumps(rows, indent=1))
+        print(json.dumps([_facts(name, model) for name, model in infos], indent=1))
         return 0
     from edgescope.cli import terminal
 
@@ -54,3 +45,17 @@ def run(args: argparse.Namespace) -> int:
         "Also: NAME@weights.pth, any file.onnx, any module:callable. One MAC is two FLOPs; both are of one sample."
     )
     return 0
+
+
+def _facts(name: str, model: Model) -> dict[str, Any]:
+    info = model.info
+    return {
+        "name": name,
+        "task": info.task,
+        "inputs": {i.name: list(i.shape) for i in model.inputs},
+        "params": info.params,
+        "macs": info.macs,
+        "flops": None if info.macs is None else 2 * info.macs,
+        "trained": info.trained,
+        "source": info.source,
+    }

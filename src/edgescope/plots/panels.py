@@ -157,16 +157,6 @@ def _draw(figure: Figure, marks: Marks, scale: Scale, at: tuple[int, int], named
     if not marks.points:
         return
     look, f = marks.look, scale.factor
-    below, above = zip(*(bounds(p.y) for p in marks.points), strict=True)
-    whiskers = {
-        "type": "data",
-        "visible": any(below) or any(above),
-        "array": [v * f for v in above],
-        "arrayminus": [v * f for v in below],
-        "thickness": 1.3,
-        "width": 3,
-        "color": BASELINE_COLOUR if marks.bars else look.colour,
-    }
     shared: dict[str, Any] = {
         "x": [p.x for p in marks.points],
         "y": [p.y.value * f for p in marks.points],
@@ -175,7 +165,7 @@ def _draw(figure: Figure, marks: Marks, scale: Scale, at: tuple[int, int], named
         "showlegend": look.name not in named,
         "text": [html.escape(p.hover) for p in marks.points],
         "hovertemplate": "%{text}<extra></extra>",
-        "error_y": whiskers,
+        "error_y": _whiskers(marks, f),
     }
     named.add(look.name)
     if marks.bars:
@@ -195,6 +185,19 @@ def _draw(figure: Figure, marks: Marks, scale: Scale, at: tuple[int, int], named
         row=at[0],
         col=at[1],
     )
+
+
+def _whiskers(marks: Marks, factor: float) -> dict[str, Any]:
+    below, above = zip(*(bounds(p.y) for p in marks.points), strict=True)
+    return {
+        "type": "data",
+        "visible": any(below) or any(above),
+        "array": [v * factor for v in above],
+        "arrayminus": [v * factor for v in below],
+        "thickness": 1.3,
+        "width": 3,
+        "color": BASELINE_COLOUR if marks.bars else marks.look.colour,
+    }
 
 
 def measured(y: Field) -> Measured | None:
