@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from edgescope.cli.main import main
+from edgescope.cli import recommend_question
+from edgescope.cli.main import main, parser
 from edgescope.records import Absent, Machine, Measured, Trial
 from edgescope.store import Store
 from making import MACHINE, result
@@ -158,3 +159,13 @@ def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys):
 def test_what_cannot_be_asked(tmp_path, capsys, flags, code):
     assert asked(Store(tmp_path), *flags) == 2
     assert code in capsys.readouterr().err
+
+
+def test_candidates_are_proposed_for_each_model(monkeypatch):
+    monkeypatch.setattr(recommend_question, "_installed", dict)
+    args = parser().parse_args(["recommend", "--device", "cpu", "--batch", "1", "--processes", "1"])
+    question = recommend_question.Question(("alexnet", "a.tflite#0123"), None, ())
+    found = recommend_question.grid(args, question, None)
+    engines = {m: {t.backend for t in found if t.model == m} for m in question.models}
+    assert engines["a.tflite#0123"] == {"litert"} and {"torch_eager", "openvino"} <= engines["alexnet"]
+    assert {(t.batch, t.processes, t.device) for t in found} == {(1, 1, "cpu")}
