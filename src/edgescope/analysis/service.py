@@ -124,12 +124,7 @@ def judge(
     """
     trial = result.trial
     if result.status not in MEASURED or result.queries is None or result.window is None:
-        nothing = Absent(f"the run ended as {result.status.value}")
-        why = result.reason or f"the run ended as {result.status.value}"
-        full = result.status in FULL
-        return Point(
-            clients, stage, result, trial.max_s, offered, nothing, nothing, nothing, (), Kept.NO, full, why
-        )
+        return _unmeasured(result, clients, offered, stage)
     rows = measured_rows(result)
     held = tuple(_held(slo, result, rows, guide) for slo in slos)
     growing = growth(rows)
@@ -150,6 +145,14 @@ def judge(
         "; ".join(slow + [words(h) for h in held if h.kept is kept is not Kept.YES]),
         not slow,
     )
+
+
+def _unmeasured(result: Result, clients: int, offered: float, stage: str) -> Point:
+    """Return a run that ended without rows; whether that is an answer depends on how it ended."""
+    ended = f"the run ended as {result.status.value}"
+    none, full = Absent(ended), result.status in FULL
+    seconds, why = result.trial.max_s, result.reason or ended
+    return Point(clients, stage, result, seconds, offered, none, none, none, (), Kept.NO, full, why)
 
 
 def _together(held: Sequence[Held], grows: bool) -> tuple[Kept, bool]:
