@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from edgescope.analysis.energy import energy
 from edgescope.analysis.updates import updates
-from edgescope.records import Channel, Measured, Readings
+from edgescope.records import Absent, Channel, Measured, Readings
 
 S = 1_000_000_000
 FINE = 0.001
@@ -97,6 +97,9 @@ def test_irregular_duplicated_and_delayed_readings_stay_within_the_bounds(
     truth = wander(rng, stop) if smooth else steps(rng, stop, 3 * max(period, 1 / hz) + 0.4)
     t = polls(rng, truth, hz, 0.2, missing, 0.2)
     got = measured(*show(rng, truth, t, period, kind), kind, stop)
+    if missing and isinstance(got.energy_j, Absent):  # several looks in a row may be among the missing ones
+        assert "silent" in got.energy_j.reason
+        return
     assert_holds(got, truth, stop)
 
 
