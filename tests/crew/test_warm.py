@@ -143,13 +143,16 @@ def test_a_leader_that_died_between_two_cells_harms_neither(own, monkeypatch):
 
 
 def test_a_kept_runner_can_be_stopped_between_two_cells():
-    before = signal.getsignal(signal.SIGTERM)
-    with Warm(Isolated()) as runner:
-        runner._leader = Leader(Status.OK)
-        runner.run(QUICK, LIMITS)
-        with pytest.raises(SystemExit):
-            signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is before is signal.SIG_DFL
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the runner of all tests has one of its own
+    try:
+        with Warm(Isolated()) as runner:
+            runner._leader = Leader(Status.OK)
+            runner.run(QUICK, LIMITS)
+            with pytest.raises(SystemExit):
+                signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_kept_workers_answer_cell_after_cell_and_say_so(warm):
