@@ -120,7 +120,9 @@ SCENARIOS: Mapping[str, Entry] = {
         "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: one after another"
     ),
     "mlperf_multi_stream": Entry(
-        "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: in_flight x batch samples a query"
+        "edgescope.scenarios.mlperf:LoadGen",
+        LOADGEN,
+        "MLPerf LoadGen drives: in_flight x batch samples a query",
     ),
     "mlperf_server": Entry(
         "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: Poisson arrivals at --rate"
