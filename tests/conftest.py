@@ -1,8 +1,15 @@
 """One cache for the whole session, and the models that several test files share."""
 
 import os
+import signal
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C as usual: a shell ignores it for what it runs in the background, and so would all that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -94,7 +94,7 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
         (NULL + "[objective]\nname = 'througput'", "line 5: .*no objective.*Try: throughput"),
         (
             NULL + "[[constraint]]\nbound = 'p99<=33ms'\n[[constraint]]\nbound = 'p99>=3ms'",
-            "line 7: .*bounded by <=",
+            "line 7: .*bounded by < or <=",
         ),
         (
             NULL + "[sweep]\nwarm = 'true'\ntimeout = '5 parsecs'",
