@@ -7,7 +7,7 @@ import pytest
 
 
 def pytest_configure() -> None:
-    """Take Ctrl-C as usual: a shell ignores it for what it runs in the background, and so would all that tests start."""
+    """Take Ctrl-C as usual: a shell ignores it for what runs in the background, and so would what tests start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
