@@ -1,8 +1,10 @@
 """What `edgescope capacity` answers against confirming every number of clients, and at what share of the time.
 
 For each case: the search in a store of its own, then every number from one client until one fails twice, each with the
-full run that also confirms the search's answer. What both share (exported files, references, the gate's answers) is
-made before either is timed. Target: within one client of the exhaustive answer, at 25 % of its time, in every case.
+full run that also confirms the search's answer, and all of that once more: how far two exhaustive answers lie apart is
+the machine's doing, and no search can be nearer. What all share (exported files, references, the gate's answers) is
+made before any is timed. Target: within one client of the exhaustive answers (0 between the two), at 25 % of the mean
+of their times, in every case. Trying each of a few clients is no work worth saving: the rates are such that a dozen fit.
 
     python benchmarks/capacity.py [CASE ...] [--confirm 12] [--longest 60] [--smoke]
 """
@@ -15,20 +17,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from facts import publish
+from halving import cells
 
 from edgescope.analysis import slo
-from edgescope.bench import here
 from edgescope.capacity import Search
 from edgescope.capacity_question import Question
-from edgescope.isolate import Limits
 from edgescope.models import zoo
 from edgescope.records import Trial
 from edgescope.report.capacity_words import line, sentence_of
-from edgescope.store import Store
-from edgescope.sweep import Cells, Isolated
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Case:
 
 
 CASES = {
-    "classifier": Case("efficientnet_lite0", "openvino", "int8", "p99<40ms", 30.0, "camera"),
-    "small": Case("squeezenet1_1", "onnxruntime", "fp32", "p95<40ms", 15.0, "poisson"),
-    "large": Case("resnet50", "openvino", "fp32", "p95<150ms", 4.0, "camera"),
+    "classifier": Case("efficientnet_lite0", "openvino", "int8", "p95<40ms", 12.0, "camera"),
+    "small": Case("squeezenet1_1", "onnxruntime", "fp32", "p95<40ms", 8.0, "poisson"),
+    "large": Case("resnet50", "openvino", "fp32", "p95<150ms", 1.25, "camera"),
 }
 
 
@@ -69,10 +69,11 @@ def main() -> None:
 
 def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the rows, the worst of each target, and the share of time of all cases together."""
-    times = [(r["search"]["seconds"], r["exhaustive"]["seconds"]) for r in rows]
+    times = [(r["search"]["seconds"], mean(e["seconds"] for e in r["exhaustive"])) for r in rows]
     return {
         "cases": rows,
         "worst_difference_clients": max(abs(r["difference_clients"]) for r in rows),
+        "worst_difference_of_two_exhaustive": max(r["exhaustive_apart_clients"] for r in rows),
         "worst_share_of_time": max(r["share_of_time"] for r in rows),
         "share_of_time": round(sum(mine for mine, _ in times) / sum(full for _, full in times), 3),
     }
@@ -107,7 +108,9 @@ def compared(name: str, confirm_s: float, longest_s: float) -> dict[str, Any]:
         if not first.begin():
             raise SystemExit(f"{case.model}: {first.closed.reason if first.closed else 'nothing ran'}")
         quick = timed(search(asked, Path(folder) / "search"), Search.run)
-        every = timed(search(asked, Path(folder) / "every"), Search.every)
+        every = [timed(search(asked, Path(folder) / f"every-{n}"), Search.every) for n in (1, 2)]
+    answers = [e["clients"] for e in every]
+    nearest = min(max(quick["clients"], min(answers)), max(answers))
     return {
         "case": name,
         "model": f"{case.model} {base.label}",
@@ -117,14 +120,16 @@ def compared(name: str, confirm_s: float, longest_s: float) -> dict[str, Any]:
         "confirm_s": confirm_s,
         "search": quick,
         "exhaustive": every,
-        "difference_clients": quick["clients"] - every["clients"],
-        "share_of_time": round(quick["seconds"] / every["seconds"], 3),
+        "difference_clients": quick["clients"] - nearest,
+        "exhaustive_apart_clients": max(answers) - min(answers),
+        "share_of_time": round(quick["seconds"] / mean(e["seconds"] for e in every), 3),
     }
 
 
 def search(asked: Question, folder: Path) -> Search:
-    cells = Cells(Store(folder), Limits(), Isolated(), here())
-    return Search(asked, cells, found=lambda p: print(f"{p.stage} {p.clients}: {line(p)}", flush=True))
+    return Search(
+        asked, cells(folder), found=lambda p: print(f"{p.stage} {p.clients}: {line(p)}", flush=True)
+    )
 
 
 def timed(one: Search, way: Callable[[Search], None]) -> dict[str, Any]:

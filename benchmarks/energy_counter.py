@@ -3,8 +3,9 @@
 Twenty windows of at least ten seconds, each opened and closed at the moment the counter moves, so that its steps are no
 error. Meanwhile the shipped sampler reads power at its usual 10 Hz, and a load of matrix products in another process is
 switched on and off at random, so that power moves; --beside WORDS starts none: something else loads the machine. What
-`analysis.energy` makes of the power readings alone must agree with the counter within 1 %. On a GPU the counter is
-NVML's; where RAPL is readable its counter is the truth and its own differences at 10 Hz are the power readings.
+`analysis.energy` makes of the power readings alone must agree with the counter within 1 %; of two kinds of readings it
+takes those with the narrower bound. On a GPU the counter is NVML's; where RAPL is readable its counter is the truth and
+its own differences at 10 Hz are the power readings.
 
     python benchmarks/energy_counter.py     # five minutes; writes published/energy_counter.json
     python benchmarks/energy_counter.py --seconds 30 --beside "a sweep" --name energy_counter_sweep     # ten
@@ -19,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,7 @@ from edgescope.records import Channel, Json, Measured, Readings
 from edgescope.telemetry.sampler import Sampler
 
 LIMIT, MARGIN_S, SILENT_S = 0.01, 2.0, 5.0
+CHOSEN = "as edgescope chooses"
 LOAD = """
 import random, sys, time
 seed, where = int(sys.argv[1]), sys.argv[2]
@@ -115,30 +118,35 @@ def differences(readings: Readings, counter: str) -> Readings:
 
 
 def compare(readings: Readings, found: Sequence[Window]) -> dict[str, Json]:
-    """Return, for each power channel, the relative errors of integration, and how many bounds held the truth."""
-    out: dict[str, Json] = {}
-    for channel in readings.channels:
-        others = [c.name for c in readings.channels if c.name != channel.name]
-        alone = without(readings, others)
-        pairs = [(next(iter(energies(alone, a, b, 0)), None), joules) for a, b, joules in found]
-        measured = [(e.energy_j, j) for e, j in pairs if e and isinstance(e.energy_j, Measured)]
-        if not channel.name.endswith(("_power_w", "_power_average_w")) or not measured:
-            continue
-        errors = np.array([e.value / j - 1 for e, j in measured])
-        out[channel.name] = {
-            "windows": len(errors),
-            "errors": [round(float(e), 6) for e in errors],
-            "largest_error": float(np.abs(errors).max()),
-            "mean_error": float(errors.mean()),
-            "within_bounds": sum(
-                e.lo is not None and e.hi is not None and e.lo <= j <= e.hi for e, j in measured
-            ),
-            "median_bound": float(
-                np.median([(e.hi - e.lo) / 2 / e.value for e, _ in measured if e.lo and e.hi])
-            ),
-            "median_updates": float(np.median([e.n for e, _ in measured])),
-        }
-    return out
+    """Return how energy from each power channel alone does against the counter, and from all, as a trial chooses."""
+    names = [c.name for c in readings.channels]
+    power = [n for n in names if n.endswith(("_power_w", "_power_average_w"))]
+    alone = {n: without(readings, [other for other in names if other != n]) for n in power}
+    whole = {CHOSEN: without(readings, [n for n in names if n not in power])} if len(power) > 1 else {}
+    rows = {n: compared(each, found) for n, each in {**alone, **whole}.items()}
+    return {n: row for n, row in rows.items() if row}
+
+
+def compared(readings: Readings, found: Sequence[Window]) -> dict[str, Json]:
+    """Return the relative errors of integration and how many bounds held the truth; {} without any."""
+    pairs = [(next(iter(energies(readings, a, b, 0)), None), joules) for a, b, joules in found]
+    measured = [(e.method, e.energy_j, j) for e, j in pairs if e and isinstance(e.energy_j, Measured)]
+    if not measured:
+        return {}
+    errors = np.array([e.value / j - 1 for _, e, j in measured])
+    bounds = [(e.lo, e.hi, e.value, j) for _, e, j in measured if e.lo is not None and e.hi is not None]
+    return {
+        "windows": len(errors),
+        "methods": dict(Counter(method for method, *_ in measured)),
+        "errors": [round(float(e), 6) for e in errors],
+        "largest_error": float(np.abs(errors).max()),
+        "mean_error": float(errors.mean()),
+        "within_bounds": sum(lo <= j <= hi for lo, hi, _, j in bounds),
+        "median_bound": float(np.median([(hi - lo) / 2 / value for lo, hi, value, _ in bounds]))
+        if bounds
+        else None,
+        "median_updates": float(np.median([e.n for _, e, _ in measured])),
+    }
 
 
 @contextlib.contextmanager
@@ -190,6 +198,12 @@ def counters() -> Iterator[tuple[tuple[Source, str], list[SourceSpec]]]:
         )
 
 
+def reached(power: Mapping[str, Json], windows: int) -> bool:
+    """Return whether what a trial would use agrees within LIMIT in every window."""
+    mine = power.get(CHOSEN) or next(iter(power.values()), {"windows": 0})
+    return bool(mine["windows"] == windows and mine["largest_error"] <= LIMIT)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--windows", type=int, default=20)
@@ -205,9 +219,7 @@ def main() -> int:
             "no energy counter answers here: neither NVML's nor RAPL's; nothing was measured", file=sys.stderr
         )
         return 1
-    # the channel that a trial would use: the first that gave every window
-    best = [next((p for p in f["power"].values() if p["windows"] == args.windows), None) for f in found]
-    met = all(p is not None and p["largest_error"] <= LIMIT for p in best)
+    met = all(reached(f["power"], args.windows) for f in found)
     setup = {"windows": args.windows, "seconds": args.seconds, "hz": args.hz, "limit": LIMIT}
     publish(args.name, {"counters": found, "setup": setup}, met=met)
     return 0

@@ -119,10 +119,24 @@ def test_every_rival_keeps_to_the_budget_and_the_search_is_good():
 
 
 def test_the_targets_are_asked_of_every_question():
-    good = {"search": {"median": 0.01, "worst": 0.05}}
-    assert search_regret.met({"questions": [good, good]})
-    assert not search_regret.met({"questions": [good, {"search": {"median": 0.01, "worst": 0.06}}]})
+    regret = {"median": 0.01, "worst": 0.05, "picks_measured_once": 0}
+    good = {"search": regret, "best_measured_once": None}
+    assert search_regret.met({"questions": [good, good | {"best_measured_once": 0.8}]})
+    assert not search_regret.met({"questions": [good, good | {"search": regret | {"worst": 0.06}}]})
+    assert not search_regret.met({"questions": [good | {"search": regret | {"picks_measured_once": 1}}]})
+    assert not search_regret.met({"questions": [good | {"best_measured_once": 0.97}]})
     assert not search_regret.met({"questions": []})
+
+
+def test_cells_measured_once_are_counted_and_scored_on_what_was_seen():
+    made = cells(processes=1)
+    again = cells(processes=2)[10:30]  # a part of the grid, measured twice more
+    a, b = search_regret.halves(made, again)
+    throughput, _ = search_regret.questions(a, b, 2)
+    assert len(throughput.once) == len(made) - 1 - 20  # the first ran out of memory
+    assert len(b[10].metrics["throughput_sps"]) == 2
+    assert throughput.fresh[40].throughput_sps.value == made[40].metrics["throughput_sps"][0]
+    assert 0 < throughput.nearest_once() < 2
 
 
 def test_constraints_bind_above_the_bounds_and_a_run_beyond_them_does_not_hold():

@@ -170,6 +170,17 @@ def test_the_widest_scope_comes_first_and_a_meter_can_be_named():
     assert "no meter called 'dla'" in joules(r, 1, 9, meter="dla").energy_j.reason
 
 
+def test_of_instant_values_and_averages_those_with_the_narrower_bounds_are_taken():
+    t = np.arange(0, 60, 0.1)
+    steady = ("gpu0_power_average_w", "gpu_board", t, 55 + np.sin(t) / 10)
+    jumping = ("gpu0_power_w", "gpu_board", t, np.where(np.arange(len(t)) % 2, 100.0, 10.0))
+    assert joules(make(jumping, steady), 5, 55).method == "trapezoid of averages"
+    ramps = [(name, "gpu_board", t, 10 * t) for name in ("gpu0_power_w", "gpu0_power_average_w")]
+    assert joules(make(*ramps), 5, 8).method == "trapezoid"  # averages smear the edges
+    counter = ("gpu0_energy_j", "gpu_board", t, 55 * t)
+    assert joules(make(jumping, steady, counter), 5, 55).method == "counter"
+
+
 def test_no_samples_means_no_energy_per_sample():
     got = joules(make(("gpu0_power_w", "gpu_board", T, 5 + T)), 1, 9, samples=0)
     assert isinstance(got.energy_per_sample_j, Absent)

@@ -73,6 +73,26 @@ def test_a_sensor_that_reads_two_per_cent_low_is_found():
     assert script.compare(low, found)["gpu0_power_w"]["mean_error"] == pytest.approx(-0.02, abs=0.005)
 
 
+def test_where_there_are_two_kinds_the_one_that_a_trial_chooses_is_judged():
+    counter = MadeUp()
+    found = script.windows(counter.read, 3, 10.0, now=counter.now, sleep=counter.sleep, pause=0.0)
+    r = counter.readings()
+    average = Channel("gpu0_power_average_w", "W", "gpu_board", "average", "made up")
+    both = Readings(
+        (*r.channels, average),
+        np.concatenate((r.t_ns, r.t_ns)),
+        np.concatenate((r.channel, r.channel + 1)).astype(np.int16),
+        np.concatenate((r.value, 0.5 * r.value)),  # far off, its bounds with it
+    )
+    rows = script.compare(both, found)
+    assert sorted(rows) == [script.CHOSEN, "gpu0_power_average_w", "gpu0_power_w"]
+    assert sum(rows[script.CHOSEN]["methods"].values()) == 3
+    good, bad = rows["gpu0_power_w"], rows["gpu0_power_average_w"]
+    assert not script.reached({"gpu0_power_w": good, script.CHOSEN: bad}, 3)
+    assert script.reached({"gpu0_power_w": good, "gpu0_power_average_w": bad}, 3)
+    assert not script.reached({"gpu0_power_w": good}, 4) and not script.reached({}, 3)
+
+
 def test_a_counter_that_does_not_move_ends_it():
     counter = MadeUp(stuck=True)
     with pytest.raises(RuntimeError, match="does not move"):

@@ -23,7 +23,8 @@ SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package
 BLIND = {"cpu": ("gpu_board",), "cuda": ("cpu_package",)}
 """Device -> scopes of meters that see nothing of its work: a GPU board's joules say nothing of a CPU's."""
 _SUFFIXES = ("_energy_j", "_power_w", "_power_average_w")
-"""Best first: a counter misses nothing between its readings, an average smears the edges."""
+"""A counter misses nothing between its readings. Readings of an instant miss what lies between them, averages smear the
+edges: which of them says more depends on the window and the load, and their bounds know."""
 MIN_UPDATES = {"counter": 5, "gauge": 20, "average": 20}
 """Fewer distinct updates inside the window than this: a warning; a counter's error is at its edges only."""
 AVERAGED_S = {"_power_average_w": 1.0}
@@ -106,11 +107,20 @@ def energies(readings: Readings, start_ns: int, stop_ns: int, samples: int) -> t
 def _best(
     readings: Readings, meter: str, channels: Sequence[Channel], span: tuple[int, int], samples: int
 ) -> Energy:
-    """Return the first way of measuring that saw enough updates, else the one that saw most."""
+    """Return a counter that saw enough updates, else the power so read whose bound is narrower, else what saw most."""
     ways = [_one(readings, meter, channel, span, samples) for channel in channels]
     measured = [w for w in ways if isinstance(w.energy_j, Measured)]
-    sure = [w for w in measured if not w.warnings]
-    return (sure or sorted(measured, key=_updates, reverse=True) or ways)[0]
+    if sure := [w for w in measured if not w.warnings]:
+        return min(sure, key=lambda way: (way.method != "counter", _width(way)))
+    return max(measured, key=_updates, default=ways[0])
+
+
+def _width(way: Energy) -> float:
+    """Return the joules between a figure's bounds; inf where nothing bounds it."""
+    field = way.energy_j
+    if not isinstance(field, Measured) or field.lo is None or field.hi is None:
+        return math.inf
+    return field.hi - field.lo
 
 
 def _updates(way: Energy) -> int:

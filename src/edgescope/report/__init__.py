@@ -38,6 +38,13 @@ def write(
     return written
 
 
+def rendered(found: object, path: Path, formats: Mapping[str, str], command: str) -> Path:
+    """Write what the module of `path`'s suffix makes of an analysis and return the path; errors as in `writable`."""
+    module = importlib.import_module(formats[writable(path, formats)])
+    path.write_text(module.render(found, command), encoding="utf-8")
+    return path
+
+
 def writable(path: Path, suffixes: Collection[str] = FORMATS) -> str:
     """Return the path's suffix, one of `suffixes`; UsageError for another, or a path that cannot be written."""
     suffix = path.suffix.lower()

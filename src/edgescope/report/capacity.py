@@ -6,11 +6,11 @@ from pathlib import Path
 
 from edgescope.analysis.capacity import Capacity
 from edgescope.analysis.service import Point, words
-from edgescope.plots.capacity import HEIGHT, over_clients
+from edgescope.plots.capacity import over_clients
 from edgescope.records import Absent
 from edgescope.report import writable
 from edgescope.report.capacity_words import aside, fits, sentence_of
-from edgescope.report.figures import island
+from edgescope.report.figures import plotted
 from edgescope.report.html import made_by, shell
 from edgescope.report.markup import Markup, join, tag
 
@@ -49,14 +49,7 @@ def _plot(found: Capacity, number: int) -> Markup:
     figure = over_clients(found, slo)
     if isinstance(figure, Absent):
         return tag("p", f"{slo.text}: {figure.reason}", class_="missing")
-    name = f"promise-{number}"
-    return tag(
-        "figure",
-        tag("h4", slo.text),
-        tag("figcaption", CAPTION),
-        tag("div", id=name, class_="plot", style=f"min-height:{HEIGHT}px"),
-        tag("script", island(figure.to_json()), type="application/json", data_plot=name),
-    )
+    return plotted(f"promise-{number}", slo.text, CAPTION, figure, "h4")
 
 
 def _runs(found: Capacity) -> Markup:

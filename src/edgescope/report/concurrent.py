@@ -5,12 +5,11 @@ All read the same Concurrent, so a figure and the number beside it cannot disagr
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from edgescope.analysis.concurrent import Concurrent
-from edgescope.report import writable
+from edgescope.report import rendered
 
 FORMATS: Mapping[str, str] = {
     ".html": "edgescope.report.concurrent_html",
@@ -27,6 +26,4 @@ def write(found: Concurrent, path: Path, command: str = "") -> Path:
 
     `command` is what made this file, printed in it; without one the call is.
     """
-    module = importlib.import_module(FORMATS[writable(path, FORMATS)])
-    path.write_text(module.render(found, command or CALL), encoding="utf-8")
-    return path
+    return rendered(found, path, FORMATS, command or CALL)

@@ -15,7 +15,7 @@ from edgescope.plots.style import Figure
 from edgescope.records import Absent, Field, Measured
 from edgescope.report import concurrent_words as words
 from edgescope.report.concurrent_grids import QUANTITIES, Grid, firsts, grid
-from edgescope.report.figures import island
+from edgescope.report.figures import plotted
 from edgescope.report.html import shell
 from edgescope.report.markup import Markup, join, tag
 from edgescope.report.page_table import Column, num, scroll
@@ -94,19 +94,9 @@ def _figures(found: Concurrent) -> Markup | None:
         )
     caption = "Every cell. A plateau of power is a row of marks at one height while throughput still changes."
     every.append(("power", "Power against throughput", caption, plots.power_over_throughput(found)))
-    parts = [_figure(*each) for each in every if not isinstance(each[3], Absent)]
+    parts = [plotted(*each) for each in every if not isinstance(each[3], Absent)]
     absent = [tag("li", f"{title}: {f.reason}") for _, title, _, f in every if isinstance(f, Absent)]
     return tag("section", parts, tag("ul", absent, class_="missing") if absent else None)
-
-
-def _figure(name: str, title: str, caption: str, drawn: Figure) -> Markup:
-    return tag(
-        "figure",
-        tag("h3", title),
-        tag("figcaption", caption),
-        tag("div", id=name, class_="plot", style=f"min-height:{int(drawn.layout.height)}px"),
-        tag("script", island(drawn.to_json()), type="application/json", data_plot=name),
-    )
 
 
 def _rules(found: Concurrent) -> Markup:

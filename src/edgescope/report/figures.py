@@ -65,18 +65,21 @@ def figures(chapter: Chapter, anchor: str) -> Markup:
     """Return every plot that has something to show; the others say in a sentence why they are not there."""
     drawn = {key: plot.draw(chapter.table) for key, plot in PLOTS.items()}
     parts = [
-        _element(f"{anchor}-{key}", PLOTS[key], f) for key, f in drawn.items() if not isinstance(f, Absent)
+        plotted(f"{anchor}-{key}", PLOTS[key].title, PLOTS[key].caption, f, "h4")
+        for key, f in drawn.items()
+        if not isinstance(f, Absent)
     ]
     absent = [tag("li", f"{PLOTS[k].title}: {f.reason}") for k, f in drawn.items() if isinstance(f, Absent)]
     note = tag("ul", absent, class_="missing") if absent else None
     return tag("section", tag("h3", "Plots"), parts, note)
 
 
-def _element(name: str, plot: Plot, figure: Figure) -> Markup:
+def plotted(name: str, title: str, caption: str, figure: Figure, heading: str = "h3") -> Markup:
+    """Return one figure: how to read it, room for the plot, its data."""
     return tag(
         "figure",
-        tag("h4", plot.title),
-        tag("figcaption", plot.caption),
+        tag(heading, title),
+        tag("figcaption", caption),
         tag("div", id=name, class_="plot", style=f"min-height:{int(figure.layout.height)}px"),
         tag("script", island(figure.to_json()), type="application/json", data_plot=name),
         id=f"{name}-figure",

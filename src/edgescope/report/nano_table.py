@@ -5,12 +5,11 @@ The three read the same NanoTable, so a figure and the number beside it cannot d
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from edgescope.analysis.nano_table import NanoTable
-from edgescope.report import writable
+from edgescope.report import rendered
 
 FORMATS: Mapping[str, str] = {
     ".html": "edgescope.report.nano_table_html",
@@ -26,6 +25,4 @@ def write(found: NanoTable, path: Path, command: str = "") -> Path:
 
     `command` is what made this file, printed in it; without one the call is.
     """
-    module = importlib.import_module(FORMATS[writable(path, FORMATS)])
-    path.write_text(module.render(found, command or CALL), encoding="utf-8")
-    return path
+    return rendered(found, path, FORMATS, command or CALL)

@@ -7,7 +7,7 @@ from edgescope.analysis.nano_table import TIMES, NanoRow, NanoTable
 from edgescope.plots.beside_study import beside_study
 from edgescope.records import Measured
 from edgescope.report import nano_table_words as words
-from edgescope.report.figures import island
+from edgescope.report.figures import plotted
 from edgescope.report.html import shell
 from edgescope.report.markup import Markup, join, tag
 from edgescope.report.numbers import ratios, shares
@@ -24,7 +24,7 @@ def render(found: NanoTable, command: str) -> str:
     body = join(
         tag("header", tag("h1", words.title(found))),
         _answer(found),
-        _figure(found),
+        plotted("speedups", "Speed-ups, ours and the study's", FIGURE, beside_study(found)),
         _here(found),
         _printed(found),
         _sizes(found),
@@ -65,17 +65,6 @@ def _tile(name: str, text: str, small: str) -> Markup:
             join(between.strip("[]").replace(", ", " – "), tag("br") if between else None, small),
             class_="small",
         ),
-    )
-
-
-def _figure(found: NanoTable) -> Markup:
-    drawn = beside_study(found)
-    return tag(
-        "figure",
-        tag("h3", "Speed-ups, ours and the study's"),
-        tag("figcaption", FIGURE),
-        tag("div", id="speedups", class_="plot", style=f"min-height:{int(drawn.layout.height)}px"),
-        tag("script", island(drawn.to_json()), type="application/json", data_plot="speedups"),
     )
 
 

@@ -12,7 +12,7 @@ from edgescope.analysis.offload_question import Question
 from edgescope.plots.break_even import break_even
 from edgescope.report import offload_words as words
 from edgescope.report import writable
-from edgescope.report.figures import island
+from edgescope.report.figures import plotted
 from edgescope.report.html import shell
 from edgescope.report.markup import Markup, join, tag
 from edgescope.report.numbers import Format, joules, rates, times
@@ -54,7 +54,7 @@ def page(found: Question, command: str) -> str:
     body = join(
         tag("header", tag("h1", title)),
         _answer(found),
-        _figure(found),
+        plotted("break-even", "Break-even", CAPTION, break_even(found)),
         _options(found),
         _rests_on(found),
         tag("section", tag("h3", "Made by"), tag("pre", tag("code", command))) if command else None,
@@ -71,17 +71,6 @@ def _answer(found: Question) -> Markup:
         tag("p", found.answer.reason, class_="reason"),
         tag("ul", [tag("li", line) for line in lines], class_="missing"),
         class_="answer" if found.answer.pick else "answer none",
-    )
-
-
-def _figure(found: Question) -> Markup:
-    drawn = break_even(found)
-    return tag(
-        "figure",
-        tag("h3", "Break-even"),
-        tag("figcaption", CAPTION),
-        tag("div", id="break-even", class_="plot", style=f"min-height:{int(drawn.layout.height)}px"),
-        tag("script", island(drawn.to_json()), type="application/json", data_plot="break-even"),
     )
 
 
