@@ -4,7 +4,7 @@ For each case: the search in a store of its own, then every number from one clie
 full run that also confirms the search's answer, and all of that once more: how far two exhaustive answers lie apart is
 the machine's doing, and no search can be nearer. What all share (exported files, references, the gate's answers) is
 made before any is timed. Target: within one client of the exhaustive answers (0 between the two), at 25 % of the mean
-of their times, in every case. Trying each of a few clients is no work worth saving: the rates are such that a dozen fit.
+of their times, in every case. Trying each of a few clients is no work worth saving: the rates are those of a dozen.
 
     python benchmarks/capacity.py [CASE ...] [--confirm 12] [--longest 60] [--smoke]
 """

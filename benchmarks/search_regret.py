@@ -10,8 +10,8 @@ recommend_holds.py measures the bounds. A limit on p99 or memory lies in the wid
 values, so that noise does not decide which cells it allows.
 
 Target: over 20 seeds regret of at most 2 % in the median and 5 % at worst in every question, after at most 10 % of the
-cells. Questions about one model alone are shown beside it, with a tenth of that model's cells, at least the 6 that the
-verb takes.
+cells. Each question says whether all of A reaches that: where it does not, noise decides, and no search can. Questions
+about one model alone are shown beside it, with a tenth of that model's cells, at least the 6 that the verb takes.
 
     python benchmarks/search_regret.py cpu A [B] [--seeds 20]       A, B: stores, or files of grid_json.py
 
@@ -39,8 +39,9 @@ from grid_json import Cell, read
 from edgescope.analysis.objective import Wanted, wanted
 from edgescope.analysis.variants import variant
 from edgescope.models import zoo
-from edgescope.records import Absent, Field, Measured, Status, Trial
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.search import Search
+from edgescope.store import Store
 from edgescope.surrogate import axes
 
 SHARE = 0.10
@@ -114,13 +115,13 @@ class Replay:
         return math.log(value.value) * (-1 if goal.higher_is_better else 1)
 
     def regret(self, pick: int | None) -> float:
-        """Return by which share the pick is worse than the best, by the fresh means; 1 without a pick."""
+        """Return by which share the pick is worse than the best, by the fresh means; 1 at most, and without a pick."""
         if pick is None:
             return 1.0
         able = [self.cost(r) for r in self.fresh if not self.asked.broken(r)]
         lost = -math.expm1(min(able) - self.cost(self.fresh[pick]))
         excess = max((c.excess(self.fresh[pick]) - 1 for c in self.asked.constraints), default=0.0)
-        return max(lost, excess, 0.0) + 0.0  # no -0.0
+        return min(1.0, max(lost, excess, 0.0)) + 0.0  # no -0.0
 
     def nearest_once(self) -> float | None:
         """Return the objective of the best cell measured once as a share of the best; None where there is none."""
@@ -162,7 +163,12 @@ def main() -> None:
     if args.smoke:
         print(found)
     else:
-        publish(f"search_regret_{args.name}", found, met=met(found))
+        publish(f"search_regret_{args.name}", found, met=met(found), source=newest(args.a))
+
+
+def newest(path: Path) -> Result | None:
+    """Return the newest result of a store, whose machine the grid is of; None of a file."""
+    return max(Store(path).results(), key=lambda r: r.started_at, default=None) if path.is_dir() else None
 
 
 def halves(cells: Sequence[Cell], more: Sequence[Cell] = ()) -> tuple[list[Cell], list[Cell]]:
@@ -182,14 +188,22 @@ def _rest(cell: Cell, other: Cell | None) -> Cell:
 
 
 def met(found: dict[str, Any]) -> bool:
-    """Return whether every question over the whole grid reaches the target, scored by fresh measurements alone."""
-    return bool(found["questions"]) and all(
-        q["search"]["median"] <= MEDIAN
-        and q["search"]["worst"] <= WORST
-        and not q["search"]["picks_measured_once"]
-        and (q["best_measured_once"] or 0.0) < 1 - WORST
-        for q in found["questions"]
-    )
+    """Return whether every question over the whole grid reaches the target."""
+    return bool(found["questions"]) and all(q["met"] for q in found["questions"])
+
+
+def judged(question: dict[str, Any]) -> dict[str, bool]:
+    """Return whether a question reaches the target on fresh measurements, and whether all of A would.
+
+    Where measuring every cell once does not, the noise between two measurements is larger than the target, and no
+    search of A can be expected to reach it.
+    """
+    search, every = question["search"], question["all_of_a"]
+    fresh = not search["picks_measured_once"] and (question["best_measured_once"] or 0.0) < 1 - WORST
+    return {
+        "met": fresh and search["median"] <= MEDIAN and search["worst"] <= WORST,
+        "all_of_a_meets_it": every["median"] <= MEDIAN and every["worst"] <= WORST,
+    }
 
 
 def figures(a: Sequence[Cell], b: Sequence[Cell], seeds: int, cores: int) -> dict[str, Any]:
@@ -290,7 +304,7 @@ def scored(replay: Replay, seeds: int) -> dict[str, Any]:
             "no_pick": sum(pick is None for pick, _ in picks),
             "picks_measured_once": sum(pick in replay.once for pick, _ in picks),
         }
-    return out
+    return out | judged(out)
 
 
 def by_search(replay: Replay, seed: int) -> tuple[int | None, int]:

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from edgescope.models import zoo
-from edgescope.records import Absent, Field, Measured, Trial
+from edgescope.records import Measured, Trial
 
-NO = Absent("not measured")
-
-
-@dataclass(frozen=True)
-class Row:
-    """The figures of one made cell."""
-
-    throughput_sps: Field = NO
-    p50_s: Field = NO
-    p95_s: Field = NO
-    p99_s: Field = NO
-    p999_s: Field = NO
-    power_w: Field = NO
-    energy_per_sample_j: Field = NO
-    peak_rss_bytes: Field = NO
-    gpu_memory_bytes: Field = NO
-    accuracy: Field = NO
-    reference_accuracy: Field = NO
-    agreement: Field = NO
-
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+from search_regret import Row
 
 GPU_MODELS = {
     name: float(zoo.table()[name]["macs"]) for name in ("resnet50", "fcn_resnet50", "yolov8n_class")

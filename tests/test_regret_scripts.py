@@ -79,7 +79,7 @@ def test_a_target_is_met_by_a_whole_grid_alone(tmp_path):
     assert whole["not_met"] == [] and whole["mps_over_time_slicing"] == 3.056
     once = replace(client, metrics={"throughput_sps": [2600.0]})
     assert grid_json.target([sliced, once], path)["not_met"] == [
-        "1 replicates of the finished cells are missing",
+        "1 cells to be replicated have no fresh process",
         "MPS over time slicing is 2.889, not 3",
     ]
     assert grid_json.target([client], path)["not_met"][0] == "1 of 2 cells did not finish"
@@ -120,11 +120,16 @@ def test_every_rival_keeps_to_the_budget_and_the_search_is_good():
 
 def test_the_targets_are_asked_of_every_question():
     regret = {"median": 0.01, "worst": 0.05, "picks_measured_once": 0}
-    good = {"search": regret, "best_measured_once": None}
-    assert search_regret.met({"questions": [good, good | {"best_measured_once": 0.8}]})
-    assert not search_regret.met({"questions": [good, good | {"search": regret | {"worst": 0.06}}]})
-    assert not search_regret.met({"questions": [good | {"search": regret | {"picks_measured_once": 1}}]})
-    assert not search_regret.met({"questions": [good | {"best_measured_once": 0.97}]})
+    good = {"search": regret, "all_of_a": regret, "best_measured_once": None}
+    met = lambda q: search_regret.judged(q)["met"]  # noqa: E731
+    assert met(good) and met(good | {"best_measured_once": 0.8})
+    assert not met(good | {"search": regret | {"worst": 0.06}})
+    assert not met(good | {"search": regret | {"picks_measured_once": 1}})
+    assert not met(good | {"best_measured_once": 0.97})
+    noisy = search_regret.judged(good | {"all_of_a": regret | {"median": 0.1}})
+    assert noisy == {"met": True, "all_of_a_meets_it": False}
+    assert search_regret.met({"questions": [{"met": True}]})
+    assert not search_regret.met({"questions": [{"met": True}, {"met": False}]})
     assert not search_regret.met({"questions": []})
 
 
