@@ -1,10 +1,12 @@
 """The search for how many clients fit, against a server in simulated time: answer, cost, faults, resumption."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from edgescope import capacity
 from edgescope.analysis import slo
 from edgescope.analysis.service import Kept
 from edgescope.capacity import Search
@@ -166,7 +168,8 @@ def test_a_confirmation_is_as_long_as_its_bound_needs(tmp_path):
 
 
 def test_a_confirmation_that_fails_steps_down(tmp_path, monkeypatch):
-    monkeypatch.setattr(Search, "_likeliest", lambda self, found: found + 3)
+    bracketed = capacity.edge
+    monkeypatch.setattr(capacity, "edge", lambda tried: replace(bracketed(tried), fits=bracketed(tried).fits + 3))
     search = searched(tmp_path, QueueServer(0.005))
     confirmed = [p for p in search.points if p.stage == "confirm"]
     assert not confirmed[0].shown and confirmed[-1].shown

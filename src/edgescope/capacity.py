@@ -100,25 +100,12 @@ class Search:
             clients = following(tried, start, asked.most)
         self._settle(edge(tried).fits)
 
-    def _likeliest(self, found: int) -> int:
-        """Return where to confirm first: short runs hold few tails, so the queue of their service times counts, too."""
-        if not found or self.asked.serve != "one":
-            return found
-        asked = self.asked
-        queue = queueing.estimate(self._service(found), self.load, asked.slos, asked.confirm_s)
-        return max(1, min(found, (found + queue) // 2))
-
-    def _settle(self, fits: int) -> None:
-        """Confirm the likeliest answer; then one client more after another, up to what fits by the short runs.
-
-        Where the likeliest fails, the next smaller one that is confirmed.
-        """
-        clients, failed = self._likeliest(fits), 0
+    def _settle(self, clients: int) -> None:
+        """Confirm the answer, or the next smaller one that is confirmed."""
+        failed = 0
         while clients >= 1 and not self.confirm(clients).shown and not self.hopeless:
             failed += 1
             clients -= 1 if failed < PATIENCE else max(1, clients // 20)
-        while not failed and clients < fits and self.confirm(clients + 1).shown:
-            clients += 1
 
     def every(self) -> None:
         """Confirm every number from one client up, until one fails twice: what the search saves."""

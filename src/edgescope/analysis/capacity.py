@@ -2,8 +2,8 @@
 
 Three facts bound the answer before anything is searched: the closed loop's throughput (no more than that can be
 answered), the queue it would feed (analysis.queueing), and one client (less cannot be offered). The search starts from
-there, doubles its step until it has one number that fits and one that does not, halves what lies between, and looks
-again at a number beside the edge that was not clear.
+there, steps by one twentieth and soon doubles the step until it has one number that fits and one that does not, halves
+what lies between, and looks again at a number beside the edge that was not clear.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def following(tried: Sequence[Tried], estimate: int, most: int) -> int | None:
     ups, downs = len({t.clients for t in tried if t.fits}), len({t.clients for t in tried if not t.fits})
     stride = max(1, round(estimate / 20))
     if known.misses is None:
-        return None if known.fits >= most else min(most, known.fits + (stride << (ups - 1)))
+        return None if known.fits >= most else min(most, known.fits + (stride << max(0, ups - 2)))
     if known.fits == 0:
-        return max(1, known.misses - (stride << (downs - 1)))
+        return max(1, known.misses - (stride << max(0, downs - 2)))
     return (known.fits + known.misses) // 2
 
 
