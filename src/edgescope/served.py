@@ -31,6 +31,10 @@ from edgescope.isolate import (
 from edgescope.records import Json, Result, Status, Trial
 
 
+#: Seconds that a process has to end by itself, once it hears that nothing more comes.
+ENDING_S = 1.0
+
+
 class Served:
     """A process that answers one trial after another, each within its limits; a context manager that ends it.
 
@@ -51,11 +55,19 @@ class Served:
 
     def close(self) -> None:
         """End the process and everything it started."""
-        self.stop()
+        self.let_go()
         self._folder.cleanup()
 
+    def let_go(self) -> None:
+        """Let the process end by itself, which clears up after it; the next trial starts another."""
+        if self._child is not None and self._child.stdin is not None:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                self._child.stdin.close()
+                self._child.wait(ENDING_S)
+        self.stop()
+
     def stop(self) -> None:
-        """End the process; the next trial starts another."""
+        """End the process at once; the next trial starts another."""
         if self._child is not None:
             kill_session(self._child)
             for pipe in (self._child.stdin, self._child.stdout):

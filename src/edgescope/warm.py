@@ -61,7 +61,7 @@ class Warm:
 
     def _dismiss(self) -> None:
         """End the kept workers."""
-        self._leader.stop()
+        self._leader.let_go()
         self._hired.clear()
 
     def expect(self, trials: Iterable[Trial]) -> None:
@@ -80,7 +80,7 @@ class Warm:
         """Run the trial with kept workers; a mode or a sharing that cannot be had is a Result that says why."""
         from edgescope import bench
 
-        self._preparer.stop()  # an exporter's memory is none of the measured crew's
+        self._preparer.let_go()  # an exporter's memory is none of the measured crew's
         result = None
         try:
             with entered(_mode(trial)) as mode:

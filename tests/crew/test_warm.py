@@ -113,7 +113,7 @@ class Leader:
     def stop(self):
         self.stops += 1
 
-    close = stop
+    close = let_go = stop
 
 
 def test_memory_that_idle_workers_hold_decides_over_no_cell(own):
@@ -153,6 +153,16 @@ def test_a_kept_runner_can_be_stopped_between_two_cells():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_kept_runner_leaves_nothing_behind(tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))  # of the processes that it starts
+    with Warm(Isolated()) as runner:
+        runner.run(QUICK, LIMITS)
+        assert [path.name[:15] for path in scratch.iterdir()] == ["edgescope-crew-"]
+    assert list(scratch.iterdir()) == [] and workers() == []
 
 
 def test_kept_workers_answer_cell_after_cell_and_say_so(warm):
