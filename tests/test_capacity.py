@@ -169,7 +169,9 @@ def test_a_confirmation_is_as_long_as_its_bound_needs(tmp_path):
 
 def test_a_confirmation_that_fails_steps_down(tmp_path, monkeypatch):
     bracketed = capacity.edge
-    monkeypatch.setattr(capacity, "edge", lambda tried: replace(bracketed(tried), fits=bracketed(tried).fits + 3))
+    monkeypatch.setattr(
+        capacity, "edge", lambda tried: replace(bracketed(tried), fits=bracketed(tried).fits + 3)
+    )
     search = searched(tmp_path, QueueServer(0.005))
     confirmed = [p for p in search.points if p.stage == "confirm"]
     assert not confirmed[0].shown and confirmed[-1].shown

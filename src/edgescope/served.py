@@ -30,7 +30,6 @@ from edgescope.isolate import (
 )
 from edgescope.records import Json, Result, Status, Trial
 
-
 #: Seconds that a process has to end by itself, once it hears that nothing more comes.
 ENDING_S = 1.0
 

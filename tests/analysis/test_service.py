@@ -1,5 +1,7 @@
 """One run against its promises: kept, broken, perhaps; whether the machine keeps up; what binds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -82,6 +84,17 @@ def test_too_few_for_a_bound_is_perhaps_and_the_guide_decides_what_is_likely():
     assert unlikely.kept is Kept.PERHAPS and not unlikely.fits
     assert "a bound of some 40" in unlikely.why
     assert point(QUICK[:20]).held[0].whole is False
+
+
+def test_a_figure_passes_for_a_bound_only_where_there_is_none():
+    latency = np.random.default_rng(0).permutation(np.linspace(0.010, 0.0402, 1000))
+    tight = replace(point(latency), weaker=True)
+    (held,) = tight.held
+    assert held.found.value < 0.040 < held.bound.value and tight.fits
+    assert not tight.shown and not tight.by_figure
+    short = replace(point(np.full(50, 0.010)), weaker=True)
+    assert short.by_figure and short.shown and short.kept is Kept.PERHAPS
+    assert not replace(point(np.full(1000, 0.010)), weaker=True).by_figure  # shown by its bound
 
 
 def test_a_tail_clearly_beyond_the_limit_breaks_it():

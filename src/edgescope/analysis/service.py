@@ -91,7 +91,7 @@ class Point:
     sustained: bool = True
     """Whether the machine kept up with what was offered."""
     weaker: bool = False
-    """Whether it counts although no bound could be had in reasonable time."""
+    """Whether its figures count where no bound could be had in reasonable time; a bound that is there counts alone."""
 
     @property
     def fits(self) -> bool:
@@ -101,7 +101,14 @@ class Point:
     @property
     def shown(self) -> bool:
         """Whether it is shown to fit, or passes for it."""
-        return self.kept is Kept.YES or (self.weaker and self.fits)
+        return self.kept is Kept.YES or self.by_figure
+
+    @property
+    def by_figure(self) -> bool:
+        """Whether it passes on a figure that has no bound."""
+        unsure = [h for h in self.held if h.kept is not Kept.YES]
+        unbounded = all(isinstance(h.bound, Absent) for h in unsure)
+        return self.weaker and self.kept is Kept.PERHAPS and self.fits and unbounded
 
     @property
     def disturbed(self) -> bool:

@@ -124,7 +124,7 @@ def _plain(point: Point) -> dict[str, Json]:
         "promises": figures,
         "fits": point.shown if point.stage == "confirm" else point.fits,
         "kept": point.kept.value,
-        "weaker": point.weaker,
+        "weaker": point.by_figure,
         "why": point.why,
         "status": point.result.status.value,
         "verdict": point.result.verdict.trust.value,

@@ -11,7 +11,7 @@ FITS = {Kept.YES: "yes", Kept.NO: "no"}
 
 def fits(point: Point) -> str:
     """Return yes, no, or what a short run makes likely."""
-    if point.weaker and point.fits:
+    if point.by_figure:
         return "yes, without a bound"
     if point.kept is Kept.PERHAPS:
         confirmed = point.stage == "confirm"
@@ -58,7 +58,7 @@ def sentences(found: Capacity) -> list[tuple[str, str]]:
 def _confirmed(point: Point, confirm_s: float) -> str:
     """Return how long the sustained run was, and why it was longer than asked or says less."""
     text = f"confirmed over {point.seconds:.0f} s"
-    if point.weaker:
+    if point.by_figure:
         return f"{text}, too few queries for a bound"
     if point.seconds < confirm_s + 1:
         return text
