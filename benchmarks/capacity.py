@@ -4,31 +4,34 @@ For each case: the search in a store of its own, then every number from one clie
 full run that also confirms the search's answer, and all of that once more: how far two exhaustive answers lie apart is
 the machine's doing, and no search can be nearer. What all share (exported files, references, the gate's answers) is
 made before any is timed. Target: within one client of the exhaustive answers (0 between the two), at 25 % of the mean
-of their times, in every case. Trying each of a few clients is no work worth saving: the rates are those of a dozen. The
-steady case sleeps for its service time: real processes, clocks and queues, a server whose speed no neighbour changes.
+of their times, in every case. Trying each of a few clients is no work worth saving: each sends SHARE of what the
+machine answers one after another, so that about a dozen fit, however fast it is. The steady case sleeps for its service
+time: real processes, clocks and queues, a server whose speed no neighbour changes.
 
     python benchmarks/capacity.py [CASE ...] [--confirm 12] [--longest 60] [--smoke]
+    python benchmarks/capacity.py --join PAGE ...     pages of single cases, each measured on cores of its own
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from facts import publish
+from facts import PUBLISHED, publish
 from halving import cells
 
 from edgescope.analysis import slo
 from edgescope.capacity import Search
 from edgescope.capacity_question import Question
 from edgescope.models import zoo
-from edgescope.records import Trial
+from edgescope.records import Measured, Trial
 from edgescope.report.capacity_words import line, sentence_of
 
 
@@ -40,16 +43,17 @@ class Case:
     backend: str
     precision: str
     slo: str
-    rate: float
     arrivals: str
     options: Mapping[str, int] = field(default_factory=dict)
 
 
 CASES = {
-    "steady": Case("null", "null", "fp32", "p99<40ms", 15.0, "poisson", {"delay_us": 4000}),
-    "classifier": Case("efficientnet_lite0", "openvino", "int8", "p95<40ms", 12.0, "camera"),
-    "small": Case("squeezenet1_1", "onnxruntime", "fp32", "p95<40ms", 8.0, "poisson"),
+    "steady": Case("null", "null", "fp32", "p99<40ms", "poisson", {"delay_us": 4000}),
+    "classifier": Case("efficientnet_lite0", "openvino", "int8", "p95<40ms", "camera"),
+    "small": Case("squeezenet1_1", "onnxruntime", "fp32", "p95<40ms", "poisson"),
 }
+SHARE = 0.06
+"""What one client sends, of the throughput of a closed loop."""
 
 
 def main() -> None:
@@ -60,13 +64,32 @@ def main() -> None:
     parser.add_argument("--confirm", type=float, default=12.0, help="seconds of a full run (12)")
     parser.add_argument("--longest", type=float, default=60.0, help="longest run, for a bound (60)")
     parser.add_argument("--smoke", action="store_true", help="show, publish nothing")
+    parser.add_argument("--join", nargs="+", type=Path, default=[], help="published pages of one machine")
     args = parser.parse_args()
+    if args.join:
+        return joined(args.join)
     rows = [compared(name, args.confirm, args.longest) for name in args.cases]
     found = figures(rows)
     if args.smoke:
         print(found)
     else:
         publish(named(args.cases), found, met=met(found))
+
+
+def joined(paths: Sequence[Path]) -> None:
+    """Publish the cases of several pages as one, with the machine that all of them name."""
+    pages = [json.loads(path.read_text()) for path in paths]
+    if len({page["machine_id"] for page in pages}) > 1:
+        raise SystemExit("these pages are of several machines: each has its own answer")
+    rows = [row for page in pages for row in page["figures"]["cases"]]
+    found = figures(rows)
+    page = pages[-1] | {
+        "figures": found,
+        "met": met(found),
+        "command": " && ".join(page["command"] for page in pages),
+    }
+    path = PUBLISHED / f"{named([r['case'] for r in rows])}.json"
+    path.write_text(json.dumps(page, indent=1) + "\n")
 
 
 def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -100,7 +123,7 @@ def compared(name: str, confirm_s: float, longest_s: float) -> dict[str, Any]:
     )
     asked = Question(
         base,
-        case.rate,
+        1.0,
         slo.promises([case.slo]),
         arrivals=case.arrivals,
         confirm_s=confirm_s,
@@ -108,9 +131,7 @@ def compared(name: str, confirm_s: float, longest_s: float) -> dict[str, Any]:
         most=256,
     )
     with tempfile.TemporaryDirectory(prefix="edgescope-capacity-") as folder:
-        first = search(asked, Path(folder) / "warm")
-        if not first.begin():
-            raise SystemExit(f"{case.model}: {first.closed.reason if first.closed else 'nothing ran'}")
+        asked = replace(asked, rate=rate(search(asked, Path(folder) / "warm")))
         quick = timed(search(asked, Path(folder) / "search"), Search.run)
         every = [timed(search(asked, Path(folder) / f"every-{n}"), Search.every) for n in (1, 2)]
     answers = [e["clients"] for e in every]
@@ -119,7 +140,7 @@ def compared(name: str, confirm_s: float, longest_s: float) -> dict[str, Any]:
         "case": name,
         "model": f"{case.model} {base.label}",
         "slo": case.slo,
-        "rate": case.rate,
+        "rate": asked.rate,
         "arrivals": case.arrivals,
         "confirm_s": confirm_s,
         "search": quick,
@@ -128,6 +149,13 @@ def compared(name: str, confirm_s: float, longest_s: float) -> dict[str, Any]:
         "exhaustive_apart_clients": max(answers) - min(answers),
         "share_of_time": round(quick["seconds"] / mean(e["seconds"] for e in every), 3),
     }
+
+
+def rate(first: Search) -> float:
+    """Return what one client sends in a second, from a closed loop; what all runs share is made on the way."""
+    if not first.begin() or not isinstance(first.throughput, Measured):
+        raise SystemExit(f"no closed loop: {first.closed.reason if first.closed else 'nothing ran'}")
+    return float(f"{SHARE * first.throughput.value:.2g}")
 
 
 def search(asked: Question, folder: Path) -> Search:

@@ -1,16 +1,18 @@
 """The pick against the best loop an expert would write by hand, on the same machine in the same minutes.
 
-The pick of each model is read from a store (the same rule as `edgescope optimize`), from a published table (--table),
-or named by --pick. With --partial FILE what was measured is written after every model, and the same command goes on
-where it was stopped; name the file as seen from here, because the command is published. Every round
-starts each arm in a fresh process, lets it load, warm up and show its outputs, then gives them turns of --seconds in
-random order, one at a time. An expert's arm counts if its outputs are within the gate's bound (centred L2 <= 0.1).
-Target: the pick's speed is at least 0.97 of the best such arm's on every one of the study's models, by the ratio over
-rounds, the pick's own outputs being within the bound and an arm of each of FAMILIES having run with right outputs. A
-part of the models, or a pick that was named, is published under another name.
+The pick of each model is read from a store (the same rule as `edgescope optimize`), from published tables (--table: the
+first that has one), or named by --pick. With --partial FILE what was measured is written after every model, and the
+same command goes on where it was stopped; name the file as seen from here, because the command is published. Every
+round starts each arm in a fresh process, lets it load, warm up and show its outputs, then gives them turns of --seconds
+in random order, one at a time. An expert's arm counts if its outputs are within the gate's bound (centred L2 <= 0.1);
+one that needed more than SLOW times the best's time in the first round is not started again. Beside them runs
+edgescope's eager fp32, the `before` of the study's table: what the pick gains over it, in the same minutes. Target: the
+pick's speed is at least 0.97 of the best such arm's on every one of the study's models, by the ratio over rounds, the
+pick's own outputs being within the bound and an arm of each of FAMILIES having run with right outputs. A part of the
+models, or a pick that was named, is published under another name.
 
     python benchmarks/expert.py --store DIR [--device cpu|cuda] [--models A,B] [--rounds 3] [--turns 5] [--seconds 1]
-    python benchmarks/expert.py --table published/nano_table_cpu.json --partial expert.part.json
+    python benchmarks/expert.py --table published/nano_table_cpu.json [--table MORE.json] --partial expert.part.json
     python benchmarks/expert.py --models squeezenet1_1 --pick '{"backend": "openvino", "precision": "fp32"}'
 """
 
@@ -23,7 +25,7 @@ import random
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,32 +42,48 @@ from edgescope.verify import L2_CEILING
 TARGET = 0.97
 FAMILIES = {"cpu": ("openvino", "torch_compile"), "cuda": ("torch_compile", "onnxruntime_graph")}
 """What an expert would try first: without an arm of each that is right, nothing was beaten."""
+BEFORE = {"backend": "torch_eager", "precision": "fp32", "options": {}}
+OURS = ("pick", "before")
+SLOW = 1.5
+"""An expert's arm this many times slower than the best of the first round cannot become the best of three."""
 NO_PICK = "the store or the table has no pick for this model"
 
 
 class Arm:
-    """One process that answers one way."""
+    """One process that answers one way: started, then loaded, then asked for turns."""
 
-    def __init__(self, name: str, model: str, device: str, pick: dict[str, Any]) -> None:
+    def __init__(self, name: str, model: str, device: str, spec: dict[str, Any] | None) -> None:
         script = str(Path(__file__).with_name("expert_arms.py"))
-        rest = [json.dumps(pick)] if name == "pick" else []
+        rest = [] if spec is None else [json.dumps(spec)]
         command = [sys.executable, script, name, model, device, *rest]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.ready = self._read()
+        self.ready: dict[str, Any] = {}
 
     def _read(self) -> dict[str, Any]:
         line = self.process.stdout.readline() if self.process.stdout else ""
         return json.loads(line) if line else {"absent": f"the process ended with {self.process.wait()}"}
 
-    def turn(self, seconds: float) -> float | None:
-        """Median latency, in seconds, of one turn; None where the process died, and `ready` then says so."""
+    def imported(self) -> None:
+        """Wait until the process has its libraries."""
+        self.ready = self._read()
+
+    def load(self) -> None:
+        """Let it load, warm up and show its outputs."""
+        if "absent" not in self.ready:
+            self.ready = self._ask("load")
+
+    def _ask(self, question: str) -> dict[str, Any]:
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(f"go {seconds}\n")
+            self.process.stdin.write(f"{question}\n")
             self.process.stdin.flush()
-            answer = self._read()
+            return self._read()
         except OSError:  # it died before the question
-            answer = {"absent": f"the process ended with {self.process.wait()}"}
+            return {"absent": f"the process ended with {self.process.wait()}"}
+
+    def turn(self, seconds: float) -> float | None:
+        """Median latency, in seconds, of one turn; None where the process died, and `ready` then says so."""
+        answer = self._ask(f"go {seconds}")
         if "absent" in answer:
             self.ready = answer
             return None
@@ -80,13 +98,21 @@ class Arm:
 
 
 def one_round(
-    model: str, pick: dict[str, Any], args: argparse.Namespace, rng: random.Random
+    model: str,
+    pick: dict[str, Any],
+    args: argparse.Namespace,
+    rng: random.Random,
+    slow: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Arm -> {median_s, centred_l2} or {absent}, of one set of fresh processes."""
+    """Arm -> {median_s, centred_l2} or {absent}, of one set of fresh processes, without the experts that are slow."""
+    specs = {"pick": pick, "before": BEFORE} | {n: None for n in EXPERTS[args.device] if n not in slow}
     arms: dict[str, Arm] = {}
     try:
-        for name in ("pick", *EXPERTS[args.device]):  # one after another: loading must not disturb a check
-            arms[name] = Arm(name, model, args.device, pick)
+        arms |= {name: Arm(name, model, args.device, spec) for name, spec in specs.items()}
+        for arm in arms.values():
+            arm.imported()
+        for arm in arms.values():  # one after another: loading must not disturb a check
+            arm.load()
         medians = take_turns(arms, args, rng)
         return {n: a.ready | medians.get(n, {}) for n, a in arms.items()}
     finally:
@@ -107,19 +133,37 @@ def take_turns(arms: Mapping[str, Arm], args: argparse.Namespace, rng: random.Ra
 
 def judged(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """The arms over all rounds, the best eligible expert, and how fast the pick is beside it."""
-    arms = {n: [r[n] for r in rounds] for n in rounds[0]}
+    arms = {n: [r[n] for r in rounds if n in r] for n in rounds[0]}
     out: dict[str, Any] = {"arms": {n: _arm(found) for n, found in arms.items()}}
-    usable = {n: a["median_s"] for n, a in out["arms"].items() if n != "pick" and a.get("eligible")}
+    usable = {
+        n: a["median_s"]
+        for n, a in out["arms"].items()
+        if n not in OURS and a.get("eligible") and len(arms[n]) == len(rounds)
+    }
     pick = out["arms"]["pick"]
+    if "median_s" in pick and "median_s" in out["arms"].get("before", {}):
+        out["speedup"] = _ratio(arms["before"], arms["pick"])
     if not usable or "median_s" not in pick:
         return out | {"ratio": {"absent": "the pick or every expert's arm is missing"}}
     if not pick["eligible"]:
         why = f"the pick's centred L2 is {pick['centred_l2']:.3g}, more than {L2_CEILING:g}"
         return out | {"ratio": {"absent": why}}
     best = min(usable, key=lambda n: usable[n])
-    ratio = paired_log_ratio([r["median_s"] for r in arms[best]], [r["median_s"] for r in arms["pick"]])
+    return out | {"best_expert": best, "ratio": _ratio(arms[best], arms["pick"])}
+
+
+def _ratio(slower: list[dict[str, Any]], faster: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many times longer the one took than the other in the same round, with the interval over rounds."""
+    ratio = paired_log_ratio([r["median_s"] for r in slower], [r["median_s"] for r in faster])
     ends = {"lo": ratio.lo, "hi": ratio.hi} if ratio.reliable else {}
-    return out | {"best_expert": best, "ratio": {"value": ratio.value, **ends, "n": ratio.n}}
+    return {"value": ratio.value, **ends, "n": ratio.n}
+
+
+def too_slow(first: dict[str, Any]) -> set[str]:
+    """The experts that cannot be the best any more after the first round."""
+    times = {n: a["median_s"] for n, a in first.items() if n not in OURS and "median_s" in a}
+    right = [s for n, s in times.items() if first[n]["centred_l2"] <= L2_CEILING]
+    return {n for n, s in times.items() if right and s > SLOW * min(right)}
 
 
 def _arm(found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -155,8 +199,8 @@ def picks(args: argparse.Namespace) -> dict[str, dict[str, Any] | None]:
     if args.pick:
         return {m: {"options": {}} | json.loads(args.pick) for m in names}
     if args.table:
-        known = from_table(Path(args.table), args.device)
-        return {m: known.get(m) for m in names}
+        known = [from_table(Path(path), args.device) for path in args.table]
+        return {m: next((k[m] for k in known if k.get(m)), None) for m in names}
     store = Store(Path(args.store))
     found = {
         m: picked(store.fulls(r for r in store.results() if r.trial.model == m), m, args.device)
@@ -172,7 +216,10 @@ def measured(model: str, pick: dict[str, Any] | None, args: argparse.Namespace, 
     """What is published of one model."""
     if pick is None:
         return {"pick": {"absent": NO_PICK}, "ratio": {"absent": NO_PICK}}
-    return {"pick": pick} | judged([one_round(model, pick, args, rng) for _ in range(args.rounds)])
+    first = one_round(model, pick, args, rng)
+    slow = too_slow(first)
+    rest = [one_round(model, pick, args, rng, slow) for _ in range(args.rounds - 1)]
+    return {"pick": pick} | judged([first, *rest])
 
 
 def all_measured(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -195,7 +242,9 @@ def main() -> None:
     parser.add_argument(
         "--pick", default="", help="JSON with backend, precision and options, for all --models"
     )
-    parser.add_argument("--table", default="", help="a published table whose picks are taken")
+    parser.add_argument(
+        "--table", action="append", default=[], help="a published table whose picks are taken"
+    )
     parser.add_argument(
         "--partial", default="", help="file kept up to date; measured models are not repeated"
     )
@@ -208,7 +257,13 @@ def main() -> None:
     found = all_measured(args)
     ratios = [f["ratio"]["value"] for f in found.values() if "value" in f["ratio"]]
     worst = {"value": min(ratios), "n": len(ratios)} if ratios else {"absent": "no model has a ratio"}
-    figures = {"device": args.device, "target": TARGET, "worst": worst, "models": found}
+    gains = [f["speedup"]["value"] for f in found.values() if "value" in f.get("speedup", {})]
+    mean = (
+        {"value": statistics.geometric_mean(gains), "n": len(gains)}
+        if gains
+        else {"absent": "no model has one"}
+    )
+    figures = {"device": args.device, "target": TARGET, "worst": worst, "mean_speedup": mean, "models": found}
     part = "" if whole(list(found)) and not args.pick else "_subset"
     publish(f"expert_{args.device}{part}", figures, met=not part and met(found, args.device))
 

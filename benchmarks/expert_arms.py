@@ -2,14 +2,15 @@
 
 Each arm is a function of (model name, device) that returns a callable of one batch: host arrays in, host arrays out,
 the answer complete when it returns. None of the experts' uses edgescope's sessions or its exporter; the network, its
-weights and the inputs are the same. The parent writes `go SECONDS` on stdin; the arm answers with the median of its
-latencies.
+weights and the inputs are the same. The arm says when it has its libraries; the parent writes `load`, then `go SECONDS`
+as often as it likes, and the arm answers with how near its outputs are, then with the median of its latencies.
 
-    python benchmarks/expert_arms.py ARM MODEL DEVICE [PICK]      (started by expert.py)
+    python benchmarks/expert_arms.py ARM MODEL DEVICE [SPEC]      (started by expert.py; SPEC: one of edgescope's own)
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import statistics
 import sys
@@ -29,6 +30,7 @@ Batch = dict[str, np.ndarray[Any, Any]]
 Run = Callable[[Batch], Sequence[np.ndarray[Any, Any]]]
 
 WARM_S = 2.0
+EXPORTS = Path(tempfile.gettempdir()) / "edgescope-expert-onnx"
 CHECKED = 16
 """Inputs on which an arm's outputs are held against eager fp32."""
 
@@ -41,8 +43,8 @@ def eager(model: str, device: str) -> Any:
     return torch, zoo.get(model).module().eval().to(device)
 
 
-def pick(model: str, device: str, spec: dict[str, Any]) -> Run:
-    """The pick, through the session that edgescope measures."""
+def ours(model: str, device: str, spec: dict[str, Any]) -> Run:
+    """The pick or the baseline, through the session that edgescope measures."""
     from edgescope import cache, registry
     from edgescope.backends.base import Spec
 
@@ -126,17 +128,22 @@ def openvino_latency(model: str, device: str, precision: str) -> Run:
     return lambda batch: [np.array(a) for a in request.infer(list(batch.values())).values()]
 
 
-def onnx_of(model: str, folder: str, *, half: bool) -> Path:
-    """The network through torch.onnx.export, batch 1 fixed, as an expert would."""
+def onnx_of(model: str, *, half: bool) -> Path:
+    """The network through torch.onnx.export, batch 1 fixed, as an expert would; once for all rounds."""
     import torch
 
+    path = EXPORTS / f"{model}-{'fp16' if half else 'fp32'}-{torch.__version__}" / "model.onnx"
+    if path.exists():
+        return path
     source = zoo.get(model)
     net = source.module().eval()
     example = torch.zeros(1, *source.inputs[0].shape)
     if half:
         net, example = net.half(), example.half()
-    path = Path(folder) / "model.onnx"
-    torch.onnx.export(net, (example,), str(path), dynamo=True, verbose=False)
+    EXPORTS.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=EXPORTS))
+    torch.onnx.export(net, (example,), str(folder / path.name), dynamo=True, verbose=False)
+    folder.rename(path.parent)  # whole or not at all
     return path
 
 
@@ -144,10 +151,7 @@ def onnxruntime_cpu(model: str, device: str) -> Run:
     """ONNX Runtime's CPU provider as it comes."""
     import onnxruntime as ort
 
-    with tempfile.TemporaryDirectory() as folder:
-        session = ort.InferenceSession(
-            str(onnx_of(model, folder, half=False)), providers=["CPUExecutionProvider"]
-        )
+    session = ort.InferenceSession(str(onnx_of(model, half=False)), providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     return lambda batch: session.run(None, {name: next(iter(batch.values()))})
 
@@ -158,9 +162,9 @@ def onnxruntime_graph(model: str, device: str, precision: str) -> Run:
 
     half = precision == "fp16"
     options = {"enable_cuda_graph": "1", "use_tf32": "1", "cudnn_conv_algo_search": "EXHAUSTIVE"}
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(onnx_of(model, folder, half=half))
-        session = ort.InferenceSession(path, providers=[("CUDAExecutionProvider", options)])
+    session = ort.InferenceSession(
+        str(onnx_of(model, half=half)), providers=[("CUDAExecutionProvider", options)]
+    )
     if session.get_providers()[0] != "CUDAExecutionProvider":
         raise RuntimeError("ONNX Runtime has no CUDA provider here")
     dtype = np.float16 if half else np.float32
@@ -229,12 +233,14 @@ def measure(run: Run, pool: list[Batch], seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    arm, model, device, *rest = sys.argv[1:]
+    arm, model, device, *spec = sys.argv[1:]
     out, sys.stdout = sys.stdout, sys.stderr  # engines print; the pipe carries JSON alone
+    importlib.import_module("torch")  # what every arm needs: the slow part of starting, side by side
+    print(json.dumps({"imported": True}), file=out, flush=True)
+    if not sys.stdin.readline():  # the parent is gone
+        return
     try:
-        run = (
-            pick(model, device, json.loads(rest[0])) if arm == "pick" else EXPERTS[device][arm](model, device)
-        )
+        run = ours(model, device, json.loads(spec[0])) if spec else EXPERTS[device][arm](model, device)
         pool = batches(model, verify.Purpose.BENCH, 8)
         measure(run, pool, WARM_S)
         ready = {"centred_l2": difference(run, model, device)}

@@ -79,8 +79,27 @@ def test_a_pick_with_wrong_outputs_has_no_ratio():
     assert "centred L2 is 0.2" in found["ratio"]["absent"]
 
 
+def test_what_the_pick_gains_over_eager_is_told_and_no_expert():
+    found = expert.judged(rounds(pick=(1.0, 0.0), before=(4.0, 0.0), a=(1.1, 0.0)))
+    assert found["best_expert"] == "a" and found["speedup"]["value"] == pytest.approx(4.0)
+    assert found["speedup"]["lo"] <= 4.0 + 1e-9 and found["speedup"]["n"] == 3
+
+
+def test_an_expert_that_is_far_behind_in_the_first_round_is_not_started_again():
+    first = rounds(pick=(1.0, 0.0), before=(9.0, 0.0), a=(1.0, 0.0), b=(1.4, 0.0), c=(1.6, 0.0))[0]
+    wrong = {"fast": {"median_s": 0.1, "centred_l2": 0.5}, "gone": {"absent": "x"}}
+    assert expert.too_slow(first) == {"c"} == expert.too_slow(first | wrong)
+    some = rounds(pick=(1.0, 0.0), a=(2.0, 0.0), c=(1.5, 0.0))
+    for later in some[1:]:
+        del later["c"]
+    found = expert.judged(some)
+    assert found["best_expert"] == "a" and found["arms"]["c"]["eligible"] and found["ratio"]["n"] == 3
+
+
 DIES = """
 import sys
+print('{}', flush=True)
+sys.stdin.readline()
 print('{"centred_l2": 0.0}', flush=True)
 sys.stdin.readline()
 print('{"median_s": 0.5, "n": 5}', flush=True)
@@ -89,6 +108,8 @@ sys.exit(3)
 """
 LIVES = """
 import sys
+print('{}', flush=True)
+sys.stdin.readline()
 print('{"centred_l2": 0.0}', flush=True)
 for line in sys.stdin:
     print('{"median_s": 1.0, "n": 5}', flush=True)
@@ -150,6 +171,17 @@ def test_the_picks_of_a_published_table_are_understood():
         for pick in filter(None, found.values()):
             trial = Trial(model="x", device=device, **pick)
             assert expert_picks.read_label(trial.label, device) == pick
+
+
+def test_the_first_table_that_has_a_pick_is_taken():
+    published = Path(__file__).parent.parent / "published"
+    tables = [str(published / f"nano_table_cuda{part}.json") for part in ("", "_subset")]
+    first, both = (
+        expert.picks(argparse.Namespace(models=[], pick="", table=some, device="cuda"))
+        for some in (tables[:1], tables)
+    )
+    assert all(both.values()) and not all(first.values())
+    assert all(both[m] == p for m, p in first.items() if p)
 
 
 def test_a_label_is_read_as_it_was_printed():
