@@ -160,6 +160,8 @@ def onnxruntime_graph(model: str, device: str, precision: str) -> Run:
     """ONNX Runtime's CUDA provider with IO binding and graph capture."""
     import onnxruntime as ort
 
+    if hasattr(ort, "preload_dlls"):  # CUDA's libraries come with PyTorch's packages
+        ort.preload_dlls()
     half = precision == "fp16"
     options = {"enable_cuda_graph": "1", "use_tf32": "1", "cudnn_conv_algo_search": "EXHAUSTIVE"}
     session = ort.InferenceSession(
