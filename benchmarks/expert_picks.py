@@ -1,8 +1,8 @@
 """Where benchmarks/expert.py gets its picks from without a store, and what it keeps between visits.
 
 A published table (published/nano_table_*.json) names each model's pick as Trial.label prints it: `openvino int8 b1
-qdq=s8s8`, `torch_eager cuda fp16 b1 fold=True`. A partial file holds what was measured so far, with the settings and
-the machine; under others it is refused, because a table of two machines is of neither.
+qdq=s8s8`, `torch_eager cuda fp16 b1 fold=True`. A partial file holds what was measured so far, with the settings;
+under others it is refused, because such a table would be of neither.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Partial:
         self.models: dict[str, Any] = {}
         if self.path and self.path.exists():
             kept = json.loads(self.path.read_text())
+            kept = kept.get("figures", kept)  # a published page
             if kept["settings"] != self.settings:
                 raise SystemExit(f"{path} was measured under {kept['settings']}, this is {self.settings}")
             self.models = kept["models"]

@@ -235,6 +235,19 @@ def test_a_run_that_was_stopped_goes_on_and_measures_no_model_twice(tmp_path, mo
         expert.main()
 
 
+def test_a_copy_of_a_published_page_is_gone_on_from(tmp_path):
+    published = Path(__file__).parent.parent / "published/expert_cuda_subset.json"
+    page = json.loads(published.read_text())["figures"]
+    copy = tmp_path / "part.json"
+    copy.write_bytes(published.read_bytes())
+    partial = expert_picks.Partial(str(copy), page["settings"])
+    model, known = next(iter(page["models"].items()))
+    assert partial.get(model, known["pick"])["machine_id"]
+    partial.put("vgg19", {"pick": {}})
+    again = expert_picks.Partial(str(copy), page["settings"])
+    assert again.get(model, known["pick"]) == known and again.get("vgg19", {})
+
+
 def test_another_pick_is_measured_again(tmp_path):
     partial = expert_picks.Partial(str(tmp_path / "p.json"), {})
     partial.put("vgg19", {"pick": {"backend": "a"}})
