@@ -33,7 +33,8 @@ types: venv
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/python -m pytest -m "not gpu and not jetson"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone and not gpu and not jetson"
+	$(BIN)/python -m pytest -m "alone and not gpu and not jetson"
 
 check: test
 

@@ -9,7 +9,7 @@ machine answers one after another, so that about a dozen fit, however fast it is
 time: real processes, clocks and queues, a server whose speed no neighbour changes.
 
     python benchmarks/capacity.py [CASE ...] [--confirm 12] [--longest 60] [--smoke]
-    python benchmarks/capacity.py --join PAGE ...     pages of single cases, each measured on cores of its own
+    python benchmarks/capacity.py --join PAGE ...     one page of several that were measured on one machine
 """
 
 from __future__ import annotations
@@ -77,18 +77,18 @@ def main() -> None:
 
 
 def joined(paths: Sequence[Path]) -> None:
-    """Publish the cases of several pages as one, with the machine that all of them name."""
+    """Publish the cases of several pages as one, with the machine that all of them name; of a case, the last."""
     pages = [json.loads(path.read_text()) for path in paths]
     if len({page["machine_id"] for page in pages}) > 1:
         raise SystemExit("these pages are of several machines: each has its own answer")
-    rows = [row for page in pages for row in page["figures"]["cases"]]
-    found = figures(rows)
+    rows = {row["case"]: row for page in pages for row in page["figures"]["cases"]}
+    found = figures(list(rows.values()))
     page = pages[-1] | {
         "figures": found,
         "met": met(found),
         "command": " && ".join(page["command"] for page in pages),
     }
-    path = PUBLISHED / f"{named([r['case'] for r in rows])}.json"
+    path = PUBLISHED / f"{named(list(rows))}.json"
     path.write_text(json.dumps(page, indent=1) + "\n")
 
 

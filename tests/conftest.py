@@ -1,9 +1,21 @@
-"""One cache for the whole session, and the models that several test files share."""
+"""One cache for the whole session, what must run alone, and the models that several test files share."""
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
+
+HERE = Path(__file__).parent
+ALONE = ("crew", "telemetry", "scenarios", "modes/test_in_trials.py", "test_isolate.py")
+"""Folders and files whose tests measure time, or take memory or cores from whatever runs beside them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test` runs with nothing beside it."""
+    for item in items:
+        if any(item.path.is_relative_to(HERE / name) for name in ALONE):
+            item.add_marker(pytest.mark.alone)
 
 
 def pytest_configure() -> None:
@@ -14,9 +26,13 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory):
-    """A cache of this session's own, inherited by every process that a test starts."""
+    """A cache of this session's own, all its workers' one, inherited by every process that a test starts."""
     before = os.environ.get("EDGESCOPE_CACHE")
-    os.environ["EDGESCOPE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    (folder / "cache").mkdir(exist_ok=True)
+    os.environ["EDGESCOPE_CACHE"] = str(folder / "cache")
     yield os.environ["EDGESCOPE_CACHE"]
     if before is None:
         del os.environ["EDGESCOPE_CACHE"]
