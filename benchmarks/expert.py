@@ -173,7 +173,8 @@ def _arm(found: list[dict[str, Any]]) -> dict[str, Any]:
         return {"absent": missing}
     l2 = max(r["centred_l2"] for r in found)
     median = statistics.median(r["median_s"] for r in found)
-    return {"median_s": median, "centred_l2": l2, "eligible": l2 <= L2_CEILING}
+    loads = [r["load_s"] for r in found if "load_s" in r]  # until the first answer, compiling included
+    return {"median_s": median, "load_s": loads, "centred_l2": l2, "eligible": l2 <= L2_CEILING}
 
 
 def lacking(found: dict[str, Any], device: str) -> list[str]:

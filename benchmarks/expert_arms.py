@@ -241,11 +241,14 @@ def main() -> None:
     print(json.dumps({"imported": True}), file=out, flush=True)
     if not sys.stdin.readline():  # the parent is gone
         return
+    begun = time.perf_counter()
     try:
         run = ours(model, device, json.loads(spec[0])) if spec else EXPERTS[device][arm](model, device)
         pool = batches(model, verify.Purpose.BENCH, 8)
+        run(pool[0])
+        took = time.perf_counter() - begun
         measure(run, pool, WARM_S)
-        ready = {"centred_l2": difference(run, model, device)}
+        ready = {"load_s": took, "centred_l2": difference(run, model, device)}
     except Exception as error:  # an engine that is missing or refuses the network is an arm that is not there
         traceback.print_exc()
         ready = {"absent": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
