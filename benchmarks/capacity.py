@@ -8,14 +8,12 @@ of their times, in every case. Trying each of a few clients is no work worth sav
 machine answers one after another, so that about a dozen fit, however fast it is. The steady case sleeps for its service
 time: real processes, clocks and queues, a server whose speed no neighbour changes.
 
-    python benchmarks/capacity.py [CASE ...] [--confirm 12] [--longest 60] [--smoke]
-    python benchmarks/capacity.py --join PAGE ...     one page of several that were measured on one machine
+    python benchmarks/capacity.py [CASE ...] [--confirm 12] [--longest 60] [--rate R] [--smoke]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +22,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from facts import PUBLISHED, publish
+from facts import publish
 from halving import cells
 
 from edgescope.analysis import slo
@@ -64,32 +62,14 @@ def main() -> None:
     parser.add_argument("--confirm", type=float, default=12.0, help="seconds of a full run (12)")
     parser.add_argument("--longest", type=float, default=60.0, help="longest run, for a bound (60)")
     parser.add_argument("--smoke", action="store_true", help="show, publish nothing")
-    parser.add_argument("--join", nargs="+", type=Path, default=[], help="published pages of one machine")
+    parser.add_argument("--rate", type=float, default=None, help="what a client sends in a second (a share)")
     args = parser.parse_args()
-    if args.join:
-        return joined(args.join)
-    rows = [compared(name, args.confirm, args.longest) for name in args.cases]
+    rows = [compared(name, args.confirm, args.longest, args.rate) for name in args.cases]
     found = figures(rows)
     if args.smoke:
         print(found)
     else:
         publish(named(args.cases), found, met=met(found))
-
-
-def joined(paths: Sequence[Path]) -> None:
-    """Publish the cases of several pages as one, with the machine that all of them name; of a case, the last."""
-    pages = [json.loads(path.read_text()) for path in paths]
-    if len({page["machine_id"] for page in pages}) > 1:
-        raise SystemExit("these pages are of several machines: each has its own answer")
-    rows = {row["case"]: row for page in pages for row in page["figures"]["cases"]}
-    found = figures(list(rows.values()))
-    page = pages[-1] | {
-        "figures": found,
-        "met": met(found),
-        "command": " && ".join(page["command"] for page in pages),
-    }
-    path = PUBLISHED / f"{named(list(rows))}.json"
-    path.write_text(json.dumps(page, indent=1) + "\n")
 
 
 def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -115,7 +95,7 @@ def named(cases: Sequence[str]) -> str:
     return "capacity" if set(cases) >= set(CASES) else "capacity_subset"
 
 
-def compared(name: str, confirm_s: float, longest_s: float) -> dict[str, Any]:
+def compared(name: str, confirm_s: float, longest_s: float, given: float | None) -> dict[str, Any]:
     """Return what both ways answered for one case, and what each took."""
     case = CASES[name]
     base = Trial(
@@ -131,7 +111,8 @@ def compared(name: str, confirm_s: float, longest_s: float) -> dict[str, Any]:
         most=256,
     )
     with tempfile.TemporaryDirectory(prefix="edgescope-capacity-") as folder:
-        asked = replace(asked, rate=rate(search(asked, Path(folder) / "warm")))
+        share = rate(search(asked, Path(folder) / "warm"))
+        asked = replace(asked, rate=given or share)
         quick = timed(search(asked, Path(folder) / "search"), Search.run)
         every = [timed(search(asked, Path(folder) / f"every-{n}"), Search.every) for n in (1, 2)]
     answers = [e["clients"] for e in every]

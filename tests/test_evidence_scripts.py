@@ -16,7 +16,6 @@ from edgescope.analysis.nano_study import study
 from edgescope.records import Trial
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-import capacity as capacity_script
 import ceilings
 import expert
 import expert_arms
@@ -383,35 +382,3 @@ def test_the_ceilings_of_a_gpu_need_half_precision():
     some = {"fp32": {"value": 1.0}, "tf32": {"value": 1.0}, "fp16": {"absent": "x"}}
     assert ceilings.met("cpu", some) and not ceilings.met("cuda", some)
     assert ceilings.met("cuda", some | {"fp16": {"value": 1.0}}) and not ceilings.met("cpu", {})
-
-
-def capacity_page(folder, name, machine="here", **differences):
-    rows = [
-        {
-            "case": case,
-            "search": {"seconds": 10.0},
-            "exhaustive": [{"seconds": 90.0}, {"seconds": 110.0}],
-            "difference_clients": difference,
-            "exhaustive_apart_clients": 1,
-            "share_of_time": 0.1,
-        }
-        for case, difference in differences.items()
-    ]
-    path = folder / f"{name}.json"
-    page = {"figures": {"cases": rows}, "met": False, "command": f"python {name}", "machine_id": machine}
-    path.write_text(json.dumps(page))
-    return path
-
-
-def test_pages_of_capacity_are_joined_if_one_machine_made_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(capacity_script, "PUBLISHED", tmp_path)
-    earlier = capacity_page(tmp_path, "a", steady=0, classifier=1, small=-2)
-    later = capacity_page(tmp_path, "b", small=-1)
-    capacity_script.joined([earlier, later])
-    page = json.loads((tmp_path / "capacity.json").read_text())
-    assert page["met"] and page["command"] == "python a && python b"
-    assert page["figures"]["worst_difference_clients"] == 1 and page["figures"]["share_of_time"] == 0.1
-    capacity_script.joined([later])
-    assert not json.loads((tmp_path / "capacity_subset.json").read_text())["met"]
-    with pytest.raises(SystemExit, match="several machines"):
-        capacity_script.joined([earlier, capacity_page(tmp_path, "c", "there", small=0)])
