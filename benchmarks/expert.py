@@ -4,13 +4,14 @@ The pick of each model is read from a store (the same rule as `edgescope optimiz
 first that has one), or named by --pick. With --partial FILE what was measured is written after every model, and the
 same command goes on where it was stopped; name the file as seen from here, because the command is published. A copy of
 a published page of some of the models is such a file, too: an entry names the machine it was measured on, and those of
-two models may differ. Every round starts each arm in a fresh process, lets it load, warm up and show its outputs, then
-gives them turns of --seconds in random order, one at a time. An expert's arm counts if its outputs are within the
-gate's bound (centred L2 <= 0.1); one that needed more than SLOW times the best's time in the first round is not started
-again. Beside them runs edgescope's eager fp32, the `before` of the study's table: what the pick gains over it, in the
-same minutes. Target: the pick's speed is at least 0.97 of the best such arm's on every one of the study's models, by
-the ratio over rounds, the pick's own outputs being within the bound and an arm of each of FAMILIES having run with
-right outputs. A part of the models, or a pick that was named, is published under another name.
+two models may differ. An entry of fewer rounds than are asked for is measured anew: with --models and more --rounds,
+one whose interval leaves it open. Every round starts each arm in a fresh process, lets it load, warm up and show its
+outputs, then gives them turns of --seconds in random order, one at a time. An expert's arm counts if its
+outputs are within the gate's bound (centred L2 <= 0.1); one that needed more than SLOW times the best's time in the
+first round is not started again. Beside them runs edgescope's eager fp32, the `before` of the study's table: what the
+pick gains over it, in the same minutes. Target: the pick's speed is at least 0.97 of the best such arm's on every one
+of the study's models, by the ratio over rounds, the pick's own outputs being within the bound and an arm of each of
+FAMILIES having run with right outputs. A part of the models, or a pick that was named, is published under another name.
 
     python benchmarks/expert.py --store DIR [--device cpu|cuda] [--models A,B] [--rounds 3] [--turns 5] [--seconds 1]
     python benchmarks/expert.py --table published/nano_table_cpu.json [--table MORE.json] --partial expert.part.json
@@ -225,15 +226,15 @@ def measured(model: str, pick: dict[str, Any] | None, args: argparse.Namespace, 
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
-    """What two models of one table must share."""
-    return {k: getattr(args, k) for k in ("device", "rounds", "turns", "seconds")}
+    """What two models of one table must share; how many rounds each had is the n of its ratio."""
+    return {k: getattr(args, k) for k in ("device", "turns", "seconds")}
 
 
 def all_measured(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Model -> what is published of it, those of the partial file as they are there."""
     partial, found = Partial(args.partial, settings(args)), {}
     for model, pick in picks(args).items():
-        kept = partial.get(model, pick)
+        kept = partial.get(model, pick, args.rounds)
         found[model] = kept or measured(model, pick, args, random.Random(model))
         found[model]["families_missing"] = lacking(found[model], args.device)
         found[model].setdefault("machine_id", machine_id())

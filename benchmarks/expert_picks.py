@@ -62,14 +62,17 @@ class Partial:
         if self.path and self.path.exists():
             kept = json.loads(self.path.read_text())
             kept = kept.get("figures", kept)  # a published page
-            if kept["settings"] != self.settings:
-                raise SystemExit(f"{path} was measured under {kept['settings']}, this is {self.settings}")
+            found = {k: v for k, v in kept["settings"].items() if k != "rounds"}  # older pages: of all models
+            if found != self.settings:
+                raise SystemExit(f"{path} was measured under {found}, this is {self.settings}")
             self.models = kept["models"]
 
-    def get(self, model: str, pick: dict[str, Any] | None) -> dict[str, Any] | None:
-        """What was measured of a model with this very pick, if it was."""
+    def get(self, model: str, pick: dict[str, Any] | None, rounds: int) -> dict[str, Any] | None:
+        """What was measured of a model with this very pick, in at least so many rounds, if it was."""
         found: dict[str, Any] | None = self.models.get(model)
-        return found if pick is not None and found is not None and found.get("pick") == pick else None
+        if pick is None or found is None or found.get("pick") != pick:
+            return None
+        return found if found.get("ratio", {}).get("n", rounds) >= rounds else None
 
     def put(self, model: str, found: dict[str, Any]) -> None:
         """Keep what was measured of a model, whole or not at all."""

@@ -5,13 +5,15 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from edgescope.analysis import roofline
+from edgescope import optimize
+from edgescope.analysis import roofline, variants
 from edgescope.analysis.nano_study import study
 from edgescope.records import Trial
 
@@ -216,7 +218,7 @@ def test_a_run_that_was_stopped_goes_on_and_measures_no_model_twice(tmp_path, mo
         if model == "vgg19" and not partial.with_name("again").exists():
             raise KeyboardInterrupt
         asked.append(model)
-        return {"pick": pick, "arms": {}, "ratio": {"value": 1.0}}
+        return {"pick": pick, "arms": {}, "ratio": {"value": 1.0, "n": args.rounds}}
 
     monkeypatch.setattr(expert, "measured", measured)
     monkeypatch.setattr(expert, "publish", lambda name, figures, met: kept.update({name: figures}))
@@ -230,8 +232,15 @@ def test_a_run_that_was_stopped_goes_on_and_measures_no_model_twice(tmp_path, mo
     expert.main()
     assert asked == ["alexnet", "vgg19", "resnet50"]
     assert set(kept["expert_cpu_subset"]["models"]) == set(asked)
-    monkeypatch.setattr(sys, "argv", [*command, "--rounds", "7"])
-    with pytest.raises(SystemExit, match="'rounds': 3"):
+    monkeypatch.setattr(sys, "argv", [*command[:-1], "vgg19", "--rounds", "7"])
+    expert.main()  # more rounds of one
+    monkeypatch.setattr(sys, "argv", command)
+    expert.main()
+    assert asked[3:] == ["vgg19"]
+    found = kept["expert_cpu_subset"]["models"]
+    assert [found[m]["ratio"]["n"] for m in models.split(",")] == [3, 7, 3]
+    monkeypatch.setattr(sys, "argv", [*command, "--turns", "7"])
+    with pytest.raises(SystemExit, match="'turns': 5"):
         expert.main()
 
 
@@ -240,20 +249,22 @@ def test_a_copy_of_a_published_page_is_gone_on_from(tmp_path):
     page = json.loads(published.read_text())["figures"]
     copy = tmp_path / "part.json"
     copy.write_bytes(published.read_bytes())
-    partial = expert_picks.Partial(str(copy), page["settings"])
+    settings = {k: v for k, v in page["settings"].items() if k != "rounds"}
+    partial = expert_picks.Partial(str(copy), settings)
     model, known = next(iter(page["models"].items()))
-    assert partial.get(model, known["pick"])["machine_id"]
+    assert partial.get(model, known["pick"], 3)["machine_id"]
+    assert not partial.get(model, known["pick"], known["ratio"]["n"] + 1)
     partial.put("vgg19", {"pick": {}})
-    again = expert_picks.Partial(str(copy), page["settings"])
-    assert again.get(model, known["pick"]) == known and again.get("vgg19", {})
+    again = expert_picks.Partial(str(copy), settings)
+    assert again.get(model, known["pick"], 3) == known and again.get("vgg19", {}, 3)
 
 
 def test_another_pick_is_measured_again(tmp_path):
     partial = expert_picks.Partial(str(tmp_path / "p.json"), {})
     partial.put("vgg19", {"pick": {"backend": "a"}})
     again = expert_picks.Partial(str(tmp_path / "p.json"), {})
-    assert again.get("vgg19", {"backend": "a"}) and not again.get("vgg19", {"backend": "b"})
-    assert not again.get("vgg19", None) and not again.get("resnet50", {"backend": "a"})
+    assert again.get("vgg19", {"backend": "a"}, 3) and not again.get("vgg19", {"backend": "b"}, 3)
+    assert not again.get("vgg19", None, 3) and not again.get("resnet50", {"backend": "a"}, 3)
 
 
 @pytest.mark.parametrize(
@@ -376,6 +387,15 @@ def test_each_model_is_held_to_the_share_of_time():
     assert not halving.met(halving.figures(halved()[1:]))
     assert halving.named("cpu", halving.MODELS) == "halving_cpu"
     assert halving.named("cpu", ["resnet50"]) == "halving_cpu_subset"
+
+
+def test_what_every_screening_needs_is_each_first_run_and_the_final_ones_of_baseline_and_pick():
+    base, other = Trial(model="m", backend="a", max_s=2.5), Trial(model="m", backend="b", max_s=2.5)
+    kept = {variants.variant(base)}
+    assert halving.needed(optimize.short(other, 0), kept, 2.5)
+    assert not halving.needed(optimize.short(base, 1), kept, 2.5)
+    assert halving.needed(replace(base, replicate=4), kept, 2.5)
+    assert not halving.needed(replace(other, replicate=0), kept, 2.5)
 
 
 def test_the_ceilings_of_a_gpu_need_half_precision():

@@ -3,7 +3,8 @@
 A plain `run` allocates, copies from pageable memory and waits at every step. Here inputs and outputs have fixed
 addresses (IO binding), host copies go through pinned memory on the session's own stream, and the host waits once, at
 the end. With `graph=true` the runtime captures its kernels in a CUDA graph in the first call, which needs fixed
-addresses; it waits for each replay inside the call that starts it, so that call's time tells nothing of enqueueing.
+addresses, and waits for each replay inside the call that starts it, so that call's time tells nothing of enqueueing.
+The runtime can be told not to wait, but a copy queued behind a replay starts later than one after the wait (H200).
 
 Three silent things are closed: a provider that cannot start is an error and not a session on the CPU; tf32 is refused
 where the GPU has none; and what ran where is read from a profiled run.
@@ -147,9 +148,10 @@ class OrtCudaSession:
         self.entry = {i.name: self._pinned(i, artifact) for i in self.session.get_inputs()}
         self.exit = {o.name: self._pinned(o, artifact) for o in self.session.get_outputs()}
         self.binding = self._bound()
-        self.once = ort.RunOptions()
-        self.once.add_run_config_entry("disable_synchronize_execution_providers", "1")
         self.graph = self.to_capture = flag(self.spec, "graph")
+        self.once = None if self.graph else ort.RunOptions()
+        if self.once:
+            self.once.add_run_config_entry("disable_synchronize_execution_providers", "1")
 
     def _open(self, artifact: Artifact, options: Any) -> Any:
         """Return the InferenceSession on this session's stream."""

@@ -72,7 +72,7 @@ class OnnxRuntime:
     """onnxruntime: fp32 and int8 on the CPU provider."""
 
     OPTIONS: ClassVar[dict[str, str]] = {
-        "threads": "intra-op threads (all cores of the affinity mask)",
+        "threads": "intra-op threads (its own choice; under an affinity mask as many as that allows)",
         **INT8_OPTIONS,
         "layout": "on cuda: contiguous or channels_last (contiguous)",
         "graph": "on cuda: capture the kernels in a CUDA graph (false)",
@@ -145,11 +145,20 @@ def _named(path: Path) -> Json:
 
 def _options(spec: Spec, axes: Mapping[str, int]) -> Any:
     options = ort.SessionOptions()
-    options.intra_op_num_threads = threads_of(spec) or 0
+    options.intra_op_num_threads = threads_of(spec) or _allowed()
     for axis, size in axes.items():
         options.add_free_dimension_override_by_name(axis, size)
     options.log_severity_level = 3
     return options
+
+
+def _allowed() -> int:
+    """Return how many CPUs the affinity mask allows, 0 (the runtime's choice) where that is all.
+
+    Left to itself the runtime starts a thread for each core of the machine and pins it there, outside the mask too.
+    """
+    allowed = len(os.sched_getaffinity(0))
+    return allowed if allowed < (os.cpu_count() or 1) else 0
 
 
 def _open(path: Path | None, options: Any) -> Any:
