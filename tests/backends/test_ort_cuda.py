@@ -117,6 +117,11 @@ class _Session:
     def run_with_iobinding(self, binding, options):
         feeds = {name: at(*place).copy() for name, place in binding.inputs.items()}
         self.module.feeds.append(feeds)
+        never = (
+            options is not None
+            and options.get_run_config_entry("disable_synchronize_execution_providers") == "1"
+        )
+        self.module.waited = not never
         for (name, place), got in zip(binding.outputs.items(), self.real.run(None, feeds), strict=True):
             assert got.shape == place[1], name
             at(*place)[...] = got
@@ -293,6 +298,12 @@ def test_no_run_reads_memory_that_nobody_wrote(fake, model, io):
     np.testing.assert_allclose(got, truth(model, batch), rtol=1e-5)
     for fed in fake.feeds:
         assert not fed["image"].any() or np.array_equal(fed["image"], batch["image"])
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_the_runtime_waits_for_a_graph_and_for_nothing_else(fake, model, graph):
+    opened(model, graph=graph)(given(model))
+    assert fake.waited == graph
 
 
 def test_enqueueing_is_the_call_alone_and_not_told_where_it_waits(fake, model, cuda):
