@@ -3,8 +3,8 @@
 A plain `run` allocates, copies from pageable memory and waits at every step. Here inputs and outputs have fixed
 addresses (IO binding), host copies go through pinned memory on the session's own stream, and the host waits once, at
 the end. With `graph=true` the runtime captures its kernels in a CUDA graph in the first call, which needs fixed
-addresses, and waits for each replay inside the call that starts it, so that call's time tells nothing of enqueueing.
-The runtime can be told not to wait, but a copy queued behind a replay starts later than one after the wait (H200).
+addresses, and waits for each replay inside the call that starts it, as it does by itself; so that call's time tells
+nothing of enqueueing.
 
 Three silent things are closed: a provider that cannot start is an error and not a session on the CPU; tf32 is refused
 where the GPU has none; and what ran where is read from a profiled run.
