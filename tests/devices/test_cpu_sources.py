@@ -41,6 +41,37 @@ def test_shares_of_all_cores_from_deltas(tmp_path):
     assert got["proc_major_faults"] == 3
 
 
+def four_cores(*busy: int, idle: int = 0, steal: int = 0) -> str:
+    """Four cores with so many busy ticks each, `idle` of each idle; the stolen ones are core 3's."""
+    lines = [f"cpu{n} {b} 0 0 {idle} 0 0 0 {steal if n == 3 else 0} 0 0\n" for n, b in enumerate(busy)]
+    return f"cpu  {sum(busy)} 0 0 {4 * idle} 0 0 0 {steal} 0 0\n{''.join(lines)}ctxt 7\n"
+
+
+def after_a_second(root: Path, mask: str) -> dict:
+    """The readings of a process with this mask that used 40 ticks while core 0 was hogged, core 3 stolen from."""
+    process(root, 50)
+    write(root, {"proc/stat": four_cores(0, 0, 0, 0), "proc/50/status": f"Cpus_allowed_list:\t{mask}\n"})
+    source = CpuTime(str(root), 50)
+    process(root, 50, cpu_ticks=40)
+    write(root, {"proc/stat": four_cores(900, 50, 30, 500, idle=500, steal=100)})
+    return values(source)
+
+
+def test_of_a_process_with_a_mask_its_own_cores_are_told_apart(tmp_path):
+    got = after_a_second(tmp_path, "1-2")
+    assert got["cpu_others"] == pytest.approx((1480 - 40) / 3580)
+    assert got["cpu_allowed_others"] == pytest.approx((50 + 30 - 40) / 1080)
+    assert got["cpu_allowed_steal"] == 0 < got["cpu_steal"]
+    got = after_a_second(tmp_path / "hogged", "0,3,9")  # CPU 9 is not online
+    assert got["cpu_allowed_others"] == pytest.approx((900 + 500 - 40) / 2500)
+    assert got["cpu_allowed_steal"] == pytest.approx(100 / 2500)
+
+
+@pytest.mark.parametrize("mask", ["0-3", "0-63", "", "x", "7"])
+def test_without_fewer_cores_there_is_one_share(tmp_path, mask):
+    assert not [name for name in after_a_second(tmp_path, mask) if "allowed" in name]
+
+
 def test_no_accounting_tick_leaves_the_shares_out(tmp_path):
     root = board(tmp_path)
     process(root, 50)
@@ -60,6 +91,8 @@ def test_without_proc_every_metric_is_unsupported(tmp_path):
 
 def test_nonsense_is_failed_not_zero(tmp_path):
     write(tmp_path, {"proc/stat": "gibberish\n", "proc/pressure/cpu": "?\n"})
+    assert isinstance(values(CpuTime(str(tmp_path), 50))["cpu_busy"], Failed)
+    write(tmp_path, {"proc/stat": f"cpu 1 0 0 {1 << 62} 0 0 0 0\n"})
     assert isinstance(values(CpuTime(str(tmp_path), 50))["cpu_busy"], Failed)
     assert isinstance(values(Pressure(str(tmp_path)))["psi_cpu_some"], Failed)
 

@@ -17,6 +17,7 @@ from edgescope.isolate import Limits
 from edgescope.modes import cgroup, entering
 from edgescope.records import Status, Trial, Trust
 from edgescope.sweep import Isolated
+from edgescope.telemetry.verdict import mean_share
 
 CPU = min(os.sched_getaffinity(0))
 
@@ -27,8 +28,8 @@ def state(tmp_path, monkeypatch):
     monkeypatch.setattr(entering, "_JOURNALS", {})
 
 
-def run(mode: str):
-    keys = {"model": "null", "backend": "null", "warmup": 0.05, "min_s": 0.3, "max_s": 0.3}
+def run(mode: str, seconds: float = 0.3):
+    keys = {"model": "null", "backend": "null", "warmup": 0.05, "min_s": seconds, "max_s": seconds}
     return Isolated().run(Trial(mode=mode, **keys), Limits(timeout_s=60))
 
 
@@ -47,6 +48,28 @@ def test_a_trial_on_one_cpu_ran_there_and_says_so():
     }
     assert result.effective.evidence.endswith(f"mode cpus={CPU}: sched_getaffinity: CPUs {CPU}")
     assert f" cpus={CPU}" in result.trial.label
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_of_a_trial_on_one_cpu_the_neighbours_there_disturb_and_not_those_elsewhere():
+    here = disturbed_by(CPU)
+    assert here.verdict.trust is Trust.DISTURBED
+    assert mean_share(here.readings, "cpu_allowed_others", here.window.start_ns, here.window.stop_ns) > 0.2
+    assert any("of the allowed cores" in e for e in here.verdict.evidence)
+    elsewhere = disturbed_by(max(os.sched_getaffinity(0)))
+    span = elsewhere.window.start_ns, elsewhere.window.stop_ns
+    found = [mean_share(elsewhere.readings, f"cpu_{whose}others", *span) for whose in ("allowed_", "")]
+    assert found[0] < found[1]
+
+
+def disturbed_by(cpu: int):
+    """The result of a trial on CPU while another process keeps `cpu` busy."""
+    hog = subprocess.Popen(["taskset", "-c", str(cpu), sys.executable, "-c", "while True: pass"])
+    try:
+        return run(f"cpus={CPU}", seconds=1.0)
+    finally:
+        hog.kill()
+        hog.wait()
 
 
 def stops(result) -> int:

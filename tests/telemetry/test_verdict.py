@@ -34,7 +34,10 @@ def test_clean_shows_its_figures():
     got = verdict(readings(cpu_others=0.013))
     assert got.trust is Trust.CLEAN
     text = " ".join(got.evidence)
-    assert "0.0% of CPU time" in text and "1.3% of all cores" in text and "1.000 times" in text
+    assert "took 0.0% of all cores" in text and "used 1.3% of all cores" in text and "1.000 times" in text
+    assert (
+        "used 2.0% of the allowed cores (limit 10%)" in verdict(readings(cpu_allowed_others=0.02)).evidence[2]
+    )
     assert "no throttling event in 4 thermal throttle counters" in text
 
 
@@ -45,6 +48,10 @@ def test_clean_shows_its_figures():
         ({"cpu_steal": 0.021}, {}, Trust.DISTURBED),
         ({"cpu_others": 0.099}, {}, Trust.CLEAN),
         ({"cpu_others": 0.101}, {}, Trust.DISTURBED),
+        ({"cpu_others": 0.5, "cpu_allowed_others": 0.01}, {}, Trust.CLEAN),
+        ({"cpu_others": 0.01, "cpu_allowed_others": 0.101}, {}, Trust.DISTURBED),
+        ({"cpu_steal": 0.01, "cpu_allowed_steal": 0.03}, {}, Trust.DISTURBED),
+        ({"cpu_others": None, "cpu_allowed_others": 0.01}, {}, Trust.CLEAN),
         ({"psi_memory_some": 0.06}, {}, Trust.DISTURBED),
         ({}, {"slowdown": 1.09}, Trust.CLEAN),
         ({}, {"slowdown": 1.11}, Trust.DISTURBED),

@@ -7,7 +7,7 @@ not read is absent with the sensor's reason; it is evidence for nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -92,7 +92,10 @@ def _cpu(readings: Readings, window: Window, state: Mapping[str, Json]) -> tuple
     cores = min(float(len(allowed)), float(limit) if isinstance(limit, int | float) else np.inf)
     scale = len(online) / cores
     own = Measured(max(0.0, busy.value - others.value) * scale, "share", n=busy.n)
-    return own, Measured(max(0.0, min(1.0, others.value * scale)), "share", n=others.n), cores
+    foreign = mean(readings, window, "cpu_allowed_others")  # read under an affinity mask alone
+    if isinstance(foreign, Absent):
+        foreign = Measured(others.value * scale, "share", n=others.n)
+    return own, replace(foreign, value=max(0.0, min(1.0, foreign.value))), cores
 
 
 def of_gpu(result: Result, what: str) -> Field:

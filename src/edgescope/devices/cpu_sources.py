@@ -1,40 +1,50 @@
 """What a Linux CPU can be asked while something runs: time, pressure, memory, clocks, heat, energy.
 
 Each Source here is one or a few kernel files, opened once. They import neither numpy nor an engine, because
-they are rebuilt inside the sampler's process. Shares are of all online cores: 1.0 is every core busy. An
+they are rebuilt inside the sampler's process. Shares are of all online cores, 1.0 is every core busy; those of a name
+with `allowed` are of the cores that the watched process may use. An
 `interval` value holds for the time since the previous reading; a share can dip below 0 by one accounting tick
 (10 ms), and clamping it would bias the sums.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
-from edgescope.devices.kernel_files import KernelFile, finite
+from edgescope.devices.kernel_files import KernelFile, cpu_list, finite
 from edgescope.devices.process_tree import TICK_S, ProcessTree
 
 Row = tuple[str, int, Value]
 _MAX_TICKS = 1 << 62
+CPU_LINE = re.compile(rb"cpu\d+ ")
 
 
 class CpuTime:
-    """Busy, stolen and foreign CPU time, and what the watched process uses."""
+    """Busy, stolen and foreign CPU time, and what the watched process uses.
+
+    A process that may run on some of the cores only (an affinity mask, a cpuset) is disturbed by what happens on
+    those, however many others the machine has: stolen and foreign time are then told of them, too.
+    """
 
     def __init__(self, root: str, pid: int) -> None:
         self._stat = KernelFile(Path(root) / "proc/stat", 1 << 16)
         self._tree = ProcessTree(Path(root) / "proc", pid)
+        self._allowed = _allowed(Path(root) / "proc" / str(pid) / "status", self._stat)
         self._last = (self._system(), self._tree.read())
 
     def channels(self) -> Sequence[ChannelSpec]:
-        """Return shares of all cores, the watched process's CPU seconds and memory, and context switches."""
+        """Return shares of all cores and of the allowed ones where those are fewer, and what the process used."""
         stat, process = str(self._stat.path), "/proc/<pid>/stat"
+        cpus = ", ".join(sorted(name.decode() for name in self._allowed))
         return (
             ChannelSpec("cpu_busy", "share", "system", "interval", stat),
-            ChannelSpec("cpu_steal", "share", "system", "interval", stat),
-            ChannelSpec("cpu_others", "share", "system", "interval", f"{stat} less the watched process tree"),
+            *_foreign("cpu", stat),
+            *(_foreign("cpu_allowed", f"{stat} {cpus}") if cpus else ()),
             ChannelSpec("ctx_switches", "1", "system", "counter", stat),
             ChannelSpec("proc_cpu_s", "s", "process", "counter", process),
             ChannelSpec("proc_rss_bytes", "byte", "process", "gauge", process),
@@ -45,45 +55,116 @@ class CpuTime:
         """Return one row a channel; the shares are left out when no accounting tick has passed."""
         (system, tree), (last_system, last_tree) = (self._system(), self._tree.read()), self._last
         now, rows = time.monotonic_ns(), []
-        if isinstance(system, tuple) and isinstance(last_system, tuple):
-            busy, steal, total, switches = system
-            ticks = total - last_system[2]
-            if ticks > 0:
+        if isinstance(system, System) and isinstance(last_system, System):
+            passed = system.cores - last_system.cores
+            if passed.total_s > 0:
                 self._last = (system, tree)
+                used = _used_s(tree, last_tree)
                 rows += [
-                    ("cpu_busy", now, (busy - last_system[0]) / ticks),
-                    ("cpu_steal", now, (steal - last_system[1]) / ticks),
-                    ("cpu_others", now, _others(busy - last_system[0], ticks, tree, last_tree)),
+                    ("cpu_busy", now, passed.busy_s / passed.total_s),
+                    *_shares("cpu", now, passed, used),
                 ]
-            rows.append(("ctx_switches", now, switches))
+                if self._allowed:
+                    allowed = system.allowed - last_system.allowed
+                    rows += _shares("cpu_allowed", now, allowed, used)
+            rows.append(("ctx_switches", now, system.switches))
         else:
             self._last = (system, tree)
             problem = (
-                system if not isinstance(system, tuple) else Failed("no earlier reading to compare with")
+                system if not isinstance(system, System) else Failed("no earlier reading to compare with")
             )
-            rows += [(name, now, problem) for name in ("cpu_busy", "cpu_steal", "cpu_others", "ctx_switches")]
+            parts = [c.name for c in self.channels() if c.scope == "system"]
+            rows += [(name, now, problem) for name in parts]
         return rows + _process_rows(tree, now)
 
-    def _system(self) -> tuple[float, float, float, Value] | Unsupported | Failed:
-        """Return (busy s, stolen s, total s, context switches) summed over the cores since boot."""
+    def _system(self) -> System | Unsupported | Failed:
+        """Return the seconds since boot of all cores and of the allowed ones, and the context switches."""
         data = self._stat.read()
         if not isinstance(data, bytes):
             return data
         try:
-            user, nice, system, idle, iowait, irq, soft, steal = map(
-                int, data[: data.index(b"\n")].split()[1:9]
-            )
-        except ValueError:
-            return Failed(f"{self._stat.path} does not begin with a cpu line")
-        busy = user + nice + system + irq + soft
-        if busy + idle + iowait + steal >= _MAX_TICKS:
-            return Failed(f"{self._stat.path} counts more ticks than time has had")
+            cores = _time_of(data[: data.index(b"\n")])
+            own = (line for line in data.splitlines() if line.split(b" ", 1)[0] in self._allowed)
+            allowed = sum(map(_time_of, own), Time()) if self._allowed else Time()
+        except (ValueError, IndexError):
+            return Failed(f"{self._stat.path} does not begin with cpu lines of ticks that time has had")
         at = data.find(b"\nctxt ")
         end = data.find(b"\n", at + 1)
         switches: Value = Unsupported(f"no ctxt line in {self._stat.path}")
         if at >= 0:
             switches = _number(data[at + 6 : end], f"{self._stat.path}: ctxt")
-        return busy * TICK_S, steal * TICK_S, (busy + idle + iowait + steal) * TICK_S, switches
+        return System(cores, allowed, switches)
+
+
+@dataclass(frozen=True)
+class Time:
+    """CPU seconds of some cores, idle ones in the total."""
+
+    busy_s: float = 0.0
+    steal_s: float = 0.0
+    total_s: float = 0.0
+
+    def __add__(self, other: Time) -> Time:
+        return Time(self.busy_s + other.busy_s, self.steal_s + other.steal_s, self.total_s + other.total_s)
+
+    def __sub__(self, other: Time) -> Time:
+        return Time(self.busy_s - other.busy_s, self.steal_s - other.steal_s, self.total_s - other.total_s)
+
+
+@dataclass(frozen=True)
+class System:
+    """One reading of /proc/stat."""
+
+    cores: Time
+    allowed: Time
+    switches: Value
+
+
+def _allowed(status: Path, stat: KernelFile) -> frozenset[bytes]:
+    """Return the names in /proc/stat of the CPUs a process may use; none where it may use all, or nobody says."""
+    text, data = KernelFile(status, 1 << 14).read(), stat.read()
+    if not isinstance(text, bytes) or not isinstance(data, bytes):
+        return frozenset()
+    online = {line.split(b" ", 1)[0] for line in data.splitlines() if CPU_LINE.match(line)}
+    listed = next((line for line in text.splitlines() if line.startswith(b"Cpus_allowed_list:")), b":")
+    try:
+        allowed = {b"cpu%d" % n for n in cpu_list(listed.split(b":")[1].decode())}
+    except ValueError:
+        return frozenset()
+    return frozenset(allowed & online) if online - allowed else frozenset()
+
+
+def _time_of(line: bytes) -> Time:
+    """Return what one cpu line of /proc/stat counts since boot; ValueError where it is none."""
+    user, nice, system, idle, iowait, irq, soft, steal = map(int, line.split()[1:9])
+    busy = user + nice + system + irq + soft
+    if busy + idle + iowait + steal >= _MAX_TICKS:
+        raise ValueError("more ticks than time has had")
+    return Time(busy * TICK_S, steal * TICK_S, (busy + idle + iowait + steal) * TICK_S)
+
+
+def _foreign(prefix: str, source: str) -> tuple[ChannelSpec, ChannelSpec]:
+    return (
+        ChannelSpec(f"{prefix}_steal", "share", "system", "interval", source),
+        ChannelSpec(
+            f"{prefix}_others", "share", "system", "interval", f"{source} less the watched process tree"
+        ),
+    )
+
+
+def _shares(prefix: str, now: int, passed: Time, used_s: Value) -> list[Row]:
+    """Return the shares of some cores' time that were stolen and that others than the watched tree used."""
+    if passed.total_s <= 0:
+        return []
+    others = used_s if not isinstance(used_s, float) else (passed.busy_s - used_s) / passed.total_s
+    return [(f"{prefix}_steal", now, passed.steal_s / passed.total_s), (f"{prefix}_others", now, others)]
+
+
+def _used_s(tree: object, last: object) -> Value:
+    """Return the CPU seconds of the watched tree between two readings."""
+    if isinstance(tree, tuple) and isinstance(last, tuple):
+        return float(tree[1] - last[1])
+    return next(x for x in (tree, last) if isinstance(x, Unsupported | Failed))
 
 
 def _number(text: bytes, where: str) -> Value:
@@ -91,12 +172,6 @@ def _number(text: bytes, where: str) -> Value:
         return finite(text)
     except ValueError:
         return Failed(f"{where} is {text[:40]!r}, not a number")
-
-
-def _others(busy_s: float, total_s: float, tree: object, last: object) -> Value:
-    if isinstance(tree, tuple) and isinstance(last, tuple):
-        return float((busy_s - (tree[1] - last[1])) / total_s)
-    return next(x for x in (tree, last) if isinstance(x, Unsupported | Failed))
 
 
 def _process_rows(tree: object, now: int) -> list[Row]:

@@ -7,7 +7,7 @@ probe beside it. What each guard means is in analysis.throttling.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,11 +19,18 @@ from edgescope.telemetry.watcher import COST_CHANNEL
 STEAL_LIMIT = 0.02
 """Share of CPU time that a hypervisor may take away."""
 OTHERS_LIMIT = 0.10
-"""Share of all online cores that other processes may use."""
+"""Share of the cores that other processes may use: of all online ones, or of those that the run was allowed."""
 SPIN_LIMIT = 1.10
 """Seconds after over seconds before, for the same work."""
 MEMORY_PRESSURE_LIMIT = 0.05
 """Share of time in which some task may wait for memory: the page cache is being evicted, or worse."""
+CORES = (
+    (STEAL_LIMIT, "the hypervisor took {:.1%} of {}", ("cpu_allowed_steal", "cpu_steal")),
+    (OTHERS_LIMIT, "other processes used {:.1%} of {}", ("cpu_allowed_others", "cpu_others")),
+)
+"""Of a run under an affinity mask the cores that it may use are judged, not all: what runs elsewhere is not its matter,
+and what runs there is more of its cores than of all. The channels that come first are there under a mask alone."""
+MEMORY = ((MEMORY_PRESSURE_LIMIT, "tasks waited for memory {:.1%} of the time", ("psi_memory_some",)),)
 MIN_TICKS = 3
 MIN_COVERAGE = 0.8
 """Share of the scheduled ticks that must have happened inside the window."""
@@ -46,8 +53,8 @@ def judge(
     THROTTLED   a throttling counter moved; a `throttled_*` channel was set at any reading of the window (thermal,
                 over-current, under-voltage) or in more than its share of them (power cap 5 %, clock 20 %); or
                 a 5-V input read less than 4.5 V. Each with the cause, the first second and the share
-    DISTURBED   steal > 2 %, or other processes > 10 % of all cores, or memory pressure > 5 %, or the same
-                work took > 10 % longer afterwards
+    DISTURBED   steal > 2 %, or other processes > 10 % of all cores (both of the cores that the run was allowed,
+                where those are fewer), or memory pressure > 5 %, or the same work took > 10 % longer afterwards
     UNKNOWN     the sampler died, or fewer than 3 ticks or 80 % of the scheduled ones fall inside the window, or
                 a guard's sensor fell silent in it or before it, or the CPU shares were not measured, or there is
                 neither a throttling counter nor a spin probe, or a device says that nothing may be certified
@@ -95,19 +102,23 @@ def _disturbed(
     """Return (evidence of disturbance, evidence of quiet)."""
     bad: list[str] = []
     good: list[str] = []
-    for name, limit, text in (
-        ("cpu_steal", STEAL_LIMIT, "the hypervisor took {:.1%} of CPU time"),
-        ("cpu_others", OTHERS_LIMIT, "other processes used {:.1%} of all cores"),
-        ("psi_memory_some", MEMORY_PRESSURE_LIMIT, "tasks waited for memory {:.1%} of the time"),
-    ):
-        share = mean_share(readings, name, *span)
-        if share is not None:
-            over = share > limit
-            (bad if over else good).append(text.format(max(share, 0.0)) + f" (limit {limit:.0%})")
+    for limit, text, names in CORES + MEMORY:
+        found = _first(readings, names, span)
+        if found is not None:
+            name, share = found
+            whose = "the allowed cores" if "allowed" in name else "all cores"
+            said = f"{text.format(max(share, 0.0), whose)} (limit {limit:.0%})"
+            (bad if share > limit else good).append(said)
     if slowdown is not None:
         text = f"the spin probe took {slowdown:.3f} times as long after the run as before"
         (bad if slowdown > SPIN_LIMIT else good).append(f"{text} (limit {SPIN_LIMIT:.2f})")
     return bad, good
+
+
+def _first(readings: Readings, names: Sequence[str], span: tuple[int, int]) -> tuple[str, float] | None:
+    """Return the first of these channels that was read in the window, and its mean; None where none was."""
+    means = ((name, mean_share(readings, name, *span)) for name in names)
+    return next(((name, share) for name, share in means if share is not None), None)
 
 
 def _unknown(readings: Readings, span: tuple[int, int], cost: Mapping[str, Json]) -> list[str]:
@@ -117,7 +128,7 @@ def _unknown(readings: Readings, span: tuple[int, int], cost: Mapping[str, Json]
     expected = (span[1] - span[0]) / 1e9 * float(cost["hz"])
     if ticks < MIN_TICKS or ticks < MIN_COVERAGE * expected - 1:  # a window starts anywhere between two ticks
         return [f"only {ticks} of {expected:.0f} scheduled readings fall inside the window"]
-    missing = [n for n in ("cpu_steal", "cpu_others") if mean_share(readings, n, *span) is None]
+    missing = [names[-1] for _, _, names in CORES if _first(readings, names, span) is None]
     return throttling.lost(readings, *span) + ([f"not measured: {', '.join(missing)}"] if missing else [])
 
 
