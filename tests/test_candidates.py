@@ -64,6 +64,27 @@ def test_words_choose_and_the_baseline_stays():
         propose(CPU, skip=["fp64"])
 
 
+@pytest.mark.parametrize("base", [CPU, CUDA], ids=["cpu", "cuda"])
+def test_what_compiles_for_minutes_is_tried_where_its_own_option_asks_for_it(base):
+    def tuned(**words):
+        return [t for t in propose(base, **words).trials if "tune" in t.options]
+
+    usual = propose(base).trials
+    assert not tuned() and not tuned(only=["torch_compile", "all"])
+    assert len(tuned(only=["tune=max-autotune"])) == 2
+    assert (
+        len(
+            tuned(
+                only=["torch_compile+tune=max-autotune"],
+                skip=[tuned(only=["tune=max-autotune"])[0].precision],
+            )
+        )
+        == 1
+    )
+    assert propose(base, only=["all"]).trials == usual
+    assert len(propose(base, only=["all", "tune=max-autotune"]).trials) == len(usual) + 2
+
+
 def test_what_is_not_installed_is_named_and_not_proposed():
     gone = ALL | {"openvino": Installed(False, (), "No module named 'openvino'", "pip install openvino")}
     found = propose(CPU, gone)

@@ -26,9 +26,9 @@ class Candidate:
 
     @property
     def words(self) -> frozenset[str]:
-        """What --try and --skip know it by: engine, precision, and each `option=value`."""
+        """What --try and --skip know it by: engine, precision, each `option=value`, and `all`."""
         options = (f"{k}={str(v).lower()}" for k, v in self.options.items())
-        return frozenset((self.backend, self.precision, *options))
+        return frozenset((self.backend, self.precision, EVERY, *options))
 
     @property
     def label(self) -> str:
@@ -45,13 +45,17 @@ def _each(backend: str, precisions: str, *options: Options) -> Iterator[Candidat
 
 LAST: Options = {"layout": "channels_last"}
 GRAPH: Options = {"graph": True}
+#: Inductor times its kernels for minutes at a first start: tried where `--try tune=max-autotune` asks for it.
+TUNED: Options = {"tune": "max-autotune"}
+PATIENT = "tune=max-autotune"
+EVERY = "all"
 #: Batch norms folded into cuDNN's fused convolutions.
 FOLD: Options = {**LAST, **GRAPH, "fold": True}
 CANDIDATES: Mapping[str, tuple[Candidate, ...]] = {
     "cpu": (
         Candidate("torch_eager", "fp32"),
         *_each("torch_eager", "fp32 bf16", LAST),
-        *_each("torch_compile", "fp32 bf16", LAST),
+        *_each("torch_compile", "fp32 bf16", LAST, {**LAST, **TUNED}),
         *_each("onnxruntime", "fp32 int8"),
         *_each("openvino", "fp32 bf16 int8"),
         *_each("openvino", "int8", {"qdq": "s8s8"}),
@@ -62,6 +66,7 @@ CANDIDATES: Mapping[str, tuple[Candidate, ...]] = {
         *_each("torch_eager", "fp32 fp16", GRAPH),
         *_each("torch_eager", "tf32 fp16", FOLD),
         *_each("torch_compile", "fp32 tf32 fp16", {**LAST, **GRAPH}),
+        *_each("torch_compile", "tf32 fp16", {**LAST, **GRAPH, **TUNED}),
         *_each("onnxruntime", "fp32 tf32 fp16", GRAPH),
         *_each("onnxruntime", "fp16", {**LAST, **GRAPH}),
         *_each("tensorrt", "fp32 tf32 fp16 int8"),
@@ -127,14 +132,15 @@ def propose(
 
     Those that say how an int8 file is made go to the int8 candidates alone.
     `only` and `skip` are words of candidates (an engine, a precision, `graph=true`), or several that must all fit
-    (`torch_compile+fp16`); the baseline, the first whose engine is here, always stays.
+    (`torch_compile+fp16`), `all` for all of them; the baseline, the first whose engine is here, always stays. What
+    takes minutes to compile is proposed where `only` names that option itself.
     UsageError for a word that no candidate has, and for an option that the baseline has not. `installed` says what
     can run here (None: assume all).
     """
     table = [c for c in CANDIDATES[base.device] if _fits(c, base)]
     _checked({*only, *skip}, table)
     first = next((c for c in table if _here(c.backend, installed)), None)
-    table = [c for c in table if c == first or (_named(c, only, True) and not _named(c, skip, False))]
+    table = [c for c in table if c == first or (_asked(c, only) and not _named(c, skip, False))]
     trials, missing = [], []
     for candidate in table:
         trial = _trial(candidate, base)
@@ -192,6 +198,13 @@ def _fits(candidate: Candidate, base: Trial) -> bool:
     if reads_tflite_only(base.model):
         return candidate.backend == "litert"
     return not (reads_onnx_only(base.model) and candidate.backend.startswith("torch"))
+
+
+def _asked(candidate: Candidate, only: Sequence[str]) -> bool:
+    """Whether these words choose a candidate; none choose all but those that need patience."""
+    if PATIENT not in candidate.words:
+        return _named(candidate, only, True)
+    return _named(candidate, [word for word in only if PATIENT in word.split("+")], False)
 
 
 def _named(candidate: Candidate, words: Sequence[str], default: bool) -> bool:

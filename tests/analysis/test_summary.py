@@ -30,6 +30,12 @@ def test_point_values(make):
     assert found["latency_cv"].value == pytest.approx(latency.std(ddof=1) / latency.mean())
 
 
+def test_no_query_takes_time_has_no_spread_to_share(make):
+    found = metrics(*make.rows(np.zeros(500, dtype=np.int64)))
+    assert found["latency_mean_s"].value == 0
+    assert isinstance(found["latency_cv"], Absent) and "0 s" in found["latency_cv"].reason
+
+
 def test_p99_needs_100_for_a_point_and_459_for_a_bound(make):
     few = metrics(*make.rows(noisy(99)))
     assert few["latency_p99_s"] == Absent("n/a: have 99, need 100")

@@ -73,9 +73,16 @@ def latency_metrics(latency_ns: Latencies) -> dict[str, Field]:
     out["latency_p99_bound_s"] = _bound(x, upper_bound)
     out["latency_p99_early_stopping_s"] = _bound(x, early_stopping_estimate)
     out["latency_max_s"] = _of(x, 1, lambda: Measured(float(x.max()), "s", n=len(x)))
-    out["latency_cv"] = _of(x, 2, lambda: Measured(float(x.std(ddof=1) / x.mean()), "1", n=len(x)))
+    out["latency_cv"] = _of(x, 2, lambda: _cv(x))
     out["drift"] = _drift(x)
     return out
+
+
+def _cv(x: NDArray[np.float64]) -> Field:
+    mean = float(x.mean())
+    if mean == 0:
+        return Absent("every query took 0 s by this clock: nothing to take a share of")
+    return Measured(float(x.std(ddof=1)) / mean, "1", n=len(x))
 
 
 def quantile_metric(x: NDArray[np.float64], q: float) -> Field:
@@ -111,7 +118,7 @@ def throughput(rows: Queries, window: Window) -> Field:
     return Measured(value, "samples/s", value * gap.value / gap.hi, value * gap.value / gap.lo, n)
 
 
-def _of(x: NDArray[np.float64], need: int, make: Callable[[], Measured]) -> Field:
+def _of(x: NDArray[np.float64], need: int, make: Callable[[], Field]) -> Field:
     return make() if len(x) >= need else refusal(len(x), need)
 
 

@@ -45,7 +45,8 @@ def add(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
     group = sub.add_argument_group("which candidates, how often")
     text = (
-        "only candidates with one of these words, e.g. openvino,torch_compile+fp16; the baseline always stays"
+        "only candidates with one of these words, e.g. openvino,torch_compile+fp16; the baseline always stays; "
+        "all,tune=max-autotune adds to all what compiles for minutes"
     )
     group.add_argument("--try", dest="only", default="", metavar="WORD,..", help=text)
     group.add_argument("--skip", default="", metavar="WORD,..", help="no candidate with one of these words")
