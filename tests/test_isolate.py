@@ -100,13 +100,16 @@ def test_a_query_that_fails_in_the_middle_fails_the_trial_and_keeps_the_rows():
     assert result.metrics["errors"].value == 1
 
 
-def test_a_hang_is_stopped_by_the_time_out_and_leaves_no_process():
+def test_a_hang_is_stopped_by_the_time_out_and_leaves_neither_process_nor_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     before = set(psutil.Process().children(recursive=True))
     result = run("hangs", Limits(timeout_s=8))
     assert result.status is Status.TIMEOUT
     assert "8 s" in result.reason
     assert "waiting for a lock" in last_words(result)
     assert set(psutil.Process().children(recursive=True)) == before
+    assert not list(tmp_path.glob("edgescope-*"))
 
 
 def test_nan_is_wrong_output():

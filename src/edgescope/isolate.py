@@ -17,14 +17,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from edgescope import store
+from edgescope import scratch, store
 from edgescope.errors import StoreError, message
 from edgescope.memory import Memory
 from edgescope.records import Machine, Result, Status, Trial, digest
@@ -88,11 +87,11 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
     started = datetime.now(timezone.utc)
     try:
         # What cannot be removed afterwards must not take a finished result with it.
-        with tempfile.TemporaryDirectory(prefix="edgescope-trial-", ignore_cleanup_errors=True) as name:
+        with scratch.folder("trial") as name:
             folder = Path(name)
             (folder / "trial.json").write_text(json.dumps(trial.to_json()))
             child = [sys.executable, "-m", "edgescope.child", verb, name, str(os.getpid())]
-            env = environment(limits, launch)
+            env = environment(limits, launch, name)
             stopped = _watch([*launch.prefix, *child], env, folder, limits)
             return outcome(trial, stopped, started, folder)
     except OSError as error:
@@ -105,9 +104,10 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
         ) from error
 
 
-def environment(limits: Limits, launch: Launch) -> dict[str, str]:
-    """Return the child's environment: the user's command and the time-out go with it."""
-    return {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s), **os.environ, **launch.env}
+def environment(limits: Limits, launch: Launch, folder: str) -> dict[str, str]:
+    """Return the child's environment: the user's command, the time-out and the folder for its own go with it."""
+    told = {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s)}
+    return {**told, **os.environ, **launch.env, **scratch.within(folder)}
 
 
 def outcome(trial: Trial, stopped: Stopped | None, started: datetime, folder: Path) -> Result:

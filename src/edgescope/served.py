@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
+from edgescope import scratch
 from edgescope.isolate import (
     TAIL_BYTES,
     Launch,
@@ -42,7 +43,7 @@ class Served:
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="edgescope-served-", ignore_cleanup_errors=True)
+        self._folder = scratch.folder("served")
         self._words, self._said = Path(self._folder.name) / "stderr", 0
         """What the process writes to stderr, and how much of it is of earlier trials."""
 
@@ -120,7 +121,7 @@ class Served:
         with self._words.open("wb") as err:
             self._child = subprocess.Popen(
                 argv,
-                env=environment(limits, Launch()),
+                env=environment(limits, Launch(), self._folder.name),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=err,

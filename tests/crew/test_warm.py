@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import threading
 from dataclasses import replace
 
@@ -159,10 +160,13 @@ def test_a_kept_runner_leaves_nothing_behind(tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))  # of the processes that it starts
+    monkeypatch.setattr(tempfile, "tempdir", None)
     others = workers()
     with Warm(Isolated()) as runner:
         runner.run(QUICK, LIMITS)
-        assert [path.name[:15] for path in scratch.iterdir()] == ["edgescope-crew-"]
+        assert list(scratch.glob("edgescope-served-*/edgescope-crew-*"))
+        late = runner.run(replace(QUICK, min_s=9, max_s=9), Limits(timeout_s=1))
+        assert late.status is Status.TIMEOUT  # those who were stopped had no time to clear up
     assert list(scratch.iterdir()) == [] and workers() == others
 
 

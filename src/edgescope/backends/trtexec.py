@@ -21,7 +21,6 @@ the one the engine is tuned for.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +30,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import export
+from edgescope import export, scratch
 from edgescope.backends import _trt_layers, _trt_needs, engine_file
 from edgescope.backends import _trtexec_errors as errors
 from edgescope.backends import _trtexec_exports as exports
@@ -114,7 +113,7 @@ class TrtExec:
     def drive(self, artifact: Artifact, trial: Trial) -> Driven:
         """Let trtexec query as the trial asks; UnsupportedError, SettingError or DeviceError say why it did not."""
         run = _Run(artifact, trial, self._tool(spec_of(trial)))
-        with tempfile.TemporaryDirectory(prefix="edgescope-trtexec-") as name:
+        with scratch.folder("trtexec") as name:
             return run.measure(Path(name))
 
     def _tool(self, spec: Spec) -> Tool:
@@ -334,7 +333,7 @@ def _written(batch: Batch, folder: Path, tool: Tool) -> str:
 
 def _answer(run: _Run, batch: Batch) -> Sequence[NDArray[Any]]:
     """Return the outputs of one batch through a process of its own, in the network's order."""
-    with tempfile.TemporaryDirectory(prefix="edgescope-trtexec-") as name:
+    with scratch.folder("trtexec") as name:
         folder = Path(name)
         argv = [
             *run._loaded(folder, batch, transfers=True),

@@ -7,7 +7,6 @@ are read at both ends; the sampler watches in between. Together they give the ve
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope import scratch
 from edgescope.clock import Clock
 from edgescope.devices import spin
 from edgescope.devices.base import Device, Throttle, ThrottleWatch
@@ -46,7 +46,7 @@ class Watch:
         loops = spin.calibrate()
         before = spin.spin(loops)
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgescope-readings-")))
+            folder = Path(stack.enter_context(scratch.folder("readings")))
             telemetry = self._telemetry(folder)
             stack.callback(self._keep, telemetry)  # before the folder goes, after the sampler has stopped
             here = [device for device in self.devices if not device.present()]

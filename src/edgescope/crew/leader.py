@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from edgescope import scratch
 from edgescope.crew.agreed import Span
 from edgescope.crew.counter import Counter, Look
 from edgescope.crew.member import CrewError, Member, Seat, oom_kills
@@ -47,7 +48,8 @@ class Crew:
 
     def __init__(self, *, grace_s: float = GRACE_S) -> None:
         self.grace_s = grace_s
-        self.folder = Path(tempfile.mkdtemp(prefix="edgescope-crew-"))
+        self._scratch = scratch.folder("crew")
+        self.folder = Path(self._scratch.name)
         self.members: list[Member] = []
         self.took = 0.0
         """Bytes that one worker took while it loaded; 0 where none was watched."""
@@ -61,7 +63,7 @@ class Crew:
     def close(self) -> None:
         """End every worker."""
         self.dismiss()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._scratch.cleanup()
 
     def dismiss(self) -> None:
         """End the workers there are; the next shift starts new ones."""

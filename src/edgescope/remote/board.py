@@ -8,14 +8,13 @@ the paths in it become names in the folder that the agent runs it in.
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgescope import agent
+from edgescope import agent, scratch
 from edgescope.backends import _trtexec_program as program
 from edgescope.backends._trtexec_program import BEAT_S, Ran, Tool
 from edgescope.devices.kernel_files import fact, is_absent
@@ -229,7 +228,7 @@ def _external(onnx: Path) -> dict[str, Path]:
 @contextmanager
 def opened(address: Address, argv: Sequence[str] | None = None) -> Iterator[Board]:
     """Connect to a board; everything the agent started there has ended when the context is left."""
-    with tempfile.TemporaryDirectory(prefix="edgescope-board-") as name, Wire(address, argv) as wire:
+    with scratch.folder("board") as name, Wire(address, argv) as wire:
         board = Board(wire, Tree(Path(name)), wire.offset())
         board.look()
         yield board

@@ -14,7 +14,6 @@ says it was answered is compared with what the engine answers when it is asked d
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 import mlperf_loadgen as lg
 import numpy as np
 
-from edgescope import verify
+from edgescope import scratch, verify
 from edgescope.clock import Clock
 from edgescope.errors import message
 from edgescope.models.base import Model
@@ -72,7 +71,7 @@ class LoadGen:
         sut = System(samples, log, work, clock, begun=partial(plan.begin, first))
         if self.trial.scenario in ("mlperf_server", "mlperf_offline"):
             sut.open()
-        with tempfile.TemporaryDirectory(prefix="edgescope-loadgen-") as name:
+        with scratch.folder("loadgen") as name:
             run_test(sut.issue, self._settings(service_s, "PerformanceOnly"), LIBRARY, Path(name))
             sut.close()
             log.drain(work)
@@ -107,7 +106,7 @@ class LoadGen:
                     said = [b""] * len(some)
                 complete([sample for sample, _ in some], said)
 
-        with tempfile.TemporaryDirectory(prefix="edgescope-loadgen-") as name:
+        with scratch.folder("loadgen") as name:
             run_test(issue, self._settings(1e-3, "AccuracyOnly"), len(direct[0]), Path(name))
             if problems:
                 raise problems[0]
