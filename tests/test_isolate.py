@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -100,16 +101,32 @@ def test_a_query_that_fails_in_the_middle_fails_the_trial_and_keeps_the_rows():
     assert result.metrics["errors"].value == 1
 
 
-def test_a_hang_is_stopped_by_the_time_out_and_leaves_neither_process_nor_folder(tmp_path, monkeypatch):
+def test_a_trial_that_is_stopped_while_it_measures_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
+    long = Trial(model="null", backend="null", warmup=0, min_s=60, max_s=60)
+    seen = []
+
+    def look() -> None:
+        while not seen and not stop.wait(0.05):
+            seen.extend(tmp_path.rglob("readings.bin"))
+
+    stop = threading.Event()
+    looking = threading.Thread(target=look)
+    looking.start()
+    assert isolate.run(long, Limits(timeout_s=6)).status is Status.TIMEOUT
+    stop.set()
+    looking.join()
+    assert not list(tmp_path.glob("edgescope-*")) and seen
+
+
+def test_a_hang_is_stopped_by_the_time_out_and_leaves_no_process():
     before = set(psutil.Process().children(recursive=True))
     result = run("hangs", Limits(timeout_s=8))
     assert result.status is Status.TIMEOUT
     assert "8 s" in result.reason
     assert "waiting for a lock" in last_words(result)
     assert set(psutil.Process().children(recursive=True)) == before
-    assert not list(tmp_path.glob("edgescope-*"))
 
 
 def test_nan_is_wrong_output():

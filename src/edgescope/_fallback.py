@@ -7,7 +7,6 @@ every later one, as what reaches those is noise already.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from edgescope import _bias, _onnx_save, _quantizer, closeness, verify
+from edgescope import _bias, _onnx_save, _quantizer, closeness, scratch, verify
 from edgescope.export import size_of
 from edgescope.fallback import Job
 from edgescope.models.base import Samples
@@ -75,8 +74,8 @@ def choose(job: Job, path: Path) -> dict[str, Json]:
     "passed" is whether one did, "kept_float" the nodes in fp32, "would_need" and "allowed" count heavy ones.
     """
     begin = time.perf_counter()
-    with tempfile.TemporaryDirectory() as scratch, _quantizer.refusing():
-        search = Search(job, Path(scratch))
+    with scratch.folder("int8") as folder, _quantizer.refusing():
+        search = Search(job, Path(folder))
         layers = sorted(compared(search.prepared.path, search.file([]), job.held), key=lambda x: -x.added)
         count = bisected(search, layers)
         if not search.may_keep(layers, count) and job.qdq == "u8s8":
@@ -109,9 +108,9 @@ class Search:
     `with_makers` keeps the layers that make its inputs in fp32 too.
     """
 
-    def __init__(self, job: Job, scratch: Path) -> None:
-        self.job, self.scratch, self.with_makers = job, scratch, False
-        self.prepared = _quantizer.prepare(job.source, job.ranges, scratch)
+    def __init__(self, job: Job, folder: Path) -> None:
+        self.job, self.folder, self.with_makers = job, folder, False
+        self.prepared = _quantizer.prepare(job.source, job.ranges, folder)
         nodes = onnx.load(str(self.prepared.path), load_external_data=False).graph.node
         self.nodes = {node.name: node for node in nodes}
         self.makers = {name: node for node in nodes for name in node.output}
@@ -158,7 +157,7 @@ class Search:
 
     def file(self, kept: Sequence[Layer]) -> Path:
         """Return that mixture as a file of this search."""
-        path = self.scratch / "mixture.onnx"
+        path = self.folder / "mixture.onnx"
         self.write(kept, path)
         return path
 

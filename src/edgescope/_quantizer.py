@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -33,7 +32,7 @@ from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from edgescope import _bias, _onnx_save
+from edgescope import _bias, _onnx_save, scratch
 from edgescope.errors import UnsupportedError
 from edgescope.export import beside, size_of
 from edgescope.models.base import Samples
@@ -59,8 +58,8 @@ def quantize(
 ) -> dict[str, Json]:
     """Write the int8 file to `path` and return how it was made; UnsupportedError where it cannot be."""
     begin = time.perf_counter()
-    with tempfile.TemporaryDirectory() as scratch, refusing():
-        prepared = prepare(source, calibration, Path(scratch))
+    with scratch.folder("int8") as folder, refusing():
+        prepared = prepare(source, calibration, Path(folder))
         kept = first_convolutions(prepared.path, keep_float)
         corrected = rounded(prepared, path, kept, qdq=qdq)
     return {
@@ -89,13 +88,13 @@ def refusing() -> Iterator[None]:
         ) from error
 
 
-def prepare(source: Path, calibration: Samples, scratch: Path) -> Prepared:
-    """Return the folded file, in `scratch`, with the range and mean of its tensors on the calibration inputs."""
+def prepare(source: Path, calibration: Samples, folder: Path) -> Prepared:
+    """Return the folded file, in `folder`, with the range and mean of its tensors on the calibration inputs."""
     model = onnx.load(str(source))
     ir_version = model.ir_version
     if opset_of(model) < OPSET:
         model = version_converter.convert_version(model, OPSET)
-    whole, folded, path = (scratch / name for name in ("whole.onnx", "folded.onnx", "prepared.onnx"))
+    whole, folded, path = (folder / name for name in ("whole.onnx", "folded.onnx", "prepared.onnx"))
     _onnx_save.save(model, whole)  # with its weights: the folder they lay in is not the one it is folded in
     large = beside(whole).exists()
     quant_pre_process(

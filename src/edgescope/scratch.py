@@ -8,16 +8,32 @@ there. TMPDIR is left alone: compilers keep their caches under it.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import time
 
 VARIABLE = "EDGESCOPE_SCRATCH"
+PATIENCE_S = 2.0
+"""A process that is about to die may still write into a folder while it is being removed."""
 
 
-def folder(kind: str) -> tempfile.TemporaryDirectory[str]:
+class Folder(tempfile.TemporaryDirectory[str]):
+    """A temporary folder; what cannot be removed after a while stays, and takes no result along."""
+
+    def cleanup(self) -> None:
+        """Remove the folder and what is in it."""
+        until = time.monotonic() + PATIENCE_S
+        super().cleanup()
+        while os.path.isdir(self.name) and time.monotonic() < until:
+            time.sleep(0.05)
+            shutil.rmtree(self.name, ignore_errors=True)
+
+
+def folder(kind: str) -> Folder:
     """Return a new temporary folder named after its kind; OSError where none can be made."""
     parent = os.environ.get(VARIABLE, "")
     inside = parent if os.path.isdir(parent) else None
-    return tempfile.TemporaryDirectory(prefix=f"edgescope-{kind}-", dir=inside, ignore_cleanup_errors=True)
+    return Folder(prefix=f"edgescope-{kind}-", dir=inside, ignore_cleanup_errors=True)
 
 
 def within(parent: str) -> dict[str, str]:

@@ -44,6 +44,8 @@ class Served:
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._folder = scratch.folder("served")
+        self._theirs: scratch.Folder | None = None
+        """For the temporary files of the process, which go when it goes."""
         self._words, self._said = Path(self._folder.name) / "stderr", 0
         """What the process writes to stderr, and how much of it is of earlier trials."""
 
@@ -74,7 +76,9 @@ class Served:
                 assert pipe is not None
                 with contextlib.suppress(OSError):
                     pipe.close()
-        self._child = None
+        if self._theirs is not None:
+            self._theirs.cleanup()
+        self._child = self._theirs = None
 
     def answer(
         self, verb: str, trial: Trial, limits: Limits, env: Mapping[str, str] | None = None, staff: int = 0
@@ -118,10 +122,11 @@ class Served:
 
     def _start(self, limits: Limits) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "edgescope.child", "serve", self._folder.name, str(os.getpid())]
+        self._theirs = scratch.Folder(dir=self._folder.name, ignore_cleanup_errors=True)
         with self._words.open("wb") as err:
             self._child = subprocess.Popen(
                 argv,
-                env=environment(limits, Launch(), self._folder.name),
+                env=environment(limits, Launch(), self._theirs.name),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=err,

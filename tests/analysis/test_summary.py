@@ -33,7 +33,8 @@ def test_point_values(make):
 def test_no_query_takes_time_has_no_spread_to_share(make):
     found = metrics(*make.rows(np.zeros(500, dtype=np.int64)))
     assert found["latency_mean_s"].value == 0
-    assert isinstance(found["latency_cv"], Absent) and "0 s" in found["latency_cv"].reason
+    for name in ("latency_cv", "drift"):
+        assert isinstance(found[name], Absent) and "0 s" in found[name].reason
 
 
 def test_p99_needs_100_for_a_point_and_459_for_a_bound(make):

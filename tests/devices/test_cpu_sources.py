@@ -47,29 +47,47 @@ def four_cores(*busy: int, idle: int = 0, steal: int = 0) -> str:
     return f"cpu  {sum(busy)} 0 0 {4 * idle} 0 0 0 {steal} 0 0\n{''.join(lines)}ctxt 7\n"
 
 
-def after_a_second(root: Path, mask: str) -> dict:
-    """The readings of a process with this mask that used 40 ticks while core 0 was hogged, core 3 stolen from."""
+def masked(root: Path, *cpus: int, online: str = "0-3") -> CpuTime:
+    """The source of a process that may use these CPUs of four, before anything has ticked."""
     process(root, 50)
-    write(root, {"proc/stat": four_cores(0, 0, 0, 0), "proc/50/status": f"Cpus_allowed_list:\t{mask}\n"})
-    source = CpuTime(str(root), 50)
+    write(root, {"proc/stat": four_cores(0, 0, 0, 0), "sys/devices/system/cpu/online": online})
+    return CpuTime(str(root), 50, cpus)
+
+
+def after_a_second(root: Path, *cpus: int, online: str = "0-3") -> dict:
+    """What it says once it has used 40 ticks while core 0 was hogged and core 3 stolen from."""
+    source = masked(root, *cpus, online=online)
     process(root, 50, cpu_ticks=40)
     write(root, {"proc/stat": four_cores(900, 50, 30, 500, idle=500, steal=100)})
     return values(source)
 
 
 def test_of_a_process_with_a_mask_its_own_cores_are_told_apart(tmp_path):
-    got = after_a_second(tmp_path, "1-2")
+    got = after_a_second(tmp_path, 1, 2)
     assert got["cpu_others"] == pytest.approx((1480 - 40) / 3580)
     assert got["cpu_allowed_others"] == pytest.approx((50 + 30 - 40) / 1080)
     assert got["cpu_allowed_steal"] == 0 < got["cpu_steal"]
-    got = after_a_second(tmp_path / "hogged", "0,3,9")  # CPU 9 is not online
+    got = after_a_second(tmp_path / "hogged", 0, 3, 9)  # CPU 9 is not online
     assert got["cpu_allowed_others"] == pytest.approx((900 + 500 - 40) / 2500)
     assert got["cpu_allowed_steal"] == pytest.approx(100 / 2500)
 
 
-@pytest.mark.parametrize("mask", ["0-3", "0-63", "", "x", "7"])
-def test_without_fewer_cores_there_is_one_share(tmp_path, mask):
-    assert not [name for name in after_a_second(tmp_path, mask) if "allowed" in name]
+def test_cores_that_have_not_ticked_wait_for_the_tick_and_lose_nothing(tmp_path):
+    source = masked(tmp_path, 1)
+    for mine, theirs in ((4, 10), (8, 20)):  # the others tick, core 1 has not been accounted yet
+        process(tmp_path, 50, cpu_ticks=mine)
+        write(tmp_path, {"proc/stat": four_cores(theirs, 0, 0, 0)})
+        assert "cpu_allowed_others" not in values(source)
+    process(tmp_path, 50, cpu_ticks=12)
+    write(tmp_path, {"proc/stat": four_cores(20, 12, 0, 0)})
+    assert values(source)["cpu_allowed_others"] == 0
+
+
+@pytest.mark.parametrize(
+    ("cpus", "online"), [((0, 1, 2, 3), "0-3"), (range(64), "0-3"), ((7,), "x"), ((1, 2), "0-7"), ((), "0-3")]
+)
+def test_without_fewer_cores_or_with_other_numbers_there_is_one_share(tmp_path, cpus, online):
+    assert not [n for n in after_a_second(tmp_path, *cpus, online=online) if "allowed" in n]
 
 
 def test_no_accounting_tick_leaves_the_shares_out(tmp_path):

@@ -8,6 +8,7 @@ import time
 from fake_board import board
 from fake_nvml import FakeNvml, NVMLError_LibraryNotFound
 
+from edgescope import scratch
 from edgescope.devices import manifest
 from edgescope.devices.cpu import CpuDevice
 from edgescope.devices.null import NullDevice
@@ -84,10 +85,11 @@ def test_credentials_on_the_command_line_are_masked():
 def test_the_command_line_is_recorded_masked_and_only_once(monkeypatch):
     monkeypatch.setenv(manifest.COMMAND, "edgescope bench null --api-key hunter2 --auth=hunter3")
     monkeypatch.setenv("EDGESCOPE_STORE", "here")
+    monkeypatch.setenv(scratch.VARIABLE, "/tmp/another-in-every-run")
     state = manifest.machine({"null": NullDevice()}).state
     assert state["command"] == ["edgescope", "bench", "null", "--api-key", "***", "--auth=***"]
     assert state["environment"]["EDGESCOPE_STORE"] == "here"
-    assert "hunter" not in json.dumps(state)
+    assert "hunter" not in json.dumps(state) and "another-in-every-run" not in json.dumps(state)
 
 
 def run_git(folder, *words):

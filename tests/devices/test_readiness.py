@@ -23,6 +23,8 @@ def codes(findings):
     ("values", "state", "code"),
     [
         ({"cpu_others": 0.3}, {}, "W-CPU-1"),
+        ({"cpu_others": 0.02, "cpu_allowed_others": 0.3}, {}, "W-CPU-1"),
+        ({"cpu_others": 0.3, "cpu_allowed_others": 0.0, "cpu_allowed_steal": 0.1}, {}, "W-CPU-2"),
         ({"cpu_steal": 0.05}, {}, "W-CPU-2"),
         ({"load1": 2.5}, {}, "W-CPU-3"),
         ({"gpu_busy": 0.43}, {}, "W-GPU-1"),

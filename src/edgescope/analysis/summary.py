@@ -31,6 +31,7 @@ from edgescope.stats import (
 Latencies = NDArray[np.int64]
 
 OFFLINE = Absent("offline: everything waits in one pile, only throughput counts")
+NO_TIME = "every query took 0 s by this clock: nothing to take a share of"
 DRIFT_MATTERS = 0.02
 """Share of the mean from which a significant drift is warned of."""
 PILED = ("offline", "mlperf_offline")
@@ -81,7 +82,7 @@ def latency_metrics(latency_ns: Latencies) -> dict[str, Field]:
 def _cv(x: NDArray[np.float64]) -> Field:
     mean = float(x.mean())
     if mean == 0:
-        return Absent("every query took 0 s by this clock: nothing to take a share of")
+        return Absent(NO_TIME)
     return Measured(float(x.std(ddof=1)) / mean, "1", n=len(x))
 
 
@@ -131,6 +132,8 @@ def _bound(x: NDArray[np.float64], rule: Callable[[NDArray[np.float64], float], 
 def _drift(x: NDArray[np.float64]) -> Field:
     """Change of the mean over the window as a share of it; its interval excludes 0 where it is no chance."""
     found = drift(x)
+    if len(x) and not x.any():
+        return Absent(NO_TIME)
     if not math.isfinite(found.lo):
         return Absent(f"n/a: have {found.n_blocks} blocks, need 8")
     return Measured(found.share, "1", found.lo, found.hi, len(x))

@@ -25,6 +25,8 @@ class CpuDevice:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
+        self._cpus = sorted(os.sched_getaffinity(0)) if root == Path("/") else []
+        """Taken now: an engine may bind the thread that loads it to one core and use the others all the same."""
 
     def present(self) -> str:
         """Return '' on Linux with /proc mounted, otherwise the reason."""
@@ -43,7 +45,7 @@ class CpuDevice:
         """
         root = {"root": str(self._root)}
         return (
-            SourceSpec(f"{_SOURCES}:CpuTime", root | {"pid": pid}, every=2),
+            SourceSpec(f"{_SOURCES}:CpuTime", root | {"pid": pid, "cpus": self._cpus}, every=2),
             SourceSpec(f"{_SENSORS}:Rapl", root),
             SourceSpec(f"{_SOURCES}:Pressure", root, every=5),
             SourceSpec(f"{_SOURCES}:MemoryAndLoad", root, every=5),

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
 from edgescope.devices.kernel_files import KernelFile, cpu_list, finite
-from edgescope.devices.process_tree import TICK_S, ProcessTree
+from edgescope.devices.process_tree import TICK_S, ProcessTree, Usage
 
 Row = tuple[str, int, Value]
+Tree = tuple[Usage, float] | Unsupported | Failed
 _MAX_TICKS = 1 << 62
 CPU_LINE = re.compile(rb"cpu\d+ ")
 
@@ -27,24 +28,26 @@ CPU_LINE = re.compile(rb"cpu\d+ ")
 class CpuTime:
     """Busy, stolen and foreign CPU time, and what the watched process uses.
 
-    A process that may run on some of the cores only (an affinity mask, a cpuset) is disturbed by what happens on
-    those, however many others the machine has: stolen and foreign time are then told of them, too.
+    A process that may run on some of the cores only (`cpus`: an affinity mask, a cpuset) is disturbed by what happens
+    on those, however many others the machine has: stolen and foreign time are then told of them, too.
     """
 
-    def __init__(self, root: str, pid: int) -> None:
+    def __init__(self, root: str, pid: int, cpus: Sequence[int] = ()) -> None:
         self._stat = KernelFile(Path(root) / "proc/stat", 1 << 16)
         self._tree = ProcessTree(Path(root) / "proc", pid)
-        self._allowed = _allowed(Path(root) / "proc" / str(pid) / "status", self._stat)
-        self._last = (self._system(), self._tree.read())
+        allowed = _fewer(Path(root), self._stat, cpus)
+        self._cores, self._allowed = Shares("cpu"), Shares("cpu_allowed")
+        self._names = frozenset(b"cpu%d" % n for n in allowed)
+        self.read()
 
     def channels(self) -> Sequence[ChannelSpec]:
         """Return shares of all cores and of the allowed ones where those are fewer, and what the process used."""
         stat, process = str(self._stat.path), "/proc/<pid>/stat"
-        cpus = ", ".join(sorted(name.decode() for name in self._allowed))
+        cpus = ", ".join(sorted(name.decode() for name in self._names))
         return (
             ChannelSpec("cpu_busy", "share", "system", "interval", stat),
-            *_foreign("cpu", stat),
-            *(_foreign("cpu_allowed", f"{stat} {cpus}") if cpus else ()),
+            *self._cores.channels(stat),
+            *(self._allowed.channels(f"{stat} {cpus}") if cpus else ()),
             ChannelSpec("ctx_switches", "1", "system", "counter", stat),
             ChannelSpec("proc_cpu_s", "s", "process", "counter", process),
             ChannelSpec("proc_rss_bytes", "byte", "process", "gauge", process),
@@ -53,29 +56,14 @@ class CpuTime:
 
     def read(self) -> Sequence[Row]:
         """Return one row a channel; the shares are left out when no accounting tick has passed."""
-        (system, tree), (last_system, last_tree) = (self._system(), self._tree.read()), self._last
-        now, rows = time.monotonic_ns(), []
-        if isinstance(system, System) and isinstance(last_system, System):
-            passed = system.cores - last_system.cores
-            if passed.total_s > 0:
-                self._last = (system, tree)
-                used = _used_s(tree, last_tree)
-                rows += [
-                    ("cpu_busy", now, passed.busy_s / passed.total_s),
-                    *_shares("cpu", now, passed, used),
-                ]
-                if self._allowed:
-                    allowed = system.allowed - last_system.allowed
-                    rows += _shares("cpu_allowed", now, allowed, used)
-            rows.append(("ctx_switches", now, system.switches))
-        else:
-            self._last = (system, tree)
-            problem = (
-                system if not isinstance(system, System) else Failed("no earlier reading to compare with")
-            )
-            parts = [c.name for c in self.channels() if c.scope == "system"]
-            rows += [(name, now, problem) for name in parts]
-        return rows + _process_rows(tree, now)
+        system, tree, now = self._system(), self._tree.read(), time.monotonic_ns()
+        if not isinstance(system, System):
+            names = [c.name for c in self.channels() if c.scope == "system"]
+            return [(name, now, system) for name in names] + _process_rows(tree, now)
+        rows = self._cores.rows(system.cores, tree, now)
+        rows = [("cpu_busy", now, self._cores.busy), *rows] if rows else rows
+        rows += self._allowed.rows(system.allowed, tree, now) if self._names else []
+        return [*rows, ("ctx_switches", now, system.switches), *_process_rows(tree, now)]
 
     def _system(self) -> System | Unsupported | Failed:
         """Return the seconds since boot of all cores and of the allowed ones, and the context switches."""
@@ -84,8 +72,8 @@ class CpuTime:
             return data
         try:
             cores = _time_of(data[: data.index(b"\n")])
-            own = (line for line in data.splitlines() if line.split(b" ", 1)[0] in self._allowed)
-            allowed = sum(map(_time_of, own), Time()) if self._allowed else Time()
+            own = (line for line in data.splitlines() if line.split(b" ", 1)[0] in self._names)
+            allowed = sum(map(_time_of, own), Time()) if self._names else Time()
         except (ValueError, IndexError):
             return Failed(f"{self._stat.path} does not begin with cpu lines of ticks that time has had")
         at = data.find(b"\nctxt ")
@@ -120,18 +108,52 @@ class System:
     switches: Value
 
 
-def _allowed(status: Path, stat: KernelFile) -> frozenset[bytes]:
-    """Return the names in /proc/stat of the CPUs a process may use; none where it may use all, or nobody says."""
-    text, data = KernelFile(status, 1 << 14).read(), stat.read()
-    if not isinstance(text, bytes) or not isinstance(data, bytes):
-        return frozenset()
-    online = {line.split(b" ", 1)[0] for line in data.splitlines() if CPU_LINE.match(line)}
-    listed = next((line for line in text.splitlines() if line.startswith(b"Cpus_allowed_list:")), b":")
+class Shares:
+    """The shares of some cores' time that went elsewhere since their last accounting tick."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._last: tuple[Time, Tree] | None = None
+        self.busy = 0.0
+        """Share in which they were busy, of the interval of the last rows."""
+
+    def channels(self, source: str) -> tuple[ChannelSpec, ChannelSpec]:
+        """Return what a hypervisor took, and what others than the watched process tree used."""
+        less = f"{source} less the watched process tree"
+        return (
+            ChannelSpec(f"{self.prefix}_steal", "share", "system", "interval", source),
+            ChannelSpec(f"{self.prefix}_others", "share", "system", "interval", less),
+        )
+
+    def rows(self, cores: Time, tree: Tree, now: int) -> list[Row]:
+        """Return both shares; none where these cores have not ticked, whose interval then goes on."""
+        last, passed = self._last, cores - self._last[0] if self._last else Time()
+        if last is None or passed.total_s > 0:
+            self._last = (cores, tree)
+        if last is None or passed.total_s <= 0:
+            return []
+        self.busy, used = passed.busy_s / passed.total_s, _used_s(tree, last[1])
+        others = (passed.busy_s - used) / passed.total_s if isinstance(used, float) else used
+        return [
+            (f"{self.prefix}_steal", now, passed.steal_s / passed.total_s),
+            (f"{self.prefix}_others", now, others),
+        ]
+
+
+def _fewer(root: Path, stat: KernelFile, cpus: Sequence[int]) -> list[int]:
+    """Return those of `cpus` that are online where not all online ones are among them, else nothing.
+
+    Nothing, too, where /proc/stat numbers the CPUs in another way than /sys does: in some containers.
+    """
+    online, data = KernelFile(root / "sys/devices/system/cpu/online").read(), stat.read()
+    if not isinstance(online, bytes) or not isinstance(data, bytes):
+        return []
     try:
-        allowed = {b"cpu%d" % n for n in cpu_list(listed.split(b":")[1].decode())}
+        there = set(cpu_list(online.decode()))
     except ValueError:
-        return frozenset()
-    return frozenset(allowed & online) if online - allowed else frozenset()
+        return []
+    shown = {int(line.split(b" ", 1)[0][3:]) for line in data.splitlines() if CPU_LINE.match(line)}
+    return sorted(there & set(cpus)) if shown == there and there - set(cpus) else []
 
 
 def _time_of(line: bytes) -> Time:
@@ -143,28 +165,11 @@ def _time_of(line: bytes) -> Time:
     return Time(busy * TICK_S, steal * TICK_S, (busy + idle + iowait + steal) * TICK_S)
 
 
-def _foreign(prefix: str, source: str) -> tuple[ChannelSpec, ChannelSpec]:
-    return (
-        ChannelSpec(f"{prefix}_steal", "share", "system", "interval", source),
-        ChannelSpec(
-            f"{prefix}_others", "share", "system", "interval", f"{source} less the watched process tree"
-        ),
-    )
-
-
-def _shares(prefix: str, now: int, passed: Time, used_s: Value) -> list[Row]:
-    """Return the shares of some cores' time that were stolen and that others than the watched tree used."""
-    if passed.total_s <= 0:
-        return []
-    others = used_s if not isinstance(used_s, float) else (passed.busy_s - used_s) / passed.total_s
-    return [(f"{prefix}_steal", now, passed.steal_s / passed.total_s), (f"{prefix}_others", now, others)]
-
-
-def _used_s(tree: object, last: object) -> Value:
+def _used_s(tree: Tree, last: Tree) -> Value:
     """Return the CPU seconds of the watched tree between two readings."""
     if isinstance(tree, tuple) and isinstance(last, tuple):
-        return float(tree[1] - last[1])
-    return next(x for x in (tree, last) if isinstance(x, Unsupported | Failed))
+        return tree[1] - last[1]
+    return tree if not isinstance(tree, tuple) else last if not isinstance(last, tuple) else 0.0
 
 
 def _number(text: bytes, where: str) -> Value:

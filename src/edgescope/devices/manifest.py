@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from edgescope import scratch
 from edgescope.devices.base import Device
 from edgescope.records import Machine
 
@@ -70,6 +71,7 @@ _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
 _GIT_S = 2.0
 COMMAND = "EDGESCOPE_COMMAND"
 """Set by the parent of a trial's process: the command line that the user typed."""
+_LEFT_OUT = (COMMAND, scratch.VARIABLE)
 
 
 def machine(devices: Mapping[str, Device], folder: Path | None = None) -> Machine:
@@ -115,12 +117,15 @@ def _version(name: str) -> Any:
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that can change a measurement, without anything that may be a credential.
 
-    The command line that a trial's process inherits is left out: `software` records it masked.
+    The command line that a trial's process inherits is left out: `software` records it masked. So is the folder for its
+    temporary files, another in every run.
     """
     return {
         name: value
         for name, value in sorted(variables.items())
-        if (name.startswith(_PREFIXES) or name in _EXACT) and name != COMMAND and not _SECRET.search(name)
+        if (name.startswith(_PREFIXES) or name in _EXACT)
+        and name not in _LEFT_OUT
+        and not _SECRET.search(name)
     }
 
 

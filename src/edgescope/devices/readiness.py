@@ -47,14 +47,15 @@ def disturbances(
 
 def _load(values: Mapping[str, float], cpu: Mapping[str, Any]) -> list[Finding]:
     out = []
-    busy, steal = values.get("cpu_others", 0.0), values.get("cpu_steal", 0.0)
+    mine = "cpu_allowed" if "cpu_allowed_others" in values else "cpu"  # of a run here those cores are judged
+    whose = "the allowed" if mine == "cpu_allowed" else "all"
+    busy, steal = values.get(f"{mine}_others", 0.0), values.get(f"{mine}_steal", 0.0)
     if busy > BUSY_SHARE:
-        text = f"other processes use {busy:.0%} of all cores"
+        text = f"other processes use {busy:.0%} of {whose} cores"
         out.append(Finding("W-CPU-1", text, "find them with: top -b -n1 | head -15"))
     if steal > STEAL_SHARE:
-        out.append(
-            Finding("W-CPU-2", f"the hypervisor takes {steal:.1%} of CPU time", "use a host of your own")
-        )
+        text = f"the hypervisor takes {steal:.1%} of the time of {whose} cores"
+        out.append(Finding("W-CPU-2", text, "use a host of your own"))
     cores = cpu.get("online_cpus")
     load = values.get("load1", 0.0)
     if isinstance(cores, list) and load > len(cores):

@@ -48,7 +48,17 @@ CHANNEL_SCALES = {
     "W": Scale(1.0, "W"),
 }
 #: What a reader asks first comes first; the rest follows in the order of the sources.
-FIRST = ("power", "temperature", "cpu_freq", "gpu", "cpu_busy", "cpu_steal", "cpu_others", "proc_rss")
+FIRST = (
+    "power",
+    "temperature",
+    "cpu_freq",
+    "gpu",
+    "cpu_busy",
+    "cpu_allowed",
+    "cpu_steal",
+    "cpu_others",
+    "proc_rss",
+)
 
 
 @dataclass(frozen=True)
