@@ -28,7 +28,7 @@ class Candidate:
     def words(self) -> frozenset[str]:
         """What --try and --skip know it by: engine, precision, each `option=value`, and `all`."""
         options = (f"{k}={str(v).lower()}" for k, v in self.options.items())
-        return frozenset((self.backend, self.precision, EVERY, *options))
+        return frozenset((self.backend, self.precision, "all", *options))
 
     @property
     def label(self) -> str:
@@ -45,10 +45,9 @@ def _each(backend: str, precisions: str, *options: Options) -> Iterator[Candidat
 
 LAST: Options = {"layout": "channels_last"}
 GRAPH: Options = {"graph": True}
-#: Inductor times its kernels for minutes at a first start: tried where `--try tune=max-autotune` asks for it.
+#: Inductor times its kernels for minutes at a first start: tried where its own word asks for it.
 TUNED: Options = {"tune": "max-autotune"}
 PATIENT = "tune=max-autotune"
-EVERY = "all"
 #: Batch norms folded into cuDNN's fused convolutions.
 FOLD: Options = {**LAST, **GRAPH, "fold": True}
 CANDIDATES: Mapping[str, tuple[Candidate, ...]] = {

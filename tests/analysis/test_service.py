@@ -205,7 +205,8 @@ def test_usage_is_of_the_cores_that_are_allowed():
     found = usage(replace(run, machine=replace(WHERE, state=state)))
     assert found.cpu.value == pytest.approx(0.8) and found.cores == 2
     assert found.cpu_others.value == pytest.approx(0.2)  # at most: all of theirs may have been there
-    run = point(QUICK, shares={"cpu_busy": 0.5, "cpu_others": 0.1, "cpu_allowed_others": 0.02}).result
+    shares = {"cpu_busy": 0.5, "cpu_others": 0.1, "cpu_allowed_busy": 0.82, "cpu_allowed_others": 0.02}
+    run = point(QUICK, shares=shares).result
     found = usage(replace(run, machine=replace(WHERE, state=state)))
     assert found.cpu.value == pytest.approx(0.8) and found.cpu_others.value == pytest.approx(0.02)
     assert isinstance(usage(replace(run, readings=None)).cpu, Absent)

@@ -172,7 +172,8 @@ from pathlib import Path
 from edgescope.devices.base import SourceSpec
 from edgescope.telemetry.sampler import Sampler
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # not a whole number of rows
-with Sampler([SourceSpec("fake_sensors:Counting")], 50, Path(sys.argv[1])) as sampler:
+# a source whose reads look dear for the period is read less often, and the count below would differ
+with Sampler([SourceSpec("fake_sensors:Counting")], 20, Path(sys.argv[1])) as sampler:
     time.sleep(1.0)
 cost = sampler.cost()
 print(len(sampler.readings().series("count")[0]), cost["alive"], cost["lost_rows"], cost["write_error"] != "")

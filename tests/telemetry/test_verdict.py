@@ -30,14 +30,17 @@ def verdict(r, start=1.0, stop=3.0, **kw):
     return judge(r, int(start * S), int(stop * S), **kw)
 
 
+def allowed(others: float, steal: float = 0.0) -> dict[str, float]:
+    """What is read besides under an affinity mask."""
+    return {"cpu_allowed_others": others, "cpu_allowed_steal": steal}
+
+
 def test_clean_shows_its_figures():
     got = verdict(readings(cpu_others=0.013))
     assert got.trust is Trust.CLEAN
     text = " ".join(got.evidence)
     assert "took 0.0% of all cores" in text and "used 1.3% of all cores" in text and "1.000 times" in text
-    assert (
-        "used 2.0% of the allowed cores (limit 10%)" in verdict(readings(cpu_allowed_others=0.02)).evidence[2]
-    )
+    assert "used 2.0% of the allowed cores (limit 10%)" in verdict(readings(**allowed(0.02))).evidence[2]
     assert "no throttling event in 4 thermal throttle counters" in text
 
 
@@ -48,10 +51,11 @@ def test_clean_shows_its_figures():
         ({"cpu_steal": 0.021}, {}, Trust.DISTURBED),
         ({"cpu_others": 0.099}, {}, Trust.CLEAN),
         ({"cpu_others": 0.101}, {}, Trust.DISTURBED),
-        ({"cpu_others": 0.5, "cpu_allowed_others": 0.01}, {}, Trust.CLEAN),
-        ({"cpu_others": 0.01, "cpu_allowed_others": 0.101}, {}, Trust.DISTURBED),
-        ({"cpu_steal": 0.01, "cpu_allowed_steal": 0.03}, {}, Trust.DISTURBED),
-        ({"cpu_others": None, "cpu_allowed_others": 0.01}, {}, Trust.CLEAN),
+        ({"cpu_others": 0.5, **allowed(0.01)}, {}, Trust.CLEAN),
+        ({"cpu_others": 0.01, **allowed(0.101)}, {}, Trust.DISTURBED),
+        ({"cpu_steal": 0.01, **allowed(0.0, steal=0.03)}, {}, Trust.DISTURBED),
+        ({"cpu_others": None, **allowed(0.01)}, {}, Trust.CLEAN),
+        ({"cpu_steal": 0.0, "cpu_allowed_others": 0.01}, {}, Trust.UNKNOWN),
         ({"psi_memory_some": 0.06}, {}, Trust.DISTURBED),
         ({}, {"slowdown": 1.09}, Trust.CLEAN),
         ({}, {"slowdown": 1.11}, Trust.DISTURBED),

@@ -80,10 +80,7 @@ def latency_metrics(latency_ns: Latencies) -> dict[str, Field]:
 
 
 def _cv(x: NDArray[np.float64]) -> Field:
-    mean = float(x.mean())
-    if mean == 0:
-        return Absent(NO_TIME)
-    return Measured(float(x.std(ddof=1)) / mean, "1", n=len(x))
+    return Measured(float(x.std(ddof=1) / x.mean()), "1", n=len(x)) if x.any() else Absent(NO_TIME)
 
 
 def quantile_metric(x: NDArray[np.float64], q: float) -> Field:
@@ -131,9 +128,9 @@ def _bound(x: NDArray[np.float64], rule: Callable[[NDArray[np.float64], float], 
 
 def _drift(x: NDArray[np.float64]) -> Field:
     """Change of the mean over the window as a share of it; its interval excludes 0 where it is no chance."""
-    found = drift(x)
     if len(x) and not x.any():
         return Absent(NO_TIME)
+    found = drift(x)
     if not math.isfinite(found.lo):
         return Absent(f"n/a: have {found.n_blocks} blocks, need 8")
     return Measured(found.share, "1", found.lo, found.hi, len(x))

@@ -7,10 +7,11 @@ not read is absent with the sensor's reason; it is evidence for nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from edgescope import cores
 from edgescope.analysis import throttling
 from edgescope.analysis.throttling import Hold
 from edgescope.records import Absent, Field, Json, Measured, Readings, Result, Window
@@ -46,11 +47,11 @@ def usage(result: Result) -> Usage:
     if r is None or w is None:
         none = Absent("nothing was read beside this run")
         return Usage(none, none, 0.0, none, none, none, none, none, ())
-    cpu, others, cores = _cpu(r, w, result.machine.state)
+    cpu, others, usable = _cpu(r, w, result.machine.state)
     return Usage(
         cpu,
         others,
-        cores,
+        usable,
         of_gpu(result, "busy"),
         of_gpu(result, "sm_active"),
         _decoder(r, w),
@@ -80,7 +81,8 @@ def mean(readings: Readings, window: Window, name: str) -> Field:
 
 def _cpu(readings: Readings, window: Window, state: Mapping[str, Json]) -> tuple[Field, Field, float]:
     """Return (own share of the allowed cores, everybody else's, allowed cores)."""
-    busy, others = mean(readings, window, "cpu_busy"), mean(readings, window, "cpu_others")
+    mine = cores.judged({c.name for c in readings.channels})
+    busy, others = mean(readings, window, f"{mine}_busy"), mean(readings, window, f"{mine}_others")
     facts = state.get("cpu")
     facts = facts if isinstance(facts, Mapping) else {}
     online, allowed = facts.get("online_cpus"), facts.get("affinity")
@@ -89,13 +91,10 @@ def _cpu(readings: Readings, window: Window, state: Mapping[str, Json]) -> tuple
     if not isinstance(online, list) or not isinstance(allowed, list):
         return Absent("which cores this run may use is not known"), others, 0.0
     limit = facts.get("cgroup_cpu_limit")
-    cores = min(float(len(allowed)), float(limit) if isinstance(limit, int | float) else np.inf)
-    scale = len(online) / cores
+    usable = min(float(len(allowed)), float(limit) if isinstance(limit, int | float) else np.inf)
+    scale = len(allowed if mine == cores.ALLOWED else online) / usable
     own = Measured(max(0.0, busy.value - others.value) * scale, "share", n=busy.n)
-    foreign = mean(readings, window, "cpu_allowed_others")  # read under an affinity mask alone
-    if isinstance(foreign, Absent):
-        foreign = Measured(others.value * scale, "share", n=others.n)
-    return own, replace(foreign, value=max(0.0, min(1.0, foreign.value))), cores
+    return own, Measured(max(0.0, min(1.0, others.value * scale)), "share", n=others.n), usable
 
 
 def of_gpu(result: Result, what: str) -> Field:

@@ -15,14 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgescope import cores
 from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
-from edgescope.devices.kernel_files import KernelFile, cpu_list, finite
+from edgescope.devices.kernel_files import KernelFile, cpu_list, fact, finite, is_absent
 from edgescope.devices.process_tree import TICK_S, ProcessTree, Usage
 
 Row = tuple[str, int, Value]
 Tree = tuple[Usage, float] | Unsupported | Failed
 _MAX_TICKS = 1 << 62
-CPU_LINE = re.compile(rb"cpu\d+ ")
+CPU_LINE = re.compile(rb"^cpu(\d+) ", re.MULTILINE)
 
 
 class CpuTime:
@@ -36,7 +37,7 @@ class CpuTime:
         self._stat = KernelFile(Path(root) / "proc/stat", 1 << 16)
         self._tree = ProcessTree(Path(root) / "proc", pid)
         allowed = _fewer(Path(root), self._stat, cpus)
-        self._cores, self._allowed = Shares("cpu"), Shares("cpu_allowed")
+        self._all, self._allowed = Shares(cores.ALL), Shares(cores.ALLOWED)
         self._names = frozenset(b"cpu%d" % n for n in allowed)
         self.read()
 
@@ -45,8 +46,7 @@ class CpuTime:
         stat, process = str(self._stat.path), "/proc/<pid>/stat"
         cpus = ", ".join(sorted(name.decode() for name in self._names))
         return (
-            ChannelSpec("cpu_busy", "share", "system", "interval", stat),
-            *self._cores.channels(stat),
+            *self._all.channels(stat),
             *(self._allowed.channels(f"{stat} {cpus}") if cpus else ()),
             ChannelSpec("ctx_switches", "1", "system", "counter", stat),
             ChannelSpec("proc_cpu_s", "s", "process", "counter", process),
@@ -60,8 +60,7 @@ class CpuTime:
         if not isinstance(system, System):
             names = [c.name for c in self.channels() if c.scope == "system"]
             return [(name, now, system) for name in names] + _process_rows(tree, now)
-        rows = self._cores.rows(system.cores, tree, now)
-        rows = [("cpu_busy", now, self._cores.busy), *rows] if rows else rows
+        rows = self._all.rows(system.all, tree, now)
         rows += self._allowed.rows(system.allowed, tree, now) if self._names else []
         return [*rows, ("ctx_switches", now, system.switches), *_process_rows(tree, now)]
 
@@ -71,7 +70,7 @@ class CpuTime:
         if not isinstance(data, bytes):
             return data
         try:
-            cores = _time_of(data[: data.index(b"\n")])
+            everywhere = _time_of(data[: data.index(b"\n")])
             own = (line for line in data.splitlines() if line.split(b" ", 1)[0] in self._names)
             allowed = sum(map(_time_of, own), Time()) if self._names else Time()
         except (ValueError, IndexError):
@@ -81,7 +80,7 @@ class CpuTime:
         switches: Value = Unsupported(f"no ctxt line in {self._stat.path}")
         if at >= 0:
             switches = _number(data[at + 6 : end], f"{self._stat.path}: ctxt")
-        return System(cores, allowed, switches)
+        return System(everywhere, allowed, switches)
 
 
 @dataclass(frozen=True)
@@ -103,38 +102,38 @@ class Time:
 class System:
     """One reading of /proc/stat."""
 
-    cores: Time
+    all: Time
     allowed: Time
     switches: Value
 
 
 class Shares:
-    """The shares of some cores' time that went elsewhere since their last accounting tick."""
+    """What became of some cores' time since their last accounting tick, as shares of it."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._last: tuple[Time, Tree] | None = None
-        self.busy = 0.0
-        """Share in which they were busy, of the interval of the last rows."""
 
-    def channels(self, source: str) -> tuple[ChannelSpec, ChannelSpec]:
-        """Return what a hypervisor took, and what others than the watched process tree used."""
+    def channels(self, source: str) -> tuple[ChannelSpec, ...]:
+        """Return busy, what a hypervisor took, and what others than the watched process tree used."""
         less = f"{source} less the watched process tree"
         return (
+            ChannelSpec(f"{self.prefix}_busy", "share", "system", "interval", source),
             ChannelSpec(f"{self.prefix}_steal", "share", "system", "interval", source),
             ChannelSpec(f"{self.prefix}_others", "share", "system", "interval", less),
         )
 
-    def rows(self, cores: Time, tree: Tree, now: int) -> list[Row]:
-        """Return both shares; none where these cores have not ticked, whose interval then goes on."""
-        last, passed = self._last, cores - self._last[0] if self._last else Time()
-        if last is None or passed.total_s > 0:
-            self._last = (cores, tree)
-        if last is None or passed.total_s <= 0:
+    def rows(self, spent: Time, tree: Tree, now: int) -> list[Row]:
+        """Return the shares; none where these cores have not ticked, whose interval then goes on."""
+        if self._last is None:
+            self._last = (spent, tree)
+        last, passed = self._last[1], spent - self._last[0]
+        if passed.total_s <= 0:
             return []
-        self.busy, used = passed.busy_s / passed.total_s, _used_s(tree, last[1])
+        self._last, used = (spent, tree), _used_s(tree, last)
         others = (passed.busy_s - used) / passed.total_s if isinstance(used, float) else used
         return [
+            (f"{self.prefix}_busy", now, passed.busy_s / passed.total_s),
             (f"{self.prefix}_steal", now, passed.steal_s / passed.total_s),
             (f"{self.prefix}_others", now, others),
         ]
@@ -145,15 +144,11 @@ def _fewer(root: Path, stat: KernelFile, cpus: Sequence[int]) -> list[int]:
 
     Nothing, too, where /proc/stat numbers the CPUs in another way than /sys does: in some containers.
     """
-    online, data = KernelFile(root / "sys/devices/system/cpu/online").read(), stat.read()
-    if not isinstance(online, bytes) or not isinstance(data, bytes):
+    listed, data = fact(root / "sys/devices/system/cpu/online", cpu_list), stat.read()
+    if is_absent(listed) or not isinstance(data, bytes):
         return []
-    try:
-        there = set(cpu_list(online.decode()))
-    except ValueError:
-        return []
-    shown = {int(line.split(b" ", 1)[0][3:]) for line in data.splitlines() if CPU_LINE.match(line)}
-    return sorted(there & set(cpus)) if shown == there and there - set(cpus) else []
+    online, shown = set(listed), {int(n) for n in CPU_LINE.findall(data)}
+    return sorted(online & set(cpus)) if shown == online and online - set(cpus) else []
 
 
 def _time_of(line: bytes) -> Time:
@@ -167,9 +162,9 @@ def _time_of(line: bytes) -> Time:
 
 def _used_s(tree: Tree, last: Tree) -> Value:
     """Return the CPU seconds of the watched tree between two readings."""
-    if isinstance(tree, tuple) and isinstance(last, tuple):
-        return tree[1] - last[1]
-    return tree if not isinstance(tree, tuple) else last if not isinstance(last, tuple) else 0.0
+    if not isinstance(tree, tuple):
+        return tree
+    return tree[1] - last[1] if isinstance(last, tuple) else last
 
 
 def _number(text: bytes, where: str) -> Value:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgescope import cores
 from edgescope.devices.kernel_files import is_absent
 
 BUSY_SHARE = 0.10
@@ -47,19 +48,18 @@ def disturbances(
 
 def _load(values: Mapping[str, float], cpu: Mapping[str, Any]) -> list[Finding]:
     out = []
-    mine = "cpu_allowed" if "cpu_allowed_others" in values else "cpu"  # of a run here those cores are judged
-    whose = "the allowed" if mine == "cpu_allowed" else "all"
+    mine = cores.judged(values)
     busy, steal = values.get(f"{mine}_others", 0.0), values.get(f"{mine}_steal", 0.0)
     if busy > BUSY_SHARE:
-        text = f"other processes use {busy:.0%} of {whose} cores"
+        text = f"other processes use {busy:.0%} of {cores.WORDS[mine]}"
         out.append(Finding("W-CPU-1", text, "find them with: top -b -n1 | head -15"))
     if steal > STEAL_SHARE:
-        text = f"the hypervisor takes {steal:.1%} of the time of {whose} cores"
+        text = f"the hypervisor takes {steal:.1%} of the time of {cores.WORDS[mine]}"
         out.append(Finding("W-CPU-2", text, "use a host of your own"))
-    cores = cpu.get("online_cpus")
+    online = cpu.get("online_cpus")
     load = values.get("load1", 0.0)
-    if isinstance(cores, list) and load > len(cores):
-        text = f"the load average is {load:.1f} on {len(cores)} cores"
+    if isinstance(online, list) and load > len(online):
+        text = f"the load average is {load:.1f} on {len(online)} cores"
         out.append(Finding("W-CPU-3", text, "wait for it to fall: uptime"))
     for name, value in values.items():
         if name.startswith("gpu") and name.endswith("_busy") and value > BUSY_SHARE:
@@ -93,10 +93,10 @@ def _settings(cpu: Mapping[str, Any]) -> list[Finding]:
             text = f"the CPU frequency governor is {', '.join(others)}, so clocks follow the load"
             fix = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
             out.append(Finding("W-CLK-3", text, fix))
-    cores, affinity = cpu.get("online_cpus"), cpu.get("affinity")
-    if isinstance(cores, list) and isinstance(affinity, list) and len(affinity) < len(cores):
-        text = f"this process may use {len(affinity)} of {len(cores)} online cores"
-        out.append(Finding("W-CPU-4", text, f"taskset -c 0-{len(cores) - 1} edgescope ..."))
+    online, affinity = cpu.get("online_cpus"), cpu.get("affinity")
+    if isinstance(online, list) and isinstance(affinity, list) and len(affinity) < len(online):
+        text = f"this process may use {len(affinity)} of {len(online)} online cores"
+        out.append(Finding("W-CPU-4", text, f"taskset -c 0-{len(online) - 1} edgescope ..."))
     quota = cpu.get("cgroup_cpu_limit")
     if isinstance(quota, float):
         text = f"a control group limits this process to {quota:g} CPUs; bursts are cut off mid-query"

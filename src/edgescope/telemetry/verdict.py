@@ -7,10 +7,11 @@ probe beside it. What each guard means is in analysis.throttling.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
+from edgescope import cores
 from edgescope.analysis import throttling
 from edgescope.devices.base import Throttle
 from edgescope.records import Json, Readings, Trust, Verdict
@@ -24,13 +25,6 @@ SPIN_LIMIT = 1.10
 """Seconds after over seconds before, for the same work."""
 MEMORY_PRESSURE_LIMIT = 0.05
 """Share of time in which some task may wait for memory: the page cache is being evicted, or worse."""
-CORES = (
-    (STEAL_LIMIT, "the hypervisor took {:.1%} of {}", ("cpu_allowed_steal", "cpu_steal")),
-    (OTHERS_LIMIT, "other processes used {:.1%} of {}", ("cpu_allowed_others", "cpu_others")),
-)
-"""Of a run under an affinity mask the cores that it may use are judged, not all: what runs elsewhere is not its matter,
-and what runs there is more of its cores than of all. The channels that come first are there under a mask alone."""
-MEMORY = ((MEMORY_PRESSURE_LIMIT, "tasks waited for memory {:.1%} of the time", ("psi_memory_some",)),)
 MIN_TICKS = 3
 MIN_COVERAGE = 0.8
 """Share of the scheduled ticks that must have happened inside the window."""
@@ -102,23 +96,20 @@ def _disturbed(
     """Return (evidence of disturbance, evidence of quiet)."""
     bad: list[str] = []
     good: list[str] = []
-    for limit, text, names in CORES + MEMORY:
-        found = _first(readings, names, span)
-        if found is not None:
-            name, share = found
-            whose = "the allowed cores" if "allowed" in name else "all cores"
-            said = f"{text.format(max(share, 0.0), whose)} (limit {limit:.0%})"
-            (bad if share > limit else good).append(said)
+    mine = cores.judged({c.name for c in readings.channels})
+    for name, limit, text in (
+        (f"{mine}_steal", STEAL_LIMIT, f"the hypervisor took {{:.1%}} of {cores.WORDS[mine]}"),
+        (f"{mine}_others", OTHERS_LIMIT, f"other processes used {{:.1%}} of {cores.WORDS[mine]}"),
+        ("psi_memory_some", MEMORY_PRESSURE_LIMIT, "tasks waited for memory {:.1%} of the time"),
+    ):
+        share = mean_share(readings, name, *span)
+        if share is not None:
+            over = share > limit
+            (bad if over else good).append(text.format(max(share, 0.0)) + f" (limit {limit:.0%})")
     if slowdown is not None:
         text = f"the spin probe took {slowdown:.3f} times as long after the run as before"
         (bad if slowdown > SPIN_LIMIT else good).append(f"{text} (limit {SPIN_LIMIT:.2f})")
     return bad, good
-
-
-def _first(readings: Readings, names: Sequence[str], span: tuple[int, int]) -> tuple[str, float] | None:
-    """Return the first of these channels that was read in the window, and its mean; None where none was."""
-    means = ((name, mean_share(readings, name, *span)) for name in names)
-    return next(((name, share) for name, share in means if share is not None), None)
 
 
 def _unknown(readings: Readings, span: tuple[int, int], cost: Mapping[str, Json]) -> list[str]:
@@ -128,7 +119,8 @@ def _unknown(readings: Readings, span: tuple[int, int], cost: Mapping[str, Json]
     expected = (span[1] - span[0]) / 1e9 * float(cost["hz"])
     if ticks < MIN_TICKS or ticks < MIN_COVERAGE * expected - 1:  # a window starts anywhere between two ticks
         return [f"only {ticks} of {expected:.0f} scheduled readings fall inside the window"]
-    missing = [names[-1] for _, _, names in CORES if _first(readings, names, span) is None]
+    mine = cores.judged({c.name for c in readings.channels})
+    missing = [n for n in (f"{mine}_steal", f"{mine}_others") if mean_share(readings, n, *span) is None]
     return throttling.lost(readings, *span) + ([f"not measured: {', '.join(missing)}"] if missing else [])
 
 
