@@ -5,13 +5,15 @@ first that has one), or named by --pick. With --partial FILE what was measured i
 same command goes on where it was stopped; name the file as seen from here, because the command is published. A copy of
 a published page of some of the models is such a file, too: an entry names the machine it was measured on, and those of
 two models may differ. An entry of fewer rounds than are asked for is measured anew: with --models and more --rounds,
-one whose interval leaves it open. Every round starts each arm in a fresh process, lets it load, warm up and show its
-outputs, then gives them turns of --seconds in random order, one at a time. An expert's arm counts if its
-outputs are within the gate's bound (centred L2 <= 0.1); one that needed more than SLOW times the best's time in the
-first round is not started again. Beside them runs edgescope's eager fp32, the `before` of the study's table: what the
-pick gains over it, in the same minutes. Target: the pick's speed is at least 0.97 of the best such arm's on every one
-of the study's models, by the ratio over rounds, the pick's own outputs being within the bound and an arm of each of
-FAMILIES having run with right outputs. A part of the models, or a pick that was named, is published under another name.
+one whose interval leaves it open. An expert's arm named by --leave-out is not started (compiling may take more time
+than there is), and the page says so. Every round starts each arm in a fresh process, lets it load, warm up and show its
+outputs, then gives them turns of --seconds in random order, one at a time. An expert's arm counts if its outputs are
+within the gate's bound (centred L2 <= 0.1); one that needed more than SLOW times the best's time in the first round is
+not started again. Beside them runs edgescope's eager fp32, the `before` of the study's table: what the pick gains over
+it, in the same minutes. Target: the pick's speed is at least 0.97 of the best such arm's on every one of the study's
+models, by the ratio over rounds, the pick's own outputs being within the bound and an arm of each of FAMILIES having
+run with right outputs, or none quicker than the pick even with wrong ones. A part of the models, or a pick that was
+named, is published under another name.
 
     python benchmarks/expert.py --store DIR [--device cpu|cuda] [--models A,B] [--rounds 3] [--turns 5] [--seconds 1]
     python benchmarks/expert.py --table published/nano_table_cpu.json [--table MORE.json] --partial expert.part.json
@@ -23,10 +25,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import random
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,21 +47,22 @@ from edgescope.verify import L2_CEILING
 
 TARGET = 0.97
 FAMILIES = {"cpu": ("openvino", "torch_compile"), "cuda": ("torch_compile", "onnxruntime_graph")}
-"""What an expert would try first: without an arm of each that is right, nothing was beaten."""
+"""What an expert would try first: the pick must have been held against each."""
 BEFORE = {"backend": "torch_eager", "precision": "fp32", "options": {}}
 OURS = ("pick", "before")
 SLOW = 1.5
 """An expert's arm this many times slower than the best of the first round cannot become the best of three."""
+LEFT_OUT = "left out by --leave-out"
 NO_PICK = "the store or the table has no pick for this model"
 
 
 class Arm:
     """One process that answers one way: started, then loaded, then asked for turns."""
 
-    def __init__(self, name: str, model: str, device: str, spec: dict[str, Any] | None) -> None:
+    def __init__(self, name: str, model: str, device: str, shared: str, spec: dict[str, Any] | None) -> None:
         script = str(Path(__file__).with_name("expert_arms.py"))
         rest = [] if spec is None else [json.dumps(spec)]
-        command = [sys.executable, script, name, model, device, *rest]
+        command = [sys.executable, script, name, model, device, shared, *rest]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.ready: dict[str, Any] = {}
 
@@ -104,13 +109,14 @@ def one_round(
     pick: dict[str, Any],
     args: argparse.Namespace,
     rng: random.Random,
-    slow: Collection[str] = (),
+    shared: str,
+    slow: Collection[str],
 ) -> dict[str, Any]:
     """Arm -> {median_s, centred_l2} or {absent}, of one set of fresh processes, without the experts that are slow."""
     specs = {"pick": pick, "before": BEFORE} | {n: None for n in EXPERTS[args.device] if n not in slow}
     arms: dict[str, Arm] = {}
     try:
-        arms |= {name: Arm(name, model, args.device, spec) for name, spec in specs.items()}
+        arms |= {name: Arm(name, model, args.device, shared, spec) for name, spec in specs.items()}
         for arm in arms.values():
             arm.imported()
         for arm in arms.values():  # one after another: loading must not disturb a check
@@ -179,9 +185,19 @@ def _arm(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def lacking(found: dict[str, Any], device: str) -> list[str]:
-    """The families of experts that have no arm with right outputs."""
-    right = [n for n, a in found.get("arms", {}).items() if a.get("eligible")]
-    return [f for f in FAMILIES[device] if not any(n.startswith(f) for n in right)]
+    """The families of experts that the pick was not held against, by which nothing was beaten.
+
+    It was where an arm had right outputs, and where all that ran were wrong and took no less time than the pick.
+    """
+    arms = found.get("arms", {})
+    pick = arms.get("pick", {}).get("median_s", math.inf)
+
+    def held(family: str) -> bool:
+        ran = [a for n, a in arms.items() if n.startswith(family) and "absent" not in a]
+        right = any(a["eligible"] for a in ran)
+        return right or (bool(ran) and min(a.get("median_s", 0.0) for a in ran) >= pick)
+
+    return [f for f in FAMILIES[device] if not held(f)]
 
 
 def met(found: dict[str, dict[str, Any]], device: str) -> bool:
@@ -219,10 +235,14 @@ def measured(model: str, pick: dict[str, Any] | None, args: argparse.Namespace, 
     """What is published of one model."""
     if pick is None:
         return {"pick": {"absent": NO_PICK}, "ratio": {"absent": NO_PICK}}
-    first = one_round(model, pick, args, rng)
-    slow = too_slow(first)
-    rest = [one_round(model, pick, args, rng, slow) for _ in range(args.rounds - 1)]
-    return {"pick": pick} | judged([first, *rest])
+    out = set(args.leave_out)
+    with tempfile.TemporaryDirectory() as shared:
+        rounds = [one_round(model, pick, args, rng, shared, out)]
+        slow = out | too_slow(rounds[0])
+        rounds += [one_round(model, pick, args, rng, shared, slow) for _ in range(args.rounds - 1)]
+    found = judged(rounds)
+    found["arms"] |= {name: {"absent": LEFT_OUT} for name in args.leave_out}
+    return {"pick": pick} | found
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -258,10 +278,13 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--models", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--leave-out", type=lambda text: text.split(","), default=[], metavar="ARM,..")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
     args = parser.parse_args()
+    if unknown := set(args.leave_out) - set(EXPERTS[args.device]):
+        parser.error(f"no expert's arm is called {', '.join(sorted(unknown))}")
     found = all_measured(args)
     ratios = [f["ratio"]["value"] for f in found.values() if "value" in f["ratio"]]
     worst = {"value": min(ratios), "n": len(ratios)} if ratios else {"absent": "no model has a ratio"}

@@ -5,7 +5,9 @@ the answer complete when it returns. None of the experts' uses edgescope's sessi
 weights and the inputs are the same. The arm says when it has its libraries; the parent writes `load`, then `go SECONDS`
 as often as it likes, and the arm answers with how near its outputs are, then with the median of its latencies.
 
-    python benchmarks/expert_arms.py ARM MODEL DEVICE [SPEC]      (started by expert.py; SPEC: one of edgescope's own)
+    python benchmarks/expert_arms.py ARM MODEL DEVICE SHARED [SPEC]
+
+started by expert.py; SHARED: a folder of the arms of one comparison, SPEC: one of edgescope's own.
 """
 
 from __future__ import annotations
@@ -213,13 +215,24 @@ def batches(model: str, purpose: Any, n: int) -> list[Batch]:
     ]
 
 
-def difference(run: Run, model: str, device: str) -> float:
+def difference(run: Run, model: str, shared: Path) -> float:
     """Centred L2 of the arm's outputs against eager fp32 on the CPU, as the gate measures it."""
     checked = batches(model, verify.Purpose.GATE, CHECKED)
-    truth = torch_fp32(model, "cpu")
-    sides = [[[np.array(o) for o in side(b)] for b in checked] for side in (run, truth)]
-    got, wanted = (tuple(np.concatenate(c) for c in zip(*side, strict=True)) for side in sides)
-    return closeness.centred_l2(got, wanted)
+    return closeness.centred_l2(_joined(run, checked), truth(model, checked, shared))
+
+
+def truth(model: str, checked: list[Batch], shared: Path) -> tuple[np.ndarray[Any, Any], ...]:
+    """Eager fp32's outputs on the CPU, by the first arm that needs them; arms load one after another."""
+    path = shared / "truth.npz"
+    if not path.exists():
+        np.savez(path, *_joined(torch_fp32(model, "cpu"), checked))
+    with np.load(path) as kept:
+        return tuple(kept.values())
+
+
+def _joined(run: Run, checked: list[Batch]) -> tuple[np.ndarray[Any, Any], ...]:
+    answers = [[np.array(o) for o in run(b)] for b in checked]
+    return tuple(np.concatenate(column) for column in zip(*answers, strict=True))
 
 
 def measure(run: Run, pool: list[Batch], seconds: float) -> dict[str, Any]:
@@ -235,7 +248,7 @@ def measure(run: Run, pool: list[Batch], seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    arm, model, device, *spec = sys.argv[1:]
+    arm, model, device, shared, *spec = sys.argv[1:]
     out, sys.stdout = sys.stdout, sys.stderr  # engines print; the pipe carries JSON alone
     importlib.import_module("torch")  # what every arm needs: the slow part of starting, side by side
     print(json.dumps({"imported": True}), file=out, flush=True)
@@ -248,7 +261,7 @@ def main() -> None:
         run(pool[0])
         took = time.perf_counter() - begun
         measure(run, pool, WARM_S)
-        ready = {"load_s": took, "centred_l2": difference(run, model, device)}
+        ready = {"load_s": took, "centred_l2": difference(run, model, Path(shared))}
     except Exception as error:  # an engine that is missing or refuses the network is an arm that is not there
         traceback.print_exc()
         ready = {"absent": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}

@@ -126,7 +126,7 @@ def test_an_arm_that_dies_in_the_middle_of_a_round_is_absent(monkeypatch):
     started.real = subprocess.Popen
     monkeypatch.setattr(expert.subprocess, "Popen", started)
     args = argparse.Namespace(device="cpu", turns=3, seconds=0.0)
-    found = expert.one_round("squeezenet1_1", {}, args, random.Random(0))
+    found = expert.one_round("squeezenet1_1", {}, args, random.Random(0), "shared", ())
     assert found["pick"] == {"absent": "the process ended with 3"}
     assert found["openvino_latency"] == {"centred_l2": 0.0, "median_s": 1.0}
     assert "absent" in expert.judged([found])["ratio"]
@@ -148,6 +148,52 @@ def test_the_experts_are_met_on_all_models_and_from_every_family():
     assert not expert.met(experts("openvino_latency", "torch_compile_fp32", vgg19=0.96), "cpu")
     wrong = both | {"vgg19": {"arms": {"openvino_latency": {"eligible": True}}, "ratio": {"value": 1.0}}}
     assert not expert.met(wrong, "cpu") and expert.lacking(wrong["vgg19"], "cpu") == ["torch_compile"]
+
+
+@pytest.mark.parametrize(("seconds", "lacking"), [(0.5, ["torch_compile"]), (1.5, [])])
+def test_a_family_whose_outputs_are_all_wrong_was_beaten_where_it_is_no_quicker_either(seconds, lacking):
+    arms = {
+        "pick": {"eligible": True, "median_s": 1.0},
+        "openvino_latency": {"eligible": True, "median_s": 1.0},
+        "torch_compile_fp32": {"absent": expert.LEFT_OUT},
+        "torch_compile_bf16": {"eligible": False, "median_s": seconds},
+    }
+    assert expert.lacking({"arms": arms}, "cpu") == lacking
+    assert expert.lacking({"arms": arms | {"torch_compile_bf16": {"absent": "x"}}}, "cpu") == [
+        "torch_compile"
+    ]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_published_pages_keep_to_the_rule(device):
+    page = json.loads((Path(__file__).parent.parent / f"published/expert_{device}.json").read_text())
+    models = page["figures"]["models"]
+    assert page["met"] is expert.met(models, device)
+    assert page["figures"]["worst"]["value"] == min(m["ratio"]["value"] for m in models.values())
+    assert all(m["families_missing"] == expert.lacking(m, device) for m in models.values())
+
+
+def test_an_arm_that_is_left_out_is_not_started_and_the_page_says_so(monkeypatch):
+    started = []
+
+    def arm(name, *rest):
+        started.append(name)
+        return argparse.Namespace(
+            ready={"centred_l2": 0.0}, imported=list, load=list, close=list, turn=lambda seconds: 1.0
+        )
+
+    monkeypatch.setattr(expert, "Arm", arm)
+    args = argparse.Namespace(device="cpu", rounds=2, turns=1, seconds=0.0, leave_out=["torch_compile_bf16"])
+    found = expert.measured("vgg19", {"backend": "x"}, args, random.Random(0))
+    assert found["arms"]["torch_compile_bf16"] == {"absent": expert.LEFT_OUT}
+    assert "torch_compile_bf16" not in started and started.count("torch_compile_fp32") == 2
+
+
+def test_an_expert_that_nobody_knows_cannot_be_left_out(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["expert.py", "--leave-out", "torch_compile_fp61"])
+    with pytest.raises(SystemExit):
+        expert.main()
+    assert "torch_compile_fp61" in capsys.readouterr().err
 
 
 def test_a_model_without_a_pick_is_published_as_absent_and_a_subset_by_another_name(tmp_path, monkeypatch):

@@ -125,6 +125,21 @@ def test_a_tune_it_has_not_is_refused():
         TorchCompile().prepare(Careless(), Spec(options={"tune": "hard"}), cache.folder("artifacts"))
 
 
+@pytest.mark.parametrize(("tune", "times"), [("default", 0), ("max-autotune", 1)])
+def test_who_times_kernels_takes_the_assembler_of_those_who_compile_them(cuda, monkeypatch, tune, times):
+    from torch._inductor.runtime import compile_tasks
+
+    called = []
+    monkeypatch.setattr(torch_compile, "_require_compiler", lambda spec: None)
+    monkeypatch.setattr(compile_tasks, "_set_triton_ptxas_path", lambda: called.append(1))
+    for device in ("cpu", "cuda"):
+        spec = Spec(options={"tune": tune}, device=device)
+        TorchCompile().load(TorchCompile().prepare(Careless(), spec, cache.folder("artifacts")))
+    assert len(called) == times
+    monkeypatch.delattr(compile_tasks, "_set_triton_ptxas_path")  # as in a version that has none
+    TorchCompile().load(TorchCompile().prepare(Careless(), spec, cache.folder("artifacts")))
+
+
 @pytest.mark.parametrize(("device", "triton"), [("cuda", False), ("cuda", True), ("cpu", False)])
 def test_without_triton_there_is_no_compiling_for_a_gpu(monkeypatch, device, triton):
     from torch.utils import _triton

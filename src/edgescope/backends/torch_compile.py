@@ -7,6 +7,7 @@ without gradients. `graph=true` captures the compiled call in a CUDA graph of ou
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 from typing import ClassVar, cast
@@ -60,10 +61,25 @@ class TorchCompile:
         _require_compiler(artifact.spec)
         inductor.freezing = True
         tune = choice(artifact.spec, "tune", TUNES)
+        if artifact.spec.device == "cuda" and tune != "default":
+            _assembler_of_workers()
         mode = None if tune == "default" else "max-autotune-no-cudagraphs"
         witness = Frames()
         run = cast(torch.nn.Module, torch.compile(shared.ready(artifact), dynamic=False, mode=mode))
         return session_of(artifact)(run, artifact, witness)
+
+
+def _assembler_of_workers() -> None:
+    """Let this process take the ptxas that inductor's compile workers take.
+
+    Some versions (torch 2.11) give the workers PyTorch's and leave Triton's to this process, which times the kernels.
+    Its version is in the key of Triton's cache: what the workers had compiled side by side was compiled once more
+    here, one kernel after another.
+    """
+    with contextlib.suppress(ImportError):  # private: a version without it has another way
+        from torch._inductor.runtime.compile_tasks import _set_triton_ptxas_path
+
+        _set_triton_ptxas_path()
 
 
 def _require_compiler(spec: Spec) -> None:
