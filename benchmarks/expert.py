@@ -11,9 +11,9 @@ outputs, then gives them turns of --seconds in random order, one at a time. An e
 within the gate's bound (centred L2 <= 0.1); one that needed more than SLOW times the best's time in the first round is
 not started again. Beside them runs edgescope's eager fp32, the `before` of the study's table: what the pick gains over
 it, in the same minutes. Target: the pick's speed is at least 0.97 of the best such arm's on every one of the study's
-models, by the ratio over rounds, the pick's own outputs being within the bound and an arm of each of FAMILIES having
-run with right outputs, or none quicker than the pick even with wrong ones. A part of the models, or a pick that was
-named, is published under another name.
+models, by the ratio over rounds, the pick's own outputs being within the bound, no arm left out, and an arm of each of
+FAMILIES being right, or none of the family quicker than the pick even with wrong outputs. A part of the models, or a
+pick that was named, is published under another name.
 
     python benchmarks/expert.py --store DIR [--device cpu|cuda] [--models A,B] [--rounds 3] [--turns 5] [--seconds 1]
     python benchmarks/expert.py --table published/nano_table_cpu.json [--table MORE.json] --partial expert.part.json
@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from expert_arms import EXPERTS
-from expert_picks import Partial, from_table
+from expert_picks import LEFT_OUT, Partial, from_table, left_out
 from facts import machine_id, publish
 
 from edgescope.analysis.nano_study import study
@@ -52,7 +52,6 @@ BEFORE = {"backend": "torch_eager", "precision": "fp32", "options": {}}
 OURS = ("pick", "before")
 SLOW = 1.5
 """An expert's arm this many times slower than the best of the first round cannot become the best of three."""
-LEFT_OUT = "left out by --leave-out"
 NO_PICK = "the store or the table has no pick for this model"
 
 
@@ -185,24 +184,25 @@ def _arm(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def lacking(found: dict[str, Any], device: str) -> list[str]:
-    """The families of experts that the pick was not held against, by which nothing was beaten.
+    """The families of experts by which nothing was beaten.
 
-    It was where an arm had right outputs, and where all that ran were wrong and took no less time than the pick.
+    No arm of theirs is right; and one did not run, or was quicker than the pick. Where all ran, wrong and yet no
+    quicker, the pick has beaten what that family can do at its fastest.
     """
     arms = found.get("arms", {})
     pick = arms.get("pick", {}).get("median_s", math.inf)
 
-    def held(family: str) -> bool:
-        ran = [a for n, a in arms.items() if n.startswith(family) and "absent" not in a]
-        right = any(a["eligible"] for a in ran)
-        return right or (bool(ran) and min(a.get("median_s", 0.0) for a in ran) >= pick)
+    def beaten(family: str) -> bool:
+        known = [arms.get(n, {}) for n in EXPERTS[device] if n.startswith(family)]
+        right = any(a.get("eligible") for a in known)
+        return right or all(a.get("median_s", 0.0) >= pick for a in known)
 
-    return [f for f in FAMILIES[device] if not held(f)]
+    return [f for f in FAMILIES[device] if not beaten(f)]
 
 
 def met(found: dict[str, dict[str, Any]], device: str) -> bool:
-    """Whether the target is reached on all the study's models, against every family of experts."""
-    if not whole(list(found)) or any(lacking(f, device) for f in found.values()):
+    """Whether the target is reached on all the study's models, every expert's arm asked, every family beaten."""
+    if not whole(list(found)) or any(lacking(f, device) or left_out(f) for f in found.values()):
         return False
     return all(f["ratio"].get("value", 0.0) >= TARGET for f in found.values())
 
@@ -254,7 +254,7 @@ def all_measured(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Model -> what is published of it, those of the partial file as they are there."""
     partial, found = Partial(args.partial, settings(args)), {}
     for model, pick in picks(args).items():
-        kept = partial.get(model, pick, args.rounds)
+        kept = partial.get(model, pick, args.rounds, args.leave_out)
         found[model] = kept or measured(model, pick, args, random.Random(model))
         found[model]["families_missing"] = lacking(found[model], args.device)
         found[model].setdefault("machine_id", machine_id())

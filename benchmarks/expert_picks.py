@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+LEFT_OUT = "left out by --leave-out"
 LABEL = re.compile(r"(?P<backend>\w+)(?: (?P<device>cuda))? (?P<precision>\w+) b1(?P<options>(?: \w+=\S+)*)")
 
 
@@ -53,6 +54,11 @@ def _scalar(text: str) -> bool | int | float | str:
     return text
 
 
+def left_out(found: dict[str, Any]) -> set[str]:
+    """The experts' arms that were left out when a model was measured."""
+    return {name for name, arm in found.get("arms", {}).items() if arm.get("absent") == LEFT_OUT}
+
+
 class Partial:
     """What was measured of each model so far, written after every one; without a path, nothing is kept."""
 
@@ -67,10 +73,12 @@ class Partial:
                 raise SystemExit(f"{path} was measured under {found}, this is {self.settings}")
             self.models = kept["models"]
 
-    def get(self, model: str, pick: dict[str, Any] | None, rounds: int) -> dict[str, Any] | None:
-        """What was measured of a model with this very pick, in at least so many rounds, if it was."""
+    def get(
+        self, model: str, pick: dict[str, Any] | None, rounds: int, without: Collection[str] = ()
+    ) -> dict[str, Any] | None:
+        """What was measured of a model with this very pick, in at least so many rounds, with all arms but `without`."""
         found: dict[str, Any] | None = self.models.get(model)
-        if pick is None or found is None or found.get("pick") != pick:
+        if pick is None or found is None or found.get("pick") != pick or left_out(found) - set(without):
             return None
         return found if found.get("ratio", {}).get("n", rounds) >= rounds else None
 

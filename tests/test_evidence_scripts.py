@@ -150,18 +150,30 @@ def test_the_experts_are_met_on_all_models_and_from_every_family():
     assert not expert.met(wrong, "cpu") and expert.lacking(wrong["vgg19"], "cpu") == ["torch_compile"]
 
 
-@pytest.mark.parametrize(("seconds", "lacking"), [(0.5, ["torch_compile"]), (1.5, [])])
-def test_a_family_whose_outputs_are_all_wrong_was_beaten_where_it_is_no_quicker_either(seconds, lacking):
+@pytest.mark.parametrize(
+    ("other", "lacking"),
+    [
+        ({"eligible": False, "median_s": 1.5}, []),
+        ({"eligible": False, "median_s": 0.5}, ["torch_compile"]),
+        ({"absent": "out of memory"}, ["torch_compile"]),
+        ({"absent": expert.LEFT_OUT}, ["torch_compile"]),
+    ],
+)
+def test_a_family_of_wrong_outputs_was_beaten_where_all_of_it_ran_and_none_was_quicker(other, lacking):
     arms = {
         "pick": {"eligible": True, "median_s": 1.0},
         "openvino_latency": {"eligible": True, "median_s": 1.0},
-        "torch_compile_fp32": {"absent": expert.LEFT_OUT},
-        "torch_compile_bf16": {"eligible": False, "median_s": seconds},
+        "torch_compile_fp32": other,
+        "torch_compile_bf16": {"eligible": False, "median_s": 1.2},
     }
     assert expert.lacking({"arms": arms}, "cpu") == lacking
-    assert expert.lacking({"arms": arms | {"torch_compile_bf16": {"absent": "x"}}}, "cpu") == [
-        "torch_compile"
-    ]
+
+
+def test_the_target_is_not_met_without_an_arm_that_was_left_out():
+    both = experts("openvino_latency", "torch_compile_fp32")
+    assert expert.met(both, "cpu")
+    both["vgg19"]["arms"] = both["vgg19"]["arms"] | {"torch_compile_bf16": {"absent": expert.LEFT_OUT}}
+    assert not expert.met(both, "cpu")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -186,6 +198,10 @@ def test_an_arm_that_is_left_out_is_not_started_and_the_page_says_so(monkeypatch
     args = argparse.Namespace(device="cpu", rounds=2, turns=1, seconds=0.0, leave_out=["torch_compile_bf16"])
     found = expert.measured("vgg19", {"backend": "x"}, args, random.Random(0))
     assert found["arms"]["torch_compile_bf16"] == {"absent": expert.LEFT_OUT}
+    partial = expert_picks.Partial("", {})
+    partial.put("vgg19", found)
+    assert partial.get("vgg19", {"backend": "x"}, 2, ["torch_compile_bf16"]) == found
+    assert partial.get("vgg19", {"backend": "x"}, 2) is None  # now it is asked for
     assert "torch_compile_bf16" not in started and started.count("torch_compile_fp32") == 2
 
 
@@ -354,6 +370,23 @@ def test_of_clips_the_faster_layout_is_the_experts(monkeypatch):
         assert expert_arms.compiled("har_cnn3d", "cpu", "fp32") is not slow
     assert set(made) == {torch.contiguous_format, torch.channels_last_3d}
     assert expert_arms.compiled("squeezenet1_1", "cpu", "fp32") is torch.channels_last
+
+
+def test_the_reference_is_computed_once_and_outputs_that_are_no_numbers_are_refused(tmp_path, monkeypatch):
+    asked = []
+
+    def eager(model, device):
+        asked.append(device)
+        return lambda batch: [batch["x"] * 2]
+
+    pool = [{"x": np.full((1, 3), float(i), np.float32)} for i in range(4)]
+    monkeypatch.setattr(expert_arms, "torch_fp32", eager)
+    monkeypatch.setattr(expert_arms, "batches", lambda *a: pool)
+    assert expert_arms.difference(lambda b: [b["x"] * 2], "vgg19", tmp_path) == 0.0
+    assert expert_arms.difference(lambda b: [b["x"] * 2.2], "vgg19", tmp_path) > 0.1
+    assert asked == ["cpu"] and [p.name for p in tmp_path.iterdir()] == ["truth.npz"]
+    with pytest.raises(ValueError, match="not finite"):
+        expert_arms.difference(lambda b: [b["x"] * np.inf], "vgg19", tmp_path)
 
 
 @pytest.mark.gpu

@@ -47,6 +47,7 @@ _PREFIXES = (
         "BLIS_",
         "TORCH",
         "PYTORCH_",
+        "TRITON_",
         "ATEN_",
         "ORT",
         "OV",
