@@ -386,7 +386,7 @@ def test_the_reference_is_computed_once_and_outputs_that_are_no_numbers_are_refu
     assert expert_arms.difference(lambda b: [b["x"] * 2.2], "vgg19", tmp_path) > 0.1
     assert asked == ["cpu"] and [p.name for p in tmp_path.iterdir()] == ["truth.npz"]
     with pytest.raises(ValueError, match="not finite"):
-        expert_arms.difference(lambda b: [b["x"] * np.inf], "vgg19", tmp_path)
+        expert_arms.difference(lambda b: [b["x"] + np.inf], "vgg19", tmp_path)
 
 
 @pytest.mark.gpu

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 from fake_board import board, process, write
@@ -72,6 +74,8 @@ def test_another_watcher_is_named(tmp_path):
     shell = subprocess.Popen(["sh", "-c", f"{program} 30 & echo $!; wait"], stdout=-1, text=True)
     try:
         pid = int(shell.stdout.readline())
+        while Path(f"/proc/{pid}/comm").read_text() != "tegrastats\n":  # the shell's copy until it has exec'd
+            time.sleep(0.01)
         found = readiness.disturbances({}, {})
         assert any(f.code == "W-PROC-1" and f.fix == f"kill {pid}" for f in found)
     finally:
