@@ -241,7 +241,7 @@ def measured(model: str, pick: dict[str, Any] | None, args: argparse.Namespace, 
         slow = out | too_slow(rounds[0])
         rounds += [one_round(model, pick, args, rng, shared, slow) for _ in range(args.rounds - 1)]
     found = judged(rounds)
-    found["arms"] |= {name: {"absent": LEFT_OUT} for name in args.leave_out}
+    found["arms"] |= {name: {"absent": f"{LEFT_OUT} by --leave-out"} for name in args.leave_out}
     return {"pick": pick} | found
 
 

@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-LEFT_OUT = "left out by --leave-out"
+LEFT_OUT = "left out"
+"""How the reason begins where an expert's arm was not asked, though it could have been."""
 LABEL = re.compile(r"(?P<backend>\w+)(?: (?P<device>cuda))? (?P<precision>\w+) b1(?P<options>(?: \w+=\S+)*)")
 
 
@@ -56,7 +57,7 @@ def _scalar(text: str) -> bool | int | float | str:
 
 def left_out(found: dict[str, Any]) -> set[str]:
     """The experts' arms that were left out when a model was measured."""
-    return {name for name, arm in found.get("arms", {}).items() if arm.get("absent") == LEFT_OUT}
+    return {name for name, arm in found.get("arms", {}).items() if arm.get("absent", "").startswith(LEFT_OUT)}
 
 
 class Partial:

@@ -172,8 +172,8 @@ def test_a_family_of_wrong_outputs_was_beaten_where_all_of_it_ran_and_none_was_q
 def test_the_target_is_not_met_without_an_arm_that_was_left_out():
     both = experts("openvino_latency", "torch_compile_fp32")
     assert expert.met(both, "cpu")
-    both["vgg19"]["arms"] = both["vgg19"]["arms"] | {"torch_compile_bf16": {"absent": expert.LEFT_OUT}}
-    assert not expert.met(both, "cpu")
+    both["vgg19"]["arms"] = both["vgg19"]["arms"] | {"torch_compile_bf16": {"absent": "left out by hand: why"}}
+    assert not expert.met(both, "cpu") and expert_picks.left_out(both["vgg19"]) == {"torch_compile_bf16"}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -197,7 +197,7 @@ def test_an_arm_that_is_left_out_is_not_started_and_the_page_says_so(monkeypatch
     monkeypatch.setattr(expert, "Arm", arm)
     args = argparse.Namespace(device="cpu", rounds=2, turns=1, seconds=0.0, leave_out=["torch_compile_bf16"])
     found = expert.measured("vgg19", {"backend": "x"}, args, random.Random(0))
-    assert found["arms"]["torch_compile_bf16"] == {"absent": expert.LEFT_OUT}
+    assert found["arms"]["torch_compile_bf16"] == {"absent": "left out by --leave-out"}
     partial = expert_picks.Partial("", {})
     partial.put("vgg19", found)
     assert partial.get("vgg19", {"backend": "x"}, 2, ["torch_compile_bf16"]) == found
