@@ -1,6 +1,7 @@
 """A deployed folder: run.py in a fresh process, without edgescope, gives the answers the gate judged by."""
 
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -253,3 +254,22 @@ def test_every_script_is_valid_python(backend, device):
 def test_what_has_no_script_says_so():
     with pytest.raises(UnsupportedError, match="E-DEPLOY-2"):
         snippets.script(Trial(model="m", backend="null"), "model.bin", ("a",))
+
+
+def test_run_py_keeps_to_the_affinity_mask_as_the_measured_session_did(here, tmp_path):
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core: every mask is all of them")
+    found = measured("onnxruntime")
+    folder = deploy.save([found], [found], tmp_path / "out")
+    code = "import runpy, sys; sys.argv[1:] = []; run = runpy.run_path('run.py', run_name='__main__');"
+    code += "print('threads', run['session'].get_session_options().intra_op_num_threads)"
+
+    def threads(mask):
+        command = ["taskset", "-c", mask, sys.executable, "-c", code]
+        said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+        return int(said.rpartition("threads ")[2])
+
+    assert threads(str(cores[0])) == 1
+    if len(cores) == os.cpu_count():
+        assert threads(",".join(map(str, cores))) == 0  # the runtime's choice, as it was measured

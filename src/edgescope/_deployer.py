@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from edgescope.backends import _torch_fold
 from edgescope.models.base import Model, Purpose
 from edgescope.records import Trial
 
@@ -20,11 +21,14 @@ def export(model: Model, trial: Trial, path: Path) -> None:
     dtype = DTYPES.get(trial.precision, torch.float32)
     samples = model.samples(Purpose.BENCH, trial.batch)
     assert samples is not None
-    module = model.module().eval().to(device=trial.device, dtype=dtype)
+    module = model.module().eval()
+    if trial.options.get("fold"):
+        module = _torch_fold.folded(module)
+    module = module.to(device=trial.device, dtype=dtype)
     example = []
     for spec in model.inputs:
         rows = [i % len(samples) for i in range(trial.batch)]
         tensor = torch.from_numpy(samples.arrays[spec.name][rows]).to(trial.device)
         example.append(tensor.to(dtype) if tensor.is_floating_point() else tensor)
-    with torch.no_grad():
+    with torch.no_grad(), _torch_fold.exportable():
         torch.export.save(torch.export.export(module, tuple(example)), path)

@@ -19,7 +19,7 @@ python run.py INPUTS.npz OUTPUTS.npz   arrays by input name; rows a multiple of 
 Both end with the median time of up to 30 more calls on the first batch.
 """
 
-import sys
+{system}import sys
 import time
 from pathlib import Path
 
@@ -56,7 +56,7 @@ if __name__ == "__main__":
 
 ONNXRUNTIME = """
 {libraries}options = ort.SessionOptions()
-options.intra_op_num_threads = {threads}
+{masked}options.intra_op_num_threads = {pool}
 options.add_free_dimension_override_by_name("N", BATCH)
 session = ort.InferenceSession(str(HERE / "{file}"), options, providers={providers})
 {took}
@@ -65,6 +65,10 @@ session = ort.InferenceSession(str(HERE / "{file}"), options, providers={provide
 def run(batch):
     return session.run(None, batch)
 """
+
+#: Left to itself the runtime starts a thread for each core of the machine, outside the affinity mask too.
+MASKED = "allowed = len(os.sched_getaffinity(0))\n"
+POOL = "allowed if allowed < os.cpu_count() else 0"
 
 #: Loads the CUDA libraries that pip installed; older builds look only where the linker does.
 LIBRARIES = """if hasattr(ort, "preload_dlls"):
@@ -79,6 +83,7 @@ TOOK = """if session.get_providers()[0] != "{provider}":
 #: A captured graph replays on fixed memory, so inputs are copied into the same place every time.
 ONNXRUNTIME_GRAPH = """
 {libraries}options = ort.SessionOptions()
+{masked}options.intra_op_num_threads = {pool}
 options.add_free_dimension_override_by_name("N", BATCH)
 session = ort.InferenceSession(str(HERE / "{file}"), options, providers={providers})
 {took}
@@ -113,22 +118,66 @@ def run(batch):
     return list(request.infer(batch, share_inputs=True).values())
 """
 
-TORCH = """
+TORCH_MODULE = """
 {setup}module = torch.export.load(HERE / "{file}").module().to("{device}")
 {laid}{compiled}
 
-def tensor(array):
-    t = torch.from_numpy(array).to("{device}")
-    return {given} if t.is_floating_point() else t
+def forward(tensors):
+    outputs = module(*({given} if t.is_floating_point() else t for t in tensors))
+    outputs = list(outputs.values()) if isinstance(outputs, dict) else outputs
+    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    return [o.float() if o.is_floating_point() else o for o in outputs]
+
+"""
+
+TORCH = (
+    TORCH_MODULE
+    + """
+def run(batch):
+    with torch.inference_mode():
+        outputs = forward([torch.from_numpy(batch[name]).to("{device}") for name in INPUTS])
+        return [o.cpu().numpy() for o in outputs]
+"""
+)
+
+#: One CUDA graph of the whole call, copies included, between fixed buffers; the first call captures it.
+TORCH_GRAPH = (
+    TORCH_MODULE
+    + """
+def capture(batch):
+    host = [torch.from_numpy(batch[name]) for name in INPUTS]
+    kinds = [{dtype} if t.is_floating_point() else t.dtype for t in host]
+    pinned = [torch.empty(t.shape, dtype=kind, pin_memory=True).copy_(t) for t, kind in zip(host, kinds)]
+    inputs, stream, graph = [t.to("cuda") for t in pinned], torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.inference_mode(), torch.cuda.stream(stream):
+        for _ in range(3):  # cuDNN searches and a compiler compiles in the first calls: no capture may hold that
+            outputs = forward(inputs)
+        answers = [torch.empty(o.shape, dtype=o.dtype, pin_memory=True) for o in outputs]
+        stream.synchronize()
+    with torch.inference_mode(), torch.cuda.graph(graph, stream=stream):
+        for mine, given in zip(inputs, pinned):
+            mine.copy_(given, non_blocking=True)
+        for mine, output in zip(answers, forward(inputs)):
+            mine.copy_(output, non_blocking=True)
+    return pinned, inputs, answers, stream, graph
+
+
+captured = []
 
 
 def run(batch):
-    with torch.inference_mode():
-        outputs = module(*(tensor(batch[name]) for name in INPUTS))
-    outputs = list(outputs.values()) if isinstance(outputs, dict) else outputs
-    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    return [(o.float() if o.is_floating_point() else o).cpu().numpy() for o in outputs]
+    if not captured:
+        captured.extend(capture(batch))
+    pinned, _, answers, stream, graph = captured
+    for mine, name in zip(pinned, INPUTS):
+        mine.copy_(torch.from_numpy(batch[name]))
+    with torch.cuda.stream(stream):
+        graph.replay()
+    stream.synchronize()
+    return [a.numpy() for a in answers]  # good until the next call
 """
+)
 
 #: channels_last, for weights and inputs of images and of clips.
 LAID = """LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -176,7 +225,7 @@ LINES: Mapping[str, tuple[str, str, str]] = {
         "PyTorch",
     ),
     "torch_tensorrt": (TORCH, "import torch\nimport torch_tensorrt", "PyTorch with Torch-TensorRT"),
-    "litert": (LITERT, "import os\n\nfrom ai_edge_litert.interpreter import Interpreter", "LiteRT"),
+    "litert": (LITERT, "from ai_edge_litert.interpreter import Interpreter", "LiteRT"),
     "tensorrt": (
         TENSORRT,
         "from polygraphy.backend.trt import EngineFromBytes, TrtRunner",
@@ -190,8 +239,8 @@ LINES: Mapping[str, tuple[str, str, str]] = {
 }
 DTYPES = {"fp32": "torch.float32", "tf32": "torch.float32", "fp16": "torch.float16", "bf16": "torch.bfloat16"}
 HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
-#: Options that make a start or a copy faster and that the lines leave out.
-LEFT_OUT = ("graph", "fold")
+#: The lines that replay a captured graph; of other backends run.py does without.
+GRAPHS = {"onnxruntime": ONNXRUNTIME_GRAPH, "torch_eager": TORCH_GRAPH, "torch_compile": TORCH_GRAPH}
 
 
 def script(trial: Trial, file: str, inputs: tuple[str, ...]) -> str:
@@ -199,23 +248,24 @@ def script(trial: Trial, file: str, inputs: tuple[str, ...]) -> str:
     if trial.backend not in LINES:
         raise UnsupportedError("E-DEPLOY-2", f"there is no run.py for {trial.backend} yet")
     lines, imports, engine = LINES[trial.backend]
-    if trial.backend == "onnxruntime" and trial.options.get("graph"):
-        lines = ONNXRUNTIME_GRAPH
+    if trial.options.get("graph"):
+        lines = GRAPHS.get(trial.backend, lines)
+    body = lines.format(file=file, device=trial.device, **_filled(trial))
     head = HEAD.format(
         model=trial.model.partition("#")[0],
         label=trial.label,
         engine=engine,
+        system="import os\n" if "os.sched_getaffinity" in body else "",
         imports=imports,
         batch=trial.batch,
         inputs=inputs,
     )
-    return head + lines.format(file=file, device=trial.device, **_filled(trial)) + TAIL
+    return head + body + TAIL
 
 
 def left_out(trial: Trial) -> tuple[str, ...]:
     """Return the options of a trial that run.py does without: same answers, other speed."""
-    names = [n for n in LEFT_OUT if trial.options.get(n)]
-    return tuple(n for n in names if (n, trial.backend) != ("graph", "onnxruntime"))
+    return ("graph",) if trial.options.get("graph") and trial.backend not in GRAPHS else ()
 
 
 def _filled(trial: Trial) -> dict[str, object]:
@@ -230,8 +280,8 @@ def _filled(trial: Trial) -> dict[str, object]:
             f"torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = {tf32}\n"
         )
     threads = trial.options.get("threads")
-    if trial.backend.startswith("torch") and threads:
-        setup += f"torch.set_num_threads({threads})\n"
+    if trial.backend.startswith("torch") and (threads or trial.device == "cuda"):
+        setup += f"torch.set_num_threads({threads or 1})\n"  # on cuda as when measured: the host only copies
     if compiled:
         setup += "torch._inductor.config.freezing = True\n"
     tune = ', mode="max-autotune-no-cudagraphs"' if trial.options.get("tune") == "max-autotune" else ""
@@ -239,11 +289,14 @@ def _filled(trial: Trial) -> dict[str, object]:
     first = providers[0][0] if isinstance(providers[0], tuple) else ""
     return {
         "threads": threads or 0,
+        "masked": "" if threads else MASKED,
+        "pool": threads or POOL,
         "providers": providers,
         "libraries": LIBRARIES if first else "",
         "took": TOOK.format(provider=first) if first else "",
         "settings": _settings(trial),
         "setup": setup,
+        "dtype": dtype,
         "laid": LAID if last else "",
         "given": f"laid(t.to({dtype}))" if last else f"t.to({dtype})",
         "compiled": f"module = torch.compile(module, dynamic=False{tune})\n" if compiled else "",

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -40,6 +42,26 @@ class ConvAddRelu(nn.Conv2d):
         return torch.cudnn_convolution_add_relu(
             input, self.weight, residual, 1.0, self.bias, *_geometry(self)
         )
+
+
+@contextmanager
+def exportable() -> Iterator[None]:
+    """Say what the two fused kernels give out while a module is exported; PyTorch (2.13) says it of neither."""
+    shapes = {"cudnn_convolution_relu": _relu_shape, "cudnn_convolution_add_relu": _residual_shape}
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        for name, shape in shapes.items():
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta"):
+                library.impl(name, shape, "Meta")
+        yield
+
+
+def _relu_shape(input: Any, weight: Any, bias: Any, *geometry: Any) -> torch.Tensor:
+    stride, padding, dilation, groups = geometry
+    return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
+
+
+def _residual_shape(input: Any, weight: Any, residual: Any, alpha: Any, *rest: Any) -> torch.Tensor:
+    return _relu_shape(input, weight, *rest)
 
 
 def _out_shape(conv: nn.Conv2d, input: torch.Tensor) -> tuple[int, ...]:
