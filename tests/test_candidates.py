@@ -77,6 +77,25 @@ def test_what_compiles_for_minutes_is_tried_where_its_own_option_asks_for_it(bas
     assert len(propose(base, only=["all", "tune=max-autotune"]).trials) == len(usual) + 2
 
 
+def test_a_word_that_chooses_nothing_for_this_model_is_said_and_does_not_stop_the_others():
+    onnx = Trial(model="m.onnx#0123456789ab")
+    plain = propose(onnx, only=["all"])
+    found = propose(onnx, only=["all", "tune=max-autotune", "tune=max-autotune"], skip=["torch_eager"])
+    assert found.trials == plain.trials and plain.not_here == ()
+    (missing,) = found.not_here
+    assert (missing.label, missing.reason) == (
+        "tune=max-autotune",
+        "no candidate that reads this model has it",
+    )
+    with pytest.raises(
+        UsageError, match=r"E-TRY-1: no candidate has torch_compile\+bf16 and reads this model"
+    ):
+        propose(onnx, only=["torch_compile+bf16"])
+    with pytest.raises(UsageError, match=r"E-TRY-1: no candidate has tune=min"):
+        propose(onnx, only=["all", "tune=min"])
+    assert [m.label for m in propose(CPU, only=["int8", "litert+bf16"]).not_here] == ["litert+bf16"]
+
+
 def test_what_is_not_installed_is_named_and_not_proposed():
     gone = ALL | {"openvino": Installed(False, (), "No module named 'openvino'", "pip install openvino")}
     found = propose(CPU, gone)

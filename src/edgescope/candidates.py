@@ -133,11 +133,11 @@ def propose(
     `only` and `skip` are words of candidates (an engine, a precision, `graph=true`), or several that must all fit
     (`torch_compile+fp16`), `all` for all of them; the baseline, the first whose engine is here, always stays. What
     takes minutes to compile is proposed where `only` names that option itself.
-    UsageError for a word that no candidate has, and for an option that the baseline has not. `installed` says what
-    can run here (None: assume all).
+    UsageError for a word that no candidate has, where none of `only` chooses anything for this model, and for an
+    option that the baseline has not. `installed` says what can run here (None: assume all).
     """
     table = [c for c in CANDIDATES[base.device] if _fits(c, base)]
-    _checked({*only, *skip}, table)
+    idle = _checked(only, skip, table, CANDIDATES[base.device])
     first = next((c for c in table if _here(c.backend, installed)), None)
     table = [c for c in table if c == first or (_asked(c, only) and not _named(c, skip, False))]
     trials, missing = [], []
@@ -156,7 +156,7 @@ def propose(
             missing.append(lacking)
         elif trial not in trials:  # an option of the user's may make two candidates one
             trials.append(trial)
-    return Proposal(tuple(trials), _merged(missing))
+    return Proposal(tuple(trials), (*_merged(missing), *idle))
 
 
 def mixture(trial: Trial, installed: Mapping[str, Installed] | None = None) -> Trial | None:
@@ -210,13 +210,25 @@ def _named(candidate: Candidate, words: Sequence[str], default: bool) -> bool:
     return any(set(word.split("+")) <= candidate.words for word in words) if words else default
 
 
-def _checked(words: Collection[str], table: Sequence[Candidate]) -> None:
-    known = frozenset[str]().union(*(c.words for c in table))
-    unknown = sorted({part for word in words for part in word.split("+")} - known)
-    if unknown:
-        raise UsageError(
-            "E-TRY-1", f"no candidate has {', '.join(unknown)}", evidence=f"known: {', '.join(sorted(known))}"
-        )
+def _checked(
+    only: Sequence[str], skip: Sequence[str], table: Sequence[Candidate], whole: Sequence[Candidate]
+) -> list[NotHere]:
+    """Return the words of `only` that choose nothing of `table`, the model's part of the device's `whole` table."""
+    parts = {part for word in (*only, *skip) for part in word.split("+")}
+    if unknown := sorted(parts - _words(whole)):
+        raise _no_candidate(", ".join(unknown), _words(whole))
+    idle = [word for word in dict.fromkeys(only) if not any(_named(c, [word], False) for c in table)]
+    if idle and len(idle) == len(set(only)):
+        raise _no_candidate(f"{', '.join(idle)} and reads this model", _words(table))
+    return [NotHere(word, "no candidate that reads this model has it") for word in idle]
+
+
+def _words(table: Sequence[Candidate]) -> frozenset[str]:
+    return frozenset[str]().union(*(c.words for c in table))
+
+
+def _no_candidate(what: str, known: Collection[str]) -> UsageError:
+    return UsageError("E-TRY-1", f"no candidate has {what}", evidence=f"known: {', '.join(sorted(known))}")
 
 
 def _here(backend: str, installed: Mapping[str, Installed] | None) -> bool:
