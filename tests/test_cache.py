@@ -1,5 +1,9 @@
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -47,3 +51,25 @@ def test_content_follows_the_file(tmp_path):
     path.write_bytes(b"other")
     assert cache.content(path) != first
     assert len(first) == 64
+
+
+def test_what_a_killed_process_was_making_is_removed_after_a_day(tmp_path):
+    code = f"""
+import os, signal
+from pathlib import Path
+from edgescope import cache
+folder = cache.workbench(Path({str(tmp_path)!r}) / "net.onnx")
+(Path(folder.name) / "net.onnx.data").write_bytes(bytes(1000))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    old, new = sorted(tmp_path.iterdir())
+    aged = time.time() - cache.STALE_S - 60
+    for path in (old / "net.onnx.data", old, new):
+        os.utime(path, (aged, aged))  # the other is still being written to: a file in it is new
+    (tmp_path / "mine").mkdir()
+    os.utime(tmp_path / "mine", (aged, aged))
+    with cache.workbench(tmp_path / "net.onnx") as name:
+        assert {p.name for p in tmp_path.iterdir()} == {new.name, "mine", os.path.basename(name)}
+    assert {p.name for p in tmp_path.iterdir()} == {new.name, "mine"}

@@ -10,14 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
 from edgescope.errors import StoreError
 from edgescope.records import Json
+
+STALE_S = 24 * 3600.0
+"""A workbench that nothing was written to for so long is a killed process's."""
+_BENCH = ".edgescope-making-"
 
 
 def root() -> Path:
@@ -63,6 +69,18 @@ def writing(path: Path) -> Iterator[Path]:
         raise unwritten(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def workbench(path: Path) -> tempfile.TemporaryDirectory[str]:
+    """Return a new folder beside `path` to make it in; OSError where none can be made.
+
+    A killed process leaves its own behind, weights and all; what lies there for a day is removed.
+    """
+    for left in made(path.parent).glob(f"{_BENCH}*"):
+        with suppress(OSError):  # another process removes it, too
+            if time.time() - max(p.lstat().st_mtime for p in (left, *left.iterdir())) > STALE_S:
+                shutil.rmtree(left, ignore_errors=True)
+    return tempfile.TemporaryDirectory(dir=path.parent, prefix=_BENCH, ignore_cleanup_errors=True)
 
 
 def unwritten(path: Path, error: OSError) -> StoreError:

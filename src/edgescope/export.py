@@ -14,7 +14,6 @@ they lie beside the file, in `file.onnx.data`.
 from __future__ import annotations
 
 import importlib.metadata
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,7 +121,7 @@ def building(path: Path) -> Iterator[Path]:
     disk is full or cannot be written.
     """
     try:
-        with tempfile.TemporaryDirectory(dir=cache.made(path.parent), prefix=".making-") as scratch:
+        with cache.workbench(path) as scratch:
             yield Path(scratch) / path.name
             for name in (beside(path).name, path.name):
                 if (made := Path(scratch) / name).exists():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -157,8 +156,7 @@ def _dla(tool: Tool, spec: Spec) -> list[str]:
 
 def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
     """Build at `path`: whole, with its sidecar, or not at all."""
-    scratch = tempfile.TemporaryDirectory(dir=path.parent, prefix=".building-", ignore_cleanup_errors=True)
-    with scratch as name, cache.writing(path) as temporary:
+    with cache.workbench(path) as name, cache.writing(path) as temporary:
         timing = _timing(job, Path(name))
         argv = [
             job.tool.path,
