@@ -66,8 +66,8 @@ def run(batch):
     return session.run(None, batch)
 """
 
-#: Left to itself the runtime starts a thread for each core of the machine, outside the affinity mask too.
-MASKED = "allowed = len(os.sched_getaffinity(0))\n"
+#: How many threads the measured session took where it was not told.
+MASKED = "allowed = len(os.sched_getaffinity(0))  # left to itself, the runtime takes cores outside the mask, too\n"
 POOL = "allowed if allowed < os.cpu_count() else 0"
 
 #: Loads the CUDA libraries that pip installed; older builds look only where the linker does.
