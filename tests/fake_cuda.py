@@ -59,7 +59,7 @@ def capturing(graph, stream):
         yield
     for func, _, _, out in graph.calls:
         if func is torch.ops.aten.copy_.default:
-            out.fill_(math.nan)
+            out.fill_(math.nan if out.is_floating_point() else -1)
 
 
 class Stream:

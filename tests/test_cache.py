@@ -1,6 +1,5 @@
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -53,23 +52,44 @@ def test_content_follows_the_file(tmp_path):
     assert len(first) == 64
 
 
-def test_what_a_killed_process_was_making_is_removed_after_a_day(tmp_path):
-    code = f"""
-import os, signal
+MAKES = """
+import sys
 from pathlib import Path
 from edgescope import cache
-folder = cache.workbench(Path({str(tmp_path)!r}) / "net.onnx")
-(Path(folder.name) / "net.onnx.data").write_bytes(bytes(1000))
-os.kill(os.getpid(), signal.SIGKILL)
+with cache.workbench(Path(sys.argv[1]) / "net.onnx") as bench:
+    (bench / "net.onnx.data").write_bytes(bytes(1000))
+    print("making", flush=True)
+    sys.stdin.read()
 """
-    for _ in range(2):
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
-    old, new = sorted(tmp_path.iterdir())
-    aged = time.time() - cache.STALE_S - 60
-    for path in (old / "net.onnx.data", old, new):
-        os.utime(path, (aged, aged))  # the other is still being written to: a file in it is new
+
+
+def maker(folder):
+    command = [sys.executable, "-c", MAKES, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "making\n"
+    return process
+
+
+def test_what_a_killed_process_was_making_is_removed_after_a_day(tmp_path):
+    (tmp_path / ".edgescope-making-by-hand").mkdir()
     (tmp_path / "mine").mkdir()
-    os.utime(tmp_path / "mine", (aged, aged))
-    with cache.workbench(tmp_path / "net.onnx") as name:
-        assert {p.name for p in tmp_path.iterdir()} == {new.name, "mine", os.path.basename(name)}
-    assert {p.name for p in tmp_path.iterdir()} == {new.name, "mine"}
+    known = {p.name for p in tmp_path.iterdir()}
+    killed = maker(tmp_path)
+    killed.kill()
+    killed.communicate()
+    (old,) = {p for p in tmp_path.iterdir() if p.name not in known}
+    living = maker(tmp_path)
+    (held,) = {p for p in tmp_path.iterdir() if p.name not in known} - {old}
+    aged = time.time() - cache.STALE_S - 60
+    with cache.workbench(tmp_path / "net.onnx") as bench:
+        assert {p.name for p in tmp_path.iterdir()} == known | {
+            old.name,
+            held.name,
+            bench.name,
+        }  # not a day old
+    for path in (old, held, *(tmp_path / name for name in known)):
+        os.utime(path, (aged, aged))
+    with cache.workbench(tmp_path / "net.onnx") as bench:
+        assert {p.name for p in tmp_path.iterdir()} == known | {held.name, bench.name}
+    living.communicate("")
+    assert living.returncode == 0 and {p.name for p in tmp_path.iterdir()} == known

@@ -93,7 +93,10 @@ def test_a_word_that_chooses_nothing_for_this_model_is_said_and_does_not_stop_th
         propose(onnx, only=["torch_compile+bf16"])
     with pytest.raises(UsageError, match=r"E-TRY-1: no candidate has tune=min"):
         propose(onnx, only=["all", "tune=min"])
-    assert [m.label for m in propose(CPU, only=["int8", "litert+bf16"]).not_here] == ["litert+bf16"]
+    (missing,) = propose(CPU, only=["int8", "litert+bf16"]).not_here
+    assert (missing.label, missing.reason) == ("litert+bf16", "no candidate has it")
+    with pytest.raises(UsageError, match=r"E-TRY-1: no candidate has litert\+bf16 \("):
+        propose(CPU, only=["litert+bf16"])
 
 
 def test_what_is_not_installed_is_named_and_not_proposed():

@@ -35,6 +35,19 @@ def net():
     block.norm.running_var.uniform_(0.5, 2)
     layers = [nn.Conv2d(3, 8, 3, stride=2), block, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)]
     return nn.Sequential(*layers).eval(), (torch.randn(1, 3, 32, 32),)
+
+class Pair(nn.Module):
+    # numbers and indices in; a mixture, other indices, and an input as it came out
+    def __init__(self):
+        super().__init__()
+        self.rows, self.mix = nn.Embedding(7, 4), nn.Linear(4, 4)
+
+    def forward(self, x, ids):
+        return {"mixed": self.mix(self.rows(ids) + x), "next": ids + 1, "same": x}
+
+def pair():
+    torch.manual_seed(0)
+    return Pair().eval(), (torch.randn(1, 4), torch.zeros(1, dtype=torch.int64))
 """
 FUSED = {"graph": True, "fold": True, "layout": "channels_last"}
 
@@ -50,24 +63,67 @@ def model(tmp_path, monkeypatch):
     sys.modules.pop("tiny_cuda", None)
 
 
+def deployed(trial, folder):
+    """run.py beside a module that was exported here, on the CPU."""
+    network = zoo.get(trial.model)
+    _deployer.export(network, replace(trial, device="cpu"), folder / "model.pt2")
+    names = tuple(i.name for i in network.inputs)
+    (folder / "run.py").write_text(snippets.script(trial, "model.pt2", names))
+    return network.module(), names
+
+
+def answered(folder, given):
+    """What run.py answers on the device made of the CPU."""
+    np.savez(folder / "in.npz", **given)
+    code = "import runpy, sys, fake_cuda; sys.argv[1:] = ['in.npz', 'out.npz'];"
+    code += "runpy.run_path('run.py', run_name='__main__')"
+    env = {"PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True, text=True)
+    with np.load(folder / "out.npz") as got:
+        return [got[f"output_{i}"] for i in range(len(got.files))]
+
+
+def images(n):
+    return np.random.default_rng(1).standard_normal((n, 3, 32, 32), dtype=np.float32)
+
+
 @pytest.mark.parametrize(("options", "batch"), [({"graph": True}, 1), (FUSED, 1), (FUSED, 2)])
 def test_a_replayed_graph_answers_each_batch_anew(model, tmp_path, options, batch):
     trial = Trial(model=model, backend="torch_eager", device="cuda", options=options, batch=batch)
-    network = zoo.get(model)
-    _deployer.export(network, replace(trial, device="cpu"), tmp_path / "model.pt2")
-    name = network.inputs[0].name
-    (tmp_path / "run.py").write_text(snippets.script(trial, "model.pt2", (name,)))
-    given = np.random.default_rng(1).standard_normal((6, 3, 32, 32), dtype=np.float32)
-    np.savez(tmp_path / "in.npz", **{name: given})
-    code = "import runpy, sys, fake_cuda; sys.argv[1:] = ['in.npz', 'out.npz'];"
-    code += "runpy.run_path('run.py', run_name='__main__')"
-    path = str(Path(__file__).parent)
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": path}, check=True)
+    module, (name,) = deployed(trial, tmp_path)
+    (got,) = answered(tmp_path, {name: images(6)})
     with torch.inference_mode():
-        wanted = network.module()(torch.from_numpy(given)).numpy()
-    with np.load(tmp_path / "out.npz") as got:
-        assert np.abs(got["output_0"] - wanted).max() < 1e-4
+        assert np.abs(got - module(torch.from_numpy(images(6))).numpy()).max() < 1e-4
     assert snippets.left_out(trial) == ()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_replayed_graph_takes_indices_and_gives_out_what_it_was_given(model, tmp_path, precision):
+    trial = Trial(
+        model="tiny_cuda:pair",
+        backend="torch_eager",
+        device="cuda",
+        precision=precision,
+        options={"graph": True},
+    )
+    module, names = deployed(trial, tmp_path)
+    x = np.random.default_rng(2).standard_normal((5, 4), dtype=np.float32)
+    ids = np.array([3, 0, 6, 2, 5])
+    mixed, after, same = answered(tmp_path, dict(zip(names, (x, ids), strict=True)))
+    with torch.inference_mode():
+        wanted = module(torch.from_numpy(x), torch.from_numpy(ids))["mixed"].numpy()
+    near = 1e-5 if precision == "fp32" else 0.05
+    assert np.abs(mixed - wanted).max() < near and np.abs(same - x).max() < near
+    assert (after == ids + 1).all()
+
+
+def test_a_batch_of_another_shape_is_not_answered_by_repeating_a_row(model, tmp_path):
+    trial = Trial(model=model, backend="torch_eager", device="cuda", options=FUSED, batch=2)
+    _, (name,) = deployed(trial, tmp_path)
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        answered(tmp_path, {name: images(5)})
+    assert "is (1, 3, 32, 32), the first call's was (2, 3, 32, 32)" in raised.value.stderr
 
 
 def test_a_folded_network_keeps_its_fused_kernels_in_the_file(model, tmp_path):
@@ -99,7 +155,7 @@ def test_a_graph_is_left_out_where_there_are_no_lines_for_it(backend, left):
         ("onnxruntime", "tf32", {"graph": True}),
     ],
 )
-def test_a_pick_of_a_gpu_is_handed_over_as_fast_as_it_was_measured(
+def test_a_pick_of_a_gpu_is_handed_over_about_as_fast_as_it_was_measured(
     model, tmp_path, backend, precision, options
 ):
     trial = Trial(
@@ -110,4 +166,4 @@ def test_a_pick_of_a_gpu_is_handed_over_as_fast_as_it_was_measured(
     folder = deploy.save([replace(found, status=Status.OK, reason="")], [found], tmp_path / "out")
     card = json.loads((folder / "card.json").read_text())
     assert card["artifact"]["left_out_of_run_py"] == [] and card["checked"]["run_py"]["passed"]
-    assert card["measured"]["run_py"]["median_s"] < 2 * card["measured"]["figures"]["p50_s"]["value"]
+    assert card["measured"]["run_py"]["median_s"] < 1.5 * card["measured"]["figures"]["p50_s"]["value"]

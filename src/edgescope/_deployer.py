@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from edgescope.backends import _torch_fold
+from edgescope import _torch_fold
 from edgescope.models.base import Model, Purpose
 from edgescope.records import Trial
 

@@ -7,6 +7,7 @@ kill leaves no half of one. EDGESCOPE_CACHE names the folder; by default it is ~
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -22,8 +23,8 @@ from edgescope.errors import StoreError
 from edgescope.records import Json
 
 STALE_S = 24 * 3600.0
-"""A workbench that nothing was written to for so long is a killed process's."""
-_BENCH = ".edgescope-making-"
+"""A workbench this old that no process holds is a killed one's."""
+_BENCH, _HELD = ".edgescope-making-", ".held"
 
 
 def root() -> Path:
@@ -71,16 +72,28 @@ def writing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def workbench(path: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a new folder beside `path` to make it in; OSError where none can be made.
+@contextmanager
+def workbench(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path` to make it in; it goes with all that is in it. OSError where none can be made.
 
-    A killed process leaves its own behind, weights and all; what lies there for a day is removed.
+    A killed process leaves its own behind, weights and all. Those of a day ago that nobody holds are removed first.
     """
     for left in made(path.parent).glob(f"{_BENCH}*"):
-        with suppress(OSError):  # another process removes it, too
-            if time.time() - max(p.lstat().st_mtime for p in (left, *left.iterdir())) > STALE_S:
-                shutil.rmtree(left, ignore_errors=True)
-    return tempfile.TemporaryDirectory(dir=path.parent, prefix=_BENCH, ignore_cleanup_errors=True)
+        with suppress(OSError):  # it is held, or another process removes it
+            _remove_if_left(left)
+    new = tempfile.TemporaryDirectory(dir=path.parent, prefix=_BENCH, ignore_cleanup_errors=True)
+    with new as name, open(Path(name) / _HELD, "w") as held:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield Path(name)
+
+
+def _remove_if_left(folder: Path) -> None:
+    """Remove a workbench whose process is gone; OSError where it is held. A clock may be set while one is new."""
+    with open(folder / _HELD) as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - folder.stat().st_mtime > STALE_S:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def unwritten(path: Path, error: OSError) -> StoreError:

@@ -217,10 +217,18 @@ def _checked(
     parts = {part for word in (*only, *skip) for part in word.split("+")}
     if unknown := sorted(parts - _words(whole)):
         raise _no_candidate(", ".join(unknown), _words(whole))
-    idle = [word for word in dict.fromkeys(only) if not any(_named(c, [word], False) for c in table)]
+    idle = [word for word in dict.fromkeys(only) if not _chooses(word, table)]
     if idle and len(idle) == len(set(only)):
-        raise _no_candidate(f"{', '.join(idle)} and reads this model", _words(table))
-    return [NotHere(word, "no candidate that reads this model has it") for word in idle]
+        read = any(_chooses(word, whole) for word in idle)
+        raise _no_candidate(f"{', '.join(idle)}{' and reads this model' if read else ''}", _words(table))
+    return [
+        NotHere(word, f"no candidate {'that reads this model ' if _chooses(word, whole) else ''}has it")
+        for word in idle
+    ]
+
+
+def _chooses(word: str, table: Sequence[Candidate]) -> bool:
+    return any(_named(c, [word], False) for c in table)
 
 
 def _words(table: Sequence[Candidate]) -> frozenset[str]:

@@ -122,9 +122,9 @@ def building(path: Path) -> Iterator[Path]:
     """
     try:
         with cache.workbench(path) as scratch:
-            yield Path(scratch) / path.name
+            yield scratch / path.name
             for name in (beside(path).name, path.name):
-                if (made := Path(scratch) / name).exists():
+                if (made := scratch / name).exists():
                     made.replace(path.parent / name)
     except OSError as error:
         raise cache.unwritten(path, error) from error

@@ -171,6 +171,8 @@ def run(batch):
         captured.extend(capture(batch))
     pinned, _, answers, stream, graph = captured
     for mine, name in zip(pinned, INPUTS):
+        if batch[name].shape != mine.shape:  # a copy would repeat rows
+            raise ValueError(f"{{name}} is {{batch[name].shape}}, the first call's was {{tuple(mine.shape)}}")
         mine.copy_(torch.from_numpy(batch[name]))
     with torch.cuda.stream(stream):
         graph.replay()

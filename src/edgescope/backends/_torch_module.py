@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from edgescope.backends import _torch_fold
+from edgescope import _torch_fold
 from edgescope.backends.base import (
     Artifact,
     Spec,

@@ -156,12 +156,12 @@ def _dla(tool: Tool, spec: Spec) -> list[str]:
 
 def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
     """Build at `path`: whole, with its sidecar, or not at all."""
-    with cache.workbench(path) as name, cache.writing(path) as temporary:
-        timing = _timing(job, Path(name))
+    with cache.workbench(path) as bench:
+        engine, timing = bench / path.name, _timing(job, bench)
         argv = [
             job.tool.path,
             f"--onnx={job.onnx}",
-            f"--saveEngine={temporary}",
+            f"--saveEngine={engine}",
             *flags.spell(job.tool, "build_only", need="build without measuring"),
             *_asked(job),
             *flags.spell(job.tool, "timing_cache", timing),
@@ -169,12 +169,21 @@ def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
         timings = "off" if not _kept(job) else "used" if timing.exists() else "empty"
         doing = f"build {job.name} {job.spec.precision} batch {job.spec.batch}"
         limit = whole_number(job.spec, "build_timeout", BUILD_S)
-        ran = job.tool.place.run(argv, cwd=Path(name), timeout_s=limit, what=f"trtexec: {doing}", quiet=False)
-        _check(ran, job, temporary, doing)
+        ran = job.tool.place.run(argv, cwd=bench, timeout_s=limit, what=f"trtexec: {doing}", quiet=False)
+        _check(ran, job, engine, doing)
         _keep_timing(timing, job)
+        _place(engine, path)
     seconds = ran.log.built_s or ran.seconds
     told = {**facts.flags, "timings": timings, "command": " ".join(argv)}
     return engine_file.adopt(path, replace(facts, flags=told, build_s=seconds))
+
+
+def _place(engine: Path, path: Path) -> None:
+    """Give a whole engine its name."""
+    try:
+        engine.replace(path)
+    except OSError as error:
+        raise cache.unwritten(path, error) from error
 
 
 def _check(ran: Ran, job: Job, engine: Path, doing: str) -> None:

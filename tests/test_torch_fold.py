@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgescope.backends import _torch_fold as fold
+from edgescope import _torch_fold as fold
 from edgescope.errors import UnsupportedError
 
 
