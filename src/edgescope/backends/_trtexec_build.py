@@ -156,8 +156,8 @@ def _dla(tool: Tool, spec: Spec) -> list[str]:
 
 def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
     """Build at `path`: whole, with its sidecar, or not at all."""
-    with cache.workbench(path) as bench:
-        engine, timing = bench / path.name, _timing(job, bench)
+    with export.building(path) as engine:
+        timing = _timing(job, engine.parent)
         argv = [
             job.tool.path,
             f"--onnx={job.onnx}",
@@ -169,21 +169,14 @@ def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
         timings = "off" if not _kept(job) else "used" if timing.exists() else "empty"
         doing = f"build {job.name} {job.spec.precision} batch {job.spec.batch}"
         limit = whole_number(job.spec, "build_timeout", BUILD_S)
-        ran = job.tool.place.run(argv, cwd=bench, timeout_s=limit, what=f"trtexec: {doing}", quiet=False)
+        ran = job.tool.place.run(
+            argv, cwd=engine.parent, timeout_s=limit, what=f"trtexec: {doing}", quiet=False
+        )
         _check(ran, job, engine, doing)
         _keep_timing(timing, job)
-        _place(engine, path)
     seconds = ran.log.built_s or ran.seconds
     told = {**facts.flags, "timings": timings, "command": " ".join(argv)}
     return engine_file.adopt(path, replace(facts, flags=told, build_s=seconds))
-
-
-def _place(engine: Path, path: Path) -> None:
-    """Give a whole engine its name."""
-    try:
-        engine.replace(path)
-    except OSError as error:
-        raise cache.unwritten(path, error) from error
 
 
 def _check(ran: Ran, job: Job, engine: Path, doing: str) -> None:
@@ -193,7 +186,7 @@ def _check(ran: Ran, job: Job, engine: Path, doing: str) -> None:
         raise slow
     if not ran.passed:
         raise errors.failure(ran, job.tool, doing)
-    size = engine.stat().st_size
+    size = engine.stat().st_size if engine.exists() else 0
     created = next((m for _, line in ran.lines if (m := _CREATED.search(line))), None)
     least = 0.9 * float(created[1]) * (1 << 20) if created else 1
     if size < least or size == 0:

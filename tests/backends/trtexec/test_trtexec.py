@@ -286,9 +286,12 @@ def test_a_gpu_without_fast_fp16_is_told_from_a_warning(network, trtexec):
     assert prepare(network, trtexec("8201", "slow_fp16"), "fp32")[1].path.is_file()
 
 
-def test_a_full_disk_leaves_nothing_half_written(network, trtexec):
+@pytest.mark.parametrize(
+    ("version", "fault"), [("100300", "disk"), ("100300", "nothing"), ("8201", "nothing")]
+)
+def test_a_full_disk_leaves_nothing_half_written(network, trtexec, version, fault):
     with pytest.raises(EdgescopeError, match="E-TRTX-11"):
-        prepare(network, trtexec("100300", "disk"))
+        prepare(network, trtexec(version, fault))
     assert not list(cache.folder("artifacts").glob("*"))
 
 
