@@ -127,12 +127,18 @@ def _loop(timed: Json) -> str:
 
 
 def _facts(facts: Json) -> str:
-    """Return facts in one line; what is absent is left to the JSON."""
-    plain = {k: v for k, v in facts.items() if k != "id" and not isinstance(v, dict | list)}
-    for key, value in facts.items():
-        if isinstance(value, dict) and set(value) != {"absent"}:
-            plain[key] = ", ".join(f"{k} {v}" for k, v in value.items() if not isinstance(v, dict | list))
-    return "; ".join(f"{k}: {v}" for k, v in plain.items())
+    """Return facts in one line; what is absent, and lists of words, are left to the JSON."""
+    said = ((k, _fact(v)) for k, v in facts.items() if k != "id")
+    return "; ".join(f"{k}: {text}" for k, text in said if text)
+
+
+def _fact(value: Json) -> str:
+    if isinstance(value, dict):
+        said = ((k, _fact(v)) for k, v in value.items() if k != "absent")
+        return ", ".join(f"{k} {text}" for k, text in said if text)
+    if isinstance(value, list):  # a board's GPUs
+        return " and ".join(_fact(v) for v in value if isinstance(v, dict))
+    return str(value)
 
 
 def _command(command: Json) -> str:
