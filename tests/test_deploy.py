@@ -96,7 +96,7 @@ def test_run_py_alone_gives_the_references_answers(here, tmp_path, backend, keys
 
 def test_the_card_names_the_gpus_of_the_machine_and_nothing_that_is_absent(here, tmp_path):
     found = measured("onnxruntime", options={"threads": 1})
-    gpus = [{"name": "Orin", "compute_capability": "8.7"}, {"name": "H200", "uuid": {"absent": "hidden"}}]
+    gpus = [{"name": "Orin", "compute_capability": "8.7"}, {"name": "H200", "uuid": {"absent": "hidden"}}, {}]
     stable = {"nvidia": {"gpus": gpus}, "cpu": {"isa": ["avx2"], "board": {"absent": "no file"}, "cores": 6}}
     found = replace(found, machine=replace(found.machine, stable=stable))
     read = (deploy.save([found], [found], tmp_path / "out") / "card.md").read_text()

@@ -137,7 +137,7 @@ def _fact(value: Json) -> str:
         said = ((k, _fact(v)) for k, v in value.items() if k != "absent")
         return ", ".join(f"{k} {text}" for k, text in said if text)
     if isinstance(value, list):  # a board's GPUs
-        return " and ".join(_fact(v) for v in value if isinstance(v, dict))
+        return " and ".join(text for v in value if isinstance(v, dict) and (text := _fact(v)))
     return str(value)
 
 
