@@ -1,19 +1,19 @@
 """The pick against the best loop an expert would write by hand, on the same machine in the same minutes.
 
-The pick of each model is read from a store (the same rule as `edgescope optimize`), from published tables (--table: the
-first that has one), or named by --pick. With --partial FILE what was measured is written after every model, and the
-same command goes on where it was stopped; name the file as seen from here, because the command is published. A copy of
-a published page of some of the models is such a file, too: an entry names the machine it was measured on, and those of
-two models may differ. An entry of fewer rounds than are asked for is measured anew: with --models and more --rounds,
-one whose interval leaves it open. An expert's arm named by --leave-out is not started (compiling may take more time
-than there is), and the page says so. Every round starts each arm in a fresh process, lets it load, warm up and show its
-outputs, then gives them turns of --seconds in random order, one at a time. An expert's arm counts if its outputs are
-within the gate's bound (centred L2 <= 0.1); one that needed more than SLOW times the best's time in the first round is
-not started again. Beside them runs edgescope's eager fp32, the `before` of the study's table: what the pick gains over
-it, in the same minutes. Target: the pick's speed is at least 0.97 of the best such arm's on every one of the study's
-models, by the ratio over rounds, the pick's own outputs being within the bound, no arm left out, and an arm of each of
-FAMILIES being right, or none of the family quicker than the pick even with wrong outputs. A part of the models, or a
-pick that was named, is published under another name.
+The pick of each model is read from a store (the same rule as `edgescope optimize`), from published tables (--table:
+the first that has one), or named by --pick. With --partial FILE what was measured is written after every model, and
+the same command goes on where it was stopped; name the file as seen from here, because the command is published. A
+copy of a published page of some of the models is such a file, too: an entry names the machine it was measured on, and
+those of two models may differ; `machines` says whose is whose. An entry of fewer rounds than are asked for is measured
+anew: with --models and more --rounds, one whose interval leaves it open. An expert's arm named by --leave-out is not
+started (compiling may take more time than there is), and the page says so. Every round starts each arm in a fresh
+process, lets it load, warm up and show its outputs, then gives them turns of --seconds in random order, one at a time.
+An expert's arm counts if its outputs are within the gate's bound (centred L2 <= 0.1); one that needed more than SLOW
+times the best's time in the first round is not started again. Beside them runs edgescope's eager fp32, the `before` of
+the study's table: what the pick gains over it, in the same minutes. Target: the pick's speed is at least 0.97 of the
+best such arm's on every one of the study's models, by the ratio over rounds, the pick's own outputs being within the
+bound, no arm left out, and an arm of each of FAMILIES being right, or none of the family quicker than the pick even
+with wrong outputs. A part of the models, or a pick that was named, is published under another name.
 
     python benchmarks/expert.py --store DIR [--device cpu|cuda] [--models A,B] [--rounds 3] [--turns 5] [--seconds 1]
     python benchmarks/expert.py --table published/nano_table_cpu.json [--table MORE.json] --partial expert.part.json
@@ -264,6 +264,12 @@ def all_measured(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     return found
 
 
+def by_machine(found: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Machine id -> the models measured there; the page's own command, time and machine are those of the last run."""
+    ids = dict.fromkeys(f["machine_id"] for f in found.values())
+    return {known: [m for m, f in found.items() if f["machine_id"] == known] for known in ids}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", default="edgescope-results")
@@ -299,6 +305,7 @@ def main() -> None:
         "target": TARGET,
         "worst": worst,
         "mean_speedup": mean,
+        "machines": by_machine(found),
         "models": found,
     }
     part = "" if whole(list(found)) and not args.pick else "_subset"

@@ -1,8 +1,10 @@
+import errno
 import json
 import os
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import pytest
 
@@ -93,3 +95,10 @@ def test_what_a_killed_process_was_making_is_removed_after_a_day(tmp_path):
         assert {p.name for p in tmp_path.iterdir()} == known | {held.name, bench.name}
     living.communicate("")
     assert living.returncode == 0 and {p.name for p in tmp_path.iterdir()} == known
+
+
+def test_a_disk_without_room_for_a_workbench_is_told_as_such(tmp_path, monkeypatch):
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr(cache.tempfile, "TemporaryDirectory", full)
+    with pytest.raises(StoreError, match=r"E-CACHE-2.*No space left"), cache.workbench(tmp_path / "net.onnx"):
+        pass

@@ -96,11 +96,11 @@ def test_run_py_alone_gives_the_references_answers(here, tmp_path, backend, keys
 
 def test_the_card_names_the_gpus_of_the_machine_and_nothing_that_is_absent(here, tmp_path):
     found = measured("onnxruntime", options={"threads": 1})
-    gpus = [{"name": "Orin", "compute_capability": "8.7"}, {"name": "H200", "uuid": {"absent": "hidden"}}, {}]
+    gpus = [{"name": "Orin", "uuid": "GPU-1"}, {"name": {"absent": "hidden"}}, {"name": "H200"}]
     stable = {"nvidia": {"gpus": gpus}, "cpu": {"isa": ["avx2"], "board": {"absent": "no file"}, "cores": 6}}
     found = replace(found, machine=replace(found.machine, stable=stable))
     read = (deploy.save([found], [found], tmp_path / "out") / "card.md").read_text()
-    named = "nvidia: gpus name Orin, compute_capability 8.7 and name H200; cpu: cores 6\n"
+    named = "nvidia: gpus Orin and H200; cpu: cores 6\n"
     assert f"* machine `{found.machine.id}`: {named}" in read
 
 

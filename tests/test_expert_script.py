@@ -154,6 +154,8 @@ def test_the_published_pages_keep_to_the_rule(device):
     assert page["met"] is expert.met(models, device)
     assert page["figures"]["worst"]["value"] == min(m["ratio"]["value"] for m in models.values())
     assert all(m["families_missing"] == expert.lacking(m, device) for m in models.values())
+    machines = expert.by_machine(models)
+    assert page["machine_id"] in machines and page["figures"].get("machines", machines) == machines
 
 
 def test_an_arm_that_is_left_out_is_not_started_and_the_page_says_so(monkeypatch):
@@ -191,6 +193,7 @@ def test_a_model_without_a_pick_is_published_as_absent_and_a_subset_by_another_n
     figures, met = kept["expert_cpu"]
     assert not met and set(figures["models"]) == set(ELEVEN)
     assert figures["models"]["vgg19"]["ratio"] == {"absent": expert.NO_PICK} and "absent" in figures["worst"]
+    assert list(figures["machines"].values()) == [list(figures["models"])]
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--models", "vgg19"])
     expert.main()
     assert set(kept) == {"expert_cpu", "expert_cpu_subset"}

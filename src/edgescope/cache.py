@@ -74,14 +74,18 @@ def writing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def workbench(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside `path` to make it in; it goes with all that is in it. OSError where none can be made.
+    """Yield a new folder beside `path` to make it in; it goes with all that is in it.
 
     A killed process leaves its own behind, weights and all. Those of a day ago that nobody holds are removed first.
+    StoreError where none can be made.
     """
     for left in made(path.parent).glob(f"{_BENCH}*"):
         with suppress(OSError):  # it is held, or another process removes it
             _remove_if_left(left)
-    new = tempfile.TemporaryDirectory(dir=path.parent, prefix=_BENCH, ignore_cleanup_errors=True)
+    try:
+        new = tempfile.TemporaryDirectory(dir=path.parent, prefix=_BENCH, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise unwritten(path, error) from error
     with new as name, open(Path(name) / _HELD, "w") as held:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(held, fcntl.LOCK_EX)

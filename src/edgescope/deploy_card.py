@@ -136,8 +136,8 @@ def _fact(value: Json) -> str:
     if isinstance(value, dict):
         said = ((k, _fact(v)) for k, v in value.items() if k != "absent")
         return ", ".join(f"{k} {text}" for k, text in said if text)
-    if isinstance(value, list):  # a board's GPUs
-        return " and ".join(text for v in value if isinstance(v, dict) and (text := _fact(v)))
+    if isinstance(value, list):  # a machine's GPUs, by name; the rest of each is in the JSON
+        return " and ".join(text for v in value if isinstance(v, dict) and (text := _fact(v.get("name", ""))))
     return str(value)
 
 

@@ -117,15 +117,25 @@ def _made(
 def building(path: Path) -> Iterator[Path]:
     """Yield a path of the same name in a folder of its own; what lies there at the end is put in place.
 
-    The weights beside a file move before it, so `path` is there only when all of it is. StoreError where the
-    disk is full or cannot be written.
+    For what does nothing but write: any OSError is told as a StoreError, a disk that is full or cannot be written.
+    """
+    with cache.workbench(path) as bench:
+        try:
+            yield bench / path.name
+        except OSError as error:
+            raise cache.unwritten(path, error) from error
+        put(bench, path)
+
+
+def put(bench: Path, path: Path) -> None:
+    """Move what was made in `bench` to `path`; StoreError where that fails.
+
+    The weights beside a file move before it, so `path` is there only when all of it is.
     """
     try:
-        with cache.workbench(path) as scratch:
-            yield scratch / path.name
-            for name in (beside(path).name, path.name):
-                if (made := scratch / name).exists():
-                    made.replace(path.parent / name)
+        for name in (beside(path).name, path.name):
+            if (made := bench / name).exists():
+                made.replace(path.parent / name)
     except OSError as error:
         raise cache.unwritten(path, error) from error
 

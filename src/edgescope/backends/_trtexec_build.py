@@ -156,8 +156,8 @@ def _dla(tool: Tool, spec: Spec) -> list[str]:
 
 def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
     """Build at `path`: whole, with its sidecar, or not at all."""
-    with export.building(path) as engine:
-        timing = _timing(job, engine.parent)
+    with cache.workbench(path) as bench:
+        engine, timing = bench / path.name, _timing(job, bench)
         argv = [
             job.tool.path,
             f"--onnx={job.onnx}",
@@ -169,11 +169,10 @@ def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
         timings = "off" if not _kept(job) else "used" if timing.exists() else "empty"
         doing = f"build {job.name} {job.spec.precision} batch {job.spec.batch}"
         limit = whole_number(job.spec, "build_timeout", BUILD_S)
-        ran = job.tool.place.run(
-            argv, cwd=engine.parent, timeout_s=limit, what=f"trtexec: {doing}", quiet=False
-        )
+        ran = job.tool.place.run(argv, cwd=bench, timeout_s=limit, what=f"trtexec: {doing}", quiet=False)
         _check(ran, job, engine, doing)
         _keep_timing(timing, job)
+        export.put(bench, path)
     seconds = ran.log.built_s or ran.seconds
     told = {**facts.flags, "timings": timings, "command": " ".join(argv)}
     return engine_file.adopt(path, replace(facts, flags=told, build_s=seconds))

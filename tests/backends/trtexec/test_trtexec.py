@@ -3,8 +3,11 @@
 What ran here is a stand-in, never TensorRT: these tests show that questions, commands, files and numbers fit together.
 """
 
+import errno
 import shutil
 from dataclasses import replace
+from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from edgescope import bench, cache, registry
 from edgescope.backends import _trtexec_build, engine_file
 from edgescope.backends.base import Backend, SelfDriven, Spec, spec_of
 from edgescope.devices.null import NullDevice
-from edgescope.errors import EdgescopeError, SettingError, UnsupportedError, UsageError
+from edgescope.errors import EdgescopeError, SettingError, StoreError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.records import Absent, Measured, Status, Trial
@@ -289,9 +292,29 @@ def test_a_gpu_without_fast_fp16_is_told_from_a_warning(network, trtexec):
 @pytest.mark.parametrize(
     ("version", "fault"), [("100300", "disk"), ("100300", "nothing"), ("8201", "nothing")]
 )
-def test_a_full_disk_leaves_nothing_half_written(network, trtexec, version, fault):
+def test_a_build_that_is_not_whole_leaves_nothing_behind(network, trtexec, version, fault):
     with pytest.raises(EdgescopeError, match="E-TRTX-11"):
         prepare(network, trtexec(version, fault))
+    assert not list(cache.folder("artifacts").glob("*"))
+
+
+def test_what_cannot_be_put_into_the_cache_is_told_apart_from_what_else_fails(network, trtexec, monkeypatch):
+    program, move = trtexec("100300"), Path.replace
+
+    def full(self, target):
+        if self.suffix == ".engine":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return move(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(StoreError, match=r"E-CACHE-2.*No space left"):
+            prepare(network, program)
+    lost = FileNotFoundError("the weights beside the file")
+    with monkeypatch.context() as patch:
+        patch.setattr(_trtexec_build, "_timing", mock.Mock(side_effect=lost))
+        with pytest.raises(FileNotFoundError):
+            prepare(network, program)
     assert not list(cache.folder("artifacts").glob("*"))
 
 
