@@ -1,3 +1,4 @@
+import builtins
 import errno
 import json
 import os
@@ -99,6 +100,12 @@ def test_what_a_killed_process_was_making_is_removed_after_a_day(tmp_path):
 
 def test_a_disk_without_room_for_a_workbench_is_told_as_such(tmp_path, monkeypatch):
     full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    monkeypatch.setattr(cache.tempfile, "TemporaryDirectory", full)
-    with pytest.raises(StoreError, match=r"E-CACHE-2.*No space left"), cache.workbench(tmp_path / "net.onnx"):
-        pass
+    for place, name in (
+        (cache, "TemporaryDirectory"),
+        (builtins, "open"),
+    ):  # no folder; a folder and no file in it
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, full)
+            with pytest.raises(StoreError, match=r"E-CACHE-2.*No space left"):
+                cache.workbench(tmp_path / "net.onnx").__enter__()
+        assert list(tmp_path.iterdir()) == []

@@ -15,9 +15,10 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from edgescope.errors import StoreError
 from edgescope.records import Json
@@ -82,14 +83,16 @@ def workbench(path: Path) -> Iterator[Path]:
     for left in made(path.parent).glob(f"{_BENCH}*"):
         with suppress(OSError):  # it is held, or another process removes it
             _remove_if_left(left)
-    try:
-        new = tempfile.TemporaryDirectory(dir=path.parent, prefix=_BENCH, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise unwritten(path, error) from error
-    with new as name, open(Path(name) / _HELD, "w") as held:
+    with ExitStack() as stack:
+        try:
+            new = TemporaryDirectory(dir=path.parent, prefix=_BENCH, ignore_cleanup_errors=True)
+            bench = Path(stack.enter_context(new))
+            held = stack.enter_context(open(bench / _HELD, "w"))
+        except OSError as error:
+            raise unwritten(path, error) from error
         with suppress(OSError):  # a file system without locks
             fcntl.flock(held, fcntl.LOCK_EX)
-        yield Path(name)
+        yield bench
 
 
 def _remove_if_left(folder: Path) -> None:

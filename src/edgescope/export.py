@@ -117,7 +117,7 @@ def _made(
 def building(path: Path) -> Iterator[Path]:
     """Yield a path of the same name in a folder of its own; what lies there at the end is put in place.
 
-    For what does nothing but write: any OSError is told as a StoreError, a disk that is full or cannot be written.
+    Any OSError meanwhile is told as a StoreError: a disk that is full or cannot be written.
     """
     with cache.workbench(path) as bench:
         try:
