@@ -32,9 +32,12 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
+# Both halves always run: a failure in one must not hide what the other would have found.
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone and not gpu and not jetson"
-	$(BIN)/python -m pytest -m "alone and not gpu and not jetson"
+	status=0; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone and not gpu and not jetson" || status=1; \
+	$(BIN)/python -m pytest -m "alone and not gpu and not jetson" || status=1; \
+	exit $$status
 
 check: test
 

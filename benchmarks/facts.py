@@ -10,7 +10,7 @@ from typing import Any
 
 from edgescope.bench import present
 from edgescope.codec import to_plain
-from edgescope.devices.manifest import machine
+from edgescope.devices.manifest import git, machine
 from edgescope.records import Result
 
 PUBLISHED = Path(__file__).parent.parent / "published"
@@ -19,6 +19,17 @@ PUBLISHED = Path(__file__).parent.parent / "published"
 def machine_id() -> str:
     """Identity of this machine: what was measured on another is not added to what is measured here."""
     return machine(present()).id
+
+
+def commit() -> dict[str, Any]:
+    """Return the commit this script was checked out at, and whether the files differed from it.
+
+    A copy without its .git folder has {"absent": reason}: add the hash by hand before the page is committed.
+    """
+    found = git(Path(__file__).parent)
+    if "absent" in found:
+        return dict(found)
+    return {"hash": found["commit"], "uncommitted_changes": found["dirty"]}
 
 
 def publish(name: str, figures: dict[str, Any], *, met: bool, source: Result | None = None) -> None:
@@ -32,6 +43,7 @@ def publish(name: str, figures: dict[str, Any], *, met: bool, source: Result | N
     page = {
         "figures": figures,
         "met": met,
+        "commit": commit(),
         "command": " ".join(["python", *sys.argv]),
         "measured_at": source.started_at if source else now,
         "machine_id": here.id,

@@ -7,6 +7,7 @@ ratio of their p50 (with / without) with its 90 % interval must lie inside 1 +- 
 only after 20, 40, 80 ... pairs, so that stopping at a lucky moment stays rare.
 
     python benchmarks/sampler_cost.py     # 2 to 15 minutes; writes published/sampler_cost.json
+    python benchmarks/sampler_cost.py --gpu --out gpu.json     # 4 minutes beside an NVIDIA GPU, see sampler_gpu.py
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-from facts import publish
 
 from edgescope.devices.cpu import CpuDevice
 from edgescope.devices.nvidia import NvidiaDevice
@@ -113,7 +113,15 @@ def main() -> int:
     parser.add_argument("--block-s", type=float, default=0.5)
     parser.add_argument("--limit-s", type=float, default=780, help="longest the paired part may take")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
+    parser.add_argument("--gpu", action="store_true", help="what watching an NVIDIA GPU costs, instead")
+    parser.add_argument("--out", type=Path, default=Path("sampler_gpu.json"), help="of --gpu")
     args = parser.parse_args()
+    if args.gpu:
+        import sampler_gpu
+
+        return sampler_gpu.main(args.out)
+    from facts import publish
+
     os.sched_setaffinity(0, {args.core})
     workload = Workload()
     with tempfile.TemporaryDirectory() as name:

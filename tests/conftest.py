@@ -1,5 +1,6 @@
 """One cache for the whole session, what must run alone, and the models that several test files share."""
 
+import functools
 import os
 import signal
 from pathlib import Path
@@ -16,6 +17,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(HERE / name) for name in ALONE):
             item.add_marker(pytest.mark.alone)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a GPU where there is none, or where its engine has no CUDA.
+
+    The engine is the marker's argument, gpu("torch_eager"), or the test's parameter `backend`.
+    """
+    if marker := item.get_closest_marker("gpu"):
+        given = getattr(item, "callspec", None)
+        (backend,) = marker.args or (given.params.get("backend", "") if given else "",)
+        if reason := no_gpu(backend):
+            pytest.skip(reason)
+
+
+@functools.cache
+def no_gpu(backend: str) -> str:
+    """Return why `backend` ("": only the driver is asked) has no NVIDIA GPU here; "" where it has one."""
+    from edgescope.devices.nvidia import NvidiaDevice
+
+    if reason := NvidiaDevice().present():
+        return f"no NVIDIA GPU: {reason}"
+    if backend.startswith("torch"):
+        import torch
+
+        return "" if torch.cuda.is_available() else f"torch {torch.__version__} has no CUDA device"
+    if backend == "onnxruntime":
+        import onnxruntime
+
+        names = onnxruntime.get_available_providers()
+        return "" if "CUDAExecutionProvider" in names else f"ONNX Runtime has {', '.join(names)} only"
+    return ""
 
 
 def pytest_configure() -> None:
@@ -41,11 +73,16 @@ def cache_folder(tmp_path_factory):
 
 
 def session_of(path):
-    """ONNX Runtime on a file, as a function of one batch."""
+    """Return what `path` computes by ONNX's own definition, as a function of one batch.
+
+    Quantised tensors are brought back to fp32 and computed there. An engine's int8 kernels depend on the CPU;
+    tests of the files that edgescope writes must not.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return lambda batch: session.run(None, dict(batch))
 

@@ -133,3 +133,33 @@ def not_a_model():
 
 def broken_factory():
     raise ValueError("no weights today")
+
+
+def quits():
+    """Ends its process from within, without an error."""
+    module, inputs = ordinary()
+
+    def forward(x):
+        os._exit(0)
+
+    module.forward = forward
+    return module, inputs
+
+
+class HidesAndHangs(Ordinary):
+    """Starts a daemon, which writes its process id into the file that DAEMON_FILE names, and waits for ever."""
+
+    def forward(self, x):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                aside = Path(os.environ["DAEMON_FILE"] + ".new")
+                aside.write_text(str(os.getpid()))
+                aside.rename(os.environ["DAEMON_FILE"])
+                time.sleep(3600)
+            os._exit(0)
+        time.sleep(3600)
+
+
+def hides_and_hangs():
+    return HidesAndHangs(), ordinary()[1]

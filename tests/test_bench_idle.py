@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgescope import bench, codec
+from edgescope.analysis.idle import inner
 from edgescope.bench.watch import Watch
 from edgescope.cli.main import parser
 from edgescope.cli.trial_flags import keys
@@ -12,6 +13,7 @@ from edgescope.devices.null import NullDevice
 from edgescope.errors import UsageError
 from edgescope.optimize import short
 from edgescope.records import Absent, Status, Trial
+from edgescope.telemetry.null import NullSampler
 from fake_time import FakeClock
 
 
@@ -32,6 +34,23 @@ def test_the_process_idles_before_the_warm_up_and_after_the_window():
     assert isinstance(result.metrics["idle_power_w"], Absent)
     assert "no power or energy channel was watched" in result.metrics["idle_power_w"].reason
     assert codec.from_json(codec.to_json(result)).idle == result.idle
+
+
+def test_every_edge_that_energy_is_taken_between_is_marked(monkeypatch):
+    """The window's two, and those of what counts of each idle stretch."""
+    clock, marks = FakeClock(look_ns=1_000), []
+
+    class Marked(NullSampler):
+        def mark(self):
+            marks.append(clock.now())
+
+    monkeypatch.setattr(Watch, "_made", lambda self, folder: Marked())
+    result = bench.run(null(idle_s=7, min_s=1, max_s=1), clock=clock, hz=10, devices={"null": NullDevice()})
+    before, after = (inner(stretch) for stretch in result.idle)
+    window = result.window.start_ns, result.window.stop_ns
+    wanted = [*before, *window, *after]
+    assert len(marks) == 6
+    assert all(0 <= mark - edge < 1e7 for mark, edge in zip(marks, wanted, strict=True))
 
 
 def test_without_asking_nothing_idles():

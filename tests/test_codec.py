@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgescope import codec
@@ -39,7 +39,11 @@ def test_every_trial_key_is_in_the_schema():
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@given(st.builds(Measured, finite, st.text(), finite, finite, st.integers(0)) | st.builds(Absent, st.text()))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.builds(Measured, finite, st.text(), finite, finite, st.integers(0, 2**63 - 1))
+    | st.builds(Absent, st.text())
+)
 def test_fields_survive_json(value):
     assert codec.field_from_json(json.loads(json.dumps(codec.field_to_json(value)))) == value
 

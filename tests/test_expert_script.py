@@ -363,8 +363,7 @@ def test_the_reference_is_computed_once_and_outputs_that_are_no_numbers_are_refu
         expert_arms.difference(lambda b: [b["x"] + np.inf], "vgg19", tmp_path)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu("torch_eager")
 def test_the_staged_input_is_that_of_the_call():
     run = expert_arms._torch_loop(torch, torch.nn.Identity(), "cuda", torch.float16, torch.channels_last)
     for value in (1.0, 2.0):

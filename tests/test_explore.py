@@ -93,17 +93,23 @@ def test_a_lucky_first_process_is_not_the_pick(tmp_path):
 
 
 def test_without_a_confirmed_cell_there_is_no_pick(tmp_path):
-    runner = Formula(confirms=Status.UNSTABLE)
+    runner = Formula(confirms=Status.SKIPPED)
     results, _ = explored(tmp_path, runner)
     answer = recommend(results, wanted("throughput"), least=3)
     assert answer.pick is None and speed(answer.nearest.trial) == max(map(speed, CELLS))
     assert answer.reasons[0].startswith(
         "not confirmed: no cell stood in 3 processes. The best of the rest is"
     )
-    # unstable processes are not had: the same command runs them again
+    # what was skipped is not had: the same command runs it again
     results, _ = explored(tmp_path, again := Formula())
     assert [t.replicate for t in again.ran] == [1, 2]
     assert speed(recommend(results, wanted("throughput"), least=3).pick.trial) == max(map(speed, CELLS))
+
+
+def test_an_unstable_process_confirms_too_and_is_not_drawn_again(tmp_path):
+    results, _ = explored(tmp_path, runner := Formula(confirms=Status.UNSTABLE))
+    assert len(runner.ran) == 9 and [t.replicate for t in runner.ran[-2:]] == [1, 2]
+    assert len(recommend(results, wanted("throughput"), least=3).pick.replicates) == 3
 
 
 def test_a_confirmation_that_fails_is_taught_with_its_own_status(tmp_path, monkeypatch):
@@ -147,9 +153,41 @@ def test_constraints_hold_for_what_is_confirmed(tmp_path):
     assert speed(pick.trial) == max(map(speed, able))
 
 
-def test_failed_cells_cost_budget_and_are_no_pick(tmp_path):
-    results, _ = explored(tmp_path, Formula(failing={2: Status.CRASHED}))
+def test_failed_cells_cost_no_budget_and_are_no_pick(tmp_path):
+    runner = Formula(failing={2: Status.CRASHED})
+    results, told = explored(tmp_path, runner)
     assert recommend(results, wanted("throughput"), least=3).pick.trial.processes != 2
+    searched = [t for t in runner.ran if not t.replicate]
+    assert any(t.processes == 2 for t in searched) and sum(t.processes != 2 for t in searched) == 7
+    assert [s.position for s in told if s.stage == "search"][-1] == 7
+
+
+def test_a_search_in_which_everything_fails_ends_before_the_grid_does(tmp_path):
+    runner = Formula(failing=dict.fromkeys((1, 2, 4), Status.CRASHED))
+    explored(tmp_path, runner, cells=2)
+    assert len(runner.ran) == 6 < len(CELLS)
+
+
+def test_what_the_store_held_before_is_known_and_costs_no_budget(tmp_path):
+    for trial in (t for t in CELLS if t.processes == 1):
+        Store(tmp_path).save(Formula().run(trial, None))
+    stopped = Formula(stop_after=2)
+    with pytest.raises(KeyboardInterrupt):
+        explored(tmp_path, stopped, cells=5)
+    rest = Formula()
+    results, _ = explored(tmp_path, rest, cells=5)
+    assert len([t for t in stopped.ran + rest.ran if not t.replicate]) == 5
+    assert recommend(results, wanted("throughput"), least=3).pick.trial.processes != 1
+    explored(tmp_path, again := Formula(), cells=5)
+    assert again.ran == []
+    explored(tmp_path, more := Formula(), cells=6)  # a larger budget goes on
+    assert len([t for t in more.ran if not t.replicate]) == 1
+
+
+def test_another_question_of_the_same_cells_has_a_budget_of_its_own(tmp_path):
+    explored(tmp_path, Formula(), cells=3)
+    explored(tmp_path, other := Formula(), wanted("throughput", ["p99<=30ms"]), cells=3)
+    assert len([t for t in other.ran if not t.replicate]) == 3
 
 
 def test_what_cannot_be_measured_is_not_searched_for(tmp_path):

@@ -69,6 +69,15 @@ def test_what_raises_is_failed_with_its_message(factory, says):
     assert says in result.reason
 
 
+def test_a_process_that_ends_with_0_and_no_result_is_told_as_that():
+    result = run("quits")
+    assert result.status is Status.CRASHED
+    assert result.reason.startswith(
+        "E-RUN-2: the trial's process ended without an answer: it exited with 0 and wrote no result"
+    )
+    assert "rm -r" not in result.reason
+
+
 def test_a_failed_model_can_be_debugged_from_its_result():
     words = last_words(run("raises"))
     assert "Traceback (most recent call last): | File" in words
@@ -254,11 +263,94 @@ def test_the_child_dies_with_its_parent():
     parent = subprocess.Popen([sys.executable, "-c", script])
     deadline = time.monotonic() + 30
     family: list[psutil.Process] = []
-    while len(family) < 2 and time.monotonic() < deadline:  # the trial's process and its sampler
+    while len(family) < 3 and time.monotonic() < deadline:  # warden, trial, sampler
         time.sleep(0.1)
         family = psutil.Process(parent.pid).children(recursive=True)
-    assert len(family) == 2
+    assert len(family) == 3
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
+
+
+class FakeMemory:
+    """So many bytes in all, so many free at each look."""
+
+    def __init__(self, total: float, *free: float) -> None:
+        self.total, self.free = int(total), [*map(int, free)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        pass
+
+    def available(self) -> int:
+        return self.free.pop(0) if len(self.free) > 1 else self.free[0]
+
+
+@pytest.fixture
+def silent():
+    """A pipe on which nobody says anything."""
+    listens, says = os.pipe()
+    yield listens
+    os.close(listens)
+    os.close(says)
+
+
+@pytest.mark.parametrize(
+    ("asked", "total", "floor"),
+    [(None, 1e9, 400e6), (None, 4e9, 400e6), (None, 16e9, 1.28e9), (0, 16e9, 0), (7, 16e9, 7)],
+)
+def test_the_floor_is_a_share_of_the_machine_and_never_less_than_400_mb(asked, total, floor):
+    assert isolate.floor_of(asked, FakeMemory(total, 0)) == floor
+
+
+def test_memory_below_the_floor_stops_a_trial_and_memory_at_it_does_not(silent, monkeypatch):
+    memory = FakeMemory(1e9, 400e6, 400e6, 399.9e6)
+    monkeypatch.setattr(isolate, "Memory", lambda: memory)
+    stopped = isolate.until_readable(silent, Limits(timeout_s=60))
+    assert stopped.status is Status.OOM
+    assert "MemAvailable 400 MB < floor 400 MB" in stopped.reason
+    assert memory.free == [399_900_000]
+
+
+def test_time_that_is_up_stops_a_trial(silent, monkeypatch):
+    monkeypatch.setattr(isolate, "Memory", lambda: FakeMemory(1e9, 1e9))
+    begun = time.monotonic()
+    stopped = isolate.until_readable(silent, Limits(timeout_s=0.3))
+    assert stopped.status is Status.TIMEOUT
+    assert "0.3 s" in stopped.reason
+    assert time.monotonic() - begun >= 0.3
+
+
+def test_what_is_said_in_time_stops_nothing(monkeypatch):
+    monkeypatch.setattr(isolate, "Memory", lambda: FakeMemory(1e9, 1e9))
+    listens, says = os.pipe()
+    os.close(says)
+    try:
+        assert isolate.until_readable(listens, Limits(timeout_s=0)) is None
+    finally:
+        os.close(listens)
+
+
+def test_a_daemon_that_a_model_starts_is_gone_after_the_time_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAEMON_FILE", str(tmp_path / "pid"))
+    for limit_s in (8, 30, 90):  # a start may take long
+        assert run("hides_and_hangs", Limits(timeout_s=limit_s)).status is Status.TIMEOUT
+        if (tmp_path / "pid").exists():
+            break
+    pid = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_could_not_be_ended_is_told(tmp_path):
+    (tmp_path / "survivors").write_text("12 345 ;rm")
+    told = isolate._survivors(tmp_path)
+    assert "2 processes" in told and "ps -fp 12,345" in told
+    assert isolate._survivors(tmp_path / "none") == ""
+
+
+def test_stderr_that_a_model_has_replaced_by_a_pipe_is_no_hang(tmp_path):
+    os.mkfifo(tmp_path / "stderr")
+    assert isolate.last_lines(tmp_path) == []

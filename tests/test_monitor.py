@@ -247,6 +247,33 @@ def test_the_running_trial_is_found_by_its_process(tmp_path):
     assert finder.look() is None
 
 
+def test_the_warden_that_starts_a_trial_is_none(tmp_path):
+    argv = [
+        "python",
+        "-I",
+        "-S",
+        "/x/edgescope/warden.py",
+        "1",
+        "/t",
+        "python",
+        "-m",
+        "edgescope.child",
+        "run",
+        "/t",
+    ]
+    trial_process(tmp_path, 42, tmp_path / "t")
+    trial_process(tmp_path, 43, tmp_path / "t")
+    (tmp_path / "43/cmdline").write_text("\0".join(argv) + "\0" + "1\0")
+    assert Finder(tmp_path).look().pid == 42
+
+
+def test_a_question_that_is_a_pipe_is_no_hang(tmp_path):
+    (tmp_path / "t").mkdir()
+    os.mkfifo(tmp_path / "t/trial.json")
+    trial_process(tmp_path, 42, tmp_path / "t")
+    assert "cannot be read" in Finder(tmp_path).look().what
+
+
 def test_a_trial_whose_folder_is_closed_is_still_seen(tmp_path):
     trial_process(tmp_path, 7, tmp_path / "closed", "prepare")
     assert "cannot be read" in Finder(tmp_path).look().what

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -56,9 +57,9 @@ def test_needed_is_the_least_that_detects():
         for change in noise.CHANGES:
             k = noise.needed(s, change)
             assert noise.detectable(s, k) <= change
-            assert k == 2 or noise.detectable(s, k - 1) > change
+            assert k == 3 or noise.detectable(s, k - 1) > change
     assert noise.needed(2.0, 0.01) is None
-    assert noise.needed(0.0, 0.01) == 2
+    assert noise.needed(0.0, 0.01) == 3
 
 
 def test_the_default_is_that_of_optimize():
@@ -96,6 +97,20 @@ def test_what_cannot_be_read_back_is_as_if_never_measured(tmp_path):
     for text in ("", "[]", "{}", json.dumps({"p50_s": [[1]]}), json.dumps(half)):
         (tmp_path / "m/noise.json").write_text(text)
         assert noise.stored(tmp_path, "m") is None
+
+
+def test_a_link_or_a_pipe_in_its_place_is_neither_followed_nor_waited_for(tmp_path):
+    floor = noise.Noise(
+        "m", "2026-01-02T03:04:05+00:00", "m", 7, 0.01, 0.0236, 0.02, {"1%": None}, {"CLEAN": 14}, []
+    )
+    path = noise.save(floor, tmp_path / "other")
+    (tmp_path / floor.machine_id).mkdir()
+    place = tmp_path / floor.machine_id / path.name
+    place.symlink_to(path)
+    assert noise.stored(tmp_path, floor.machine_id) is None
+    place.unlink()
+    os.mkfifo(place)
+    assert noise.stored(tmp_path, floor.machine_id) is None
 
 
 def test_compare_prints_the_floor_of_the_machine(tmp_path, capsys):

@@ -78,6 +78,38 @@ def test_every_word_is_seen_before_the_guesses_steer():
     assert {t.precision for t in seen} == {"fp32", "fp16"} and {t.sharing for t in seen} == {"shared", "mps"}
 
 
+def test_every_axis_is_varied_before_the_budget_ends():
+    """The store holds b1 P1 alone, and nothing else is expected to answer sooner: both others are looked at."""
+    cells = cells_of()
+    rows = grids.rows(cells, [100.0 * t.batch for t in cells], 0, 0.0)
+    search = Search(cells, wanted("latency"))
+    for i, t in enumerate(cells):
+        if (t.batch, t.processes, t.precision) == (1, 1, "fp32"):
+            search.tell(i, rows[i])
+    for spent in range(3):
+        cell = search.suggest(3, spent)
+        search.tell(cell, rows[cell])
+    new = [cells[i] for i in search.rows][-3:]
+    assert {t.batch for t in new} == {1, 4} and {t.processes for t in new} == {1, 2}
+
+
+def test_an_axis_whose_cells_fail_twice_is_left():
+    cells = [Trial(model="m", processes=p, batch=b) for p in (1, 2) for b in (1, 2, 4, 8)]
+    search = Search(cells, wanted("throughput"))
+    rows = grids.rows(cells, [10.0 * t.batch for t in cells], 0, 0.0)
+    search.tell(0, rows[0])
+    search.tell(1, rows[1])
+    failed = 0
+    while len([r for r in search.rows.values() if r]) < 4:
+        cell = search.suggest(4, len([r for r in search.rows.values() if r]))
+        if cells[cell].processes == 2:
+            failed += 1
+            search.fail(cell, Status.CRASHED)
+        else:
+            search.tell(cell, rows[cell])
+    assert 2 <= failed < 4
+
+
 def test_a_search_ends_when_the_grid_does():
     cells = [Trial(model="m", batch=b) for b in (1, 2)]
     search = searched(cells, grids.rows(cells, [10.0, 20.0], 0, 0.0), wanted("throughput"), 9)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -287,3 +288,113 @@ for i in range(5):
     for writer in writers:
         assert writer.wait(timeout=deadline - time.monotonic()) == 0
     assert len(list(Store(tmp_path).results())) == 10
+
+
+class Disk:
+    """A disk as a power cut leaves it: only what was synced is there, and a rename only if its folder was synced."""
+
+    def __init__(self, monkeypatch):
+        self.done: list[tuple[str, str]] = []
+        self.lost: str | None = None
+        real_sync, real_rename = os.fsync, os.rename
+
+        def fsync(handle):
+            self.done.append(("sync", os.readlink(f"/proc/self/fd/{handle}")))
+            real_sync(handle)
+
+        def rename(source, target, **where):
+            self.done.append(("rename", f"{os.path.abspath(source)} {os.path.abspath(target)}"))
+            real_rename(source, target, **where)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(os, "rename", rename)
+
+    def at(self, what: str, path: str) -> int:
+        return self.done.index((what, path))
+
+
+def test_every_byte_is_on_disk_before_the_name_is_and_the_name_before_save_returns(tmp_path, monkeypatch):
+    disk = Disk(monkeypatch)
+    kept = result(artifact={"files": {"log.txt": "words"}})
+    folder = Store(tmp_path).save(kept)
+    (moved,) = (what for how, what in disk.done if how == "rename")
+    aside, target = moved.split(" ")
+    assert target == str(folder)
+    assert Path(aside).parent == tmp_path / ASIDE
+    names = ["result.json", "queries.parquet", "readings.parquet", "files", "files/log.txt"]
+    inside = [disk.at("sync", f"{aside}/{name}") for name in names]
+    whole = disk.at("sync", aside)
+    move = disk.at("rename", moved)
+    assert max(inside) < whole < move  # a folder that is synced names files that are
+    assert disk.at("sync", str(folder.parent)) > move
+
+
+def test_a_new_machines_folder_is_itself_on_disk(tmp_path, monkeypatch):
+    disk = Disk(monkeypatch)
+    Store(tmp_path / "new").save(result())
+    assert ("sync", str(tmp_path / "new")) in disk.done
+
+
+@pytest.mark.parametrize("writes", range(1, 12))
+def test_a_write_that_fails_at_any_point_leaves_all_or_nothing(writes, tmp_path, monkeypatch):
+    """The n-th sync or rename fails; whatever is in the store afterwards is whole."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    kept = Store(tmp_path / "store")
+    first = kept.save(result())
+    left = [writes]
+
+    def counted(real):
+        def act(*args, **keys):
+            left[0] -= 1
+            if left[0] == 0:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(*args, **keys)
+
+        return act
+
+    monkeypatch.setattr(os, "fsync", counted(os.fsync))
+    monkeypatch.setattr(os, "rename", counted(os.rename))
+    try:
+        kept.save(result(id_="second"))
+    except StoreError as error:
+        assert "It is kept in" in str(error)
+        (elsewhere,) = (tmp_path / "tmp").glob("edgescope-kept-*")
+        assert store.read(elsewhere / MACHINE.id / "second").id == "second"
+    for found in kept.fulls(kept.results()):
+        assert len(found.queries) == 50
+    assert kept.problems == []
+    assert store.read(first).id == result().id
+    assert list((kept.root / ASIDE).iterdir()) == []
+
+
+def test_a_programs_logs_lie_beside_the_result_under_their_names_alone(tmp_path):
+    kept = Store(tmp_path / "store")
+    logs = {"summary.txt": "VALID", "../detail.txt": "lines", "/deep/in/trace.json": "{}"}
+    folder = kept.save(result(artifact={"path": None, "files": logs}))
+    names = {"summary.txt": "VALID", "detail.txt": "lines", "trace.json": "{}"}
+    assert {p.name: p.read_text() for p in (folder / store.FILES).iterdir()} == names
+    assert store.read(folder).artifact["files"] == names
+    assert not (tmp_path / "store" / "detail.txt").exists()
+
+
+@pytest.mark.parametrize(("logs", "read"), [(32, True), (33, False)])
+def test_so_many_logs_are_read(tmp_path, logs, read):
+    folder = Store(tmp_path).save(result(artifact={"files": {f"{k}.txt": str(k) for k in range(logs)}}))
+    if read:
+        assert len(store.read(folder).artifact["files"]) == logs
+    else:
+        with pytest.raises(StoreError, match="33 files; 32 are read at most"):
+            store.read(folder)
+
+
+def test_a_problem_names_its_file_once(tmp_path):
+    kept = Store(tmp_path)
+    folder = kept.save(result())
+    (folder / "result.json").write_text("{")
+    assert list(kept.results()) == []
+    (problem,) = kept.problems
+    assert str(problem).count("result.json") == 1
+    (folder / "result.json").write_text('{"schema": 1}')
+    assert list(kept.results()) == []
+    assert "result.json" in str(kept.problems[0])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgescope import study, study_schema
+from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.toml_lines import lines
 
@@ -53,3 +54,70 @@ def test_the_study_of_the_page_is_read_and_shows_every_key(tmp_path):
     shown = {str(p[-1]) for p in lines(PAGE)}
     known = {*study_schema.SECTIONS, *study_schema.SWEEP, *study_schema.SECTIONS["trial"]}
     assert known - shown == set()
+
+
+def refused(tmp_path, text: str) -> str:
+    path = tmp_path / "s.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        study.read(path)
+    return str(caught.value)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[trial]\nmodel = " + "[" * 100_000 + "]" * 100_000,
+        "[trial]\nmodel = " + "[" * 60 + "]" * 60,
+        "[trial]\nmodel = " + "{a=" * 20_000 + "1" + "}" * 20_000,
+        "[trial]\n" + "a." * 100_000 + "b = 1",
+        "[" + "a." * 100_000 + "b]",
+        "[trial]\nmodel = {" + "a . " * 50 + "b = 1}",
+        "#" * 1_100_000,
+    ],
+    ids=["lists", "some lists", "tables", "a key", "a header", "a key within", "bytes"],
+)
+def test_a_file_that_is_too_deep_or_too_large_is_an_error_and_no_traceback(text, tmp_path):
+    said = refused(tmp_path, text)
+    assert said.startswith("E-STUDY-4")
+    assert "is no study" in said
+
+
+def test_a_file_without_an_end_is_read_up_to_its_bound(tmp_path):
+    (tmp_path / "s.toml").symlink_to("/dev/zero")
+    with pytest.raises(UsageError, match="more than 1 MB"):
+        study.read(tmp_path / "s.toml")
+
+
+@pytest.mark.timeout(20)
+def test_a_grid_that_nobody_could_measure_is_refused_with_its_size(tmp_path):
+    ten = list(range(1, 11))
+    axes = "".join(
+        f"{key} = {ten}\n" for key in ("batch", "in_flight", "processes", "seed", "max_queries", "min_s")
+    )
+    said = refused(tmp_path, f'[trial]\nmodel = "null"\nbackend = "null"\nmax_s = 60\n{axes}replicates = 3\n')
+    assert "E-STUDY-14" in said and "3,000,000 trials" in said
+    assert "10 batch x 10 in_flight" in said and "x 3 replicates" in said and "34.7 days" in said
+    with pytest.raises(UsageError, match="E-STUDY-14"):
+        study.grid({"model": "null", "backend": "null", "replicates": 10**12})
+    said = refused(
+        tmp_path,
+        '[trial]\nmodel = "null"\nbackend = "null"\n[[replicate]]\nmodel = "null"\nreplicates = 1000000000000\n',
+    )
+    assert "E-STUDY-14" in said
+
+
+def test_a_large_grids_size_is_said_before_its_cells_are_made(monkeypatch):
+    from edgescope import study_cells
+
+    monkeypatch.setattr(study_cells, "LARGE", 4)
+    order: list[str] = []
+    real = study._trial
+    monkeypatch.setattr(study, "_trial", lambda keys: order.append("made") or real(keys))
+    study.grid({"model": "null", "backend": "null", "batch": [1, 2, 3]}, order.append)
+    assert order == ["made"] * 3
+    order.clear()
+    study.grid({"model": "null", "backend": "null", "batch": [1, 2], "replicates": 2}, order.append)
+    assert "I-STUDY-1: the grid has 4 trials" in order[0]
+    assert order[1:] == ["made"] * 4

@@ -51,6 +51,18 @@ def test_the_set_of_trial_ids_equals_the_grid_and_a_second_run_does_nothing(tmp_
     assert list(sweep.run(GRID, cells(tmp_path, Counting()))) == []
 
 
+def test_what_is_built_from_other_fields_is_prepared_by_itself(tmp_path):
+    other = {"workload": "null", "io": "pinned", "batch": 2, "shapes": {"x": (1, 2)}, "options": {"a": 1}}
+    other |= {"beside": "resnet50", "precision": "int8", "device": "cuda", "backend": "onnxruntime"}
+    base = {"model": "null", "backend": "null"}
+    same = {"scenario": "offline", "seed": 1, "max_s": 20.0, "processes": 2, "gate": 0.99, "replicate": 1}
+    runner = Counting()
+    some = cells(tmp_path, runner)
+    for key, value in {**other, **same}.items():
+        some.run(Trial(**(base | {key: value})))
+    assert len(runner.prepared) == len(other) + 1  # one for all of `same`
+
+
 def test_the_order_is_shuffled_within_replicates_and_the_same_for_a_seed():
     orders = [[t.id for t in sweep.order(GRID, seed)] for seed in (0, 0, 1)]
     assert orders[0] == orders[1] != orders[2]

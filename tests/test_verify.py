@@ -275,3 +275,20 @@ def test_rank_agreement_on_paper():
     assert closeness.rank_agreement((rng.random((40, 50)),), (rng.random((40, 50)),)) == pytest.approx(
         0.5, abs=0.05
     )
+
+
+def test_frames_of_a_film_count_for_fewer_and_the_line_says_so(trained_truth):
+    """Forty answers off in two scenes are two opinions; scattered, they are forty."""
+    labels = np.zeros(len(trained_truth.gate[0]), dtype=np.int64)
+    own = trained_truth.gate[0].argmax(axis=1)
+    labelled = (np.eye(1000, dtype=np.float32)[np.arange(40) % 40],)
+    truth = Reference(trained_truth.gate, labelled, "x")
+    clumped = trained_truth.gate[0].copy()
+    clumped[np.arange(40), (own[:40] + 1) % 1000] = 1e6
+    groups = np.arange(len(labels)) // 20
+    given = {"precision": "int8", "labelled": labelled, "labels": np.arange(40) % 40}
+    alone, together = (verify.judge((clumped,), truth, **given, groups=g) for g in (None, groups))
+    assert alone.fields["top1_agreement"].value == together.fields["top1_agreement"].value
+    assert together.fields["top1_agreement"].lo < alone.fields["top1_agreement"].lo - 0.05
+    assert "which count for" in together.detail and "independent ones" in together.detail
+    assert "int8 needs a lower end of 75%" in together.detail

@@ -145,7 +145,7 @@ def _simplified(net: Net, path: Path) -> dict[str, Json]:
     """
     if versions(("onnxslim",))["onnxslim"] == "absent":
         return {"simplified": "no: onnxslim is not installed"}
-    slim = need("onnxslim:slim", "the simplifier", "pip install 'edgescope[simplify]'")
+    slim = need("onnxslim:slim", "the simplifier", "pip install --force-reinstall onnxslim")
     before = onnx.load(str(path))
     count, trial = len(before.graph.node), path.with_name(f"slim-{path.name}")
     with _quiet():

@@ -213,7 +213,7 @@ class Search:
                 "W-CAP-1",
                 f"an upper bound of what is promised would take {need:.0f} s at {clients * asked.rate:.4g} queries/s",
                 evidence=f"--longest {asked.longest_s:.0f}s",
-                effect="The figure itself is held against the limit, which is the weaker statement",
+                effect="The answer rests on the point estimate, without a bound",
                 fix=f"--longest {math.ceil(need / 60)}min",
             )
         )

@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgescope import warden
+
 if TYPE_CHECKING:
     from edgescope.crew.kept import Crews
 
@@ -62,11 +64,13 @@ def serve() -> int:
     from edgescope.crew.talk import Talk
 
     talk = Talk.own()
+    warden.adopt()
     with Crews() as crews:
         for order in talk.heard():
             os.environ[LIMIT] = str(order["timeout_s"])
             crews.begin(order["env"], Staff(order["staff"], order["floor_bytes"]))
             _answer(order["verb"], Path(order["folder"]), crews)
+            warden.end_strangers(crews.pids)  # what a trial has left would run beside the next
             talk.say("done")
     return 0
 

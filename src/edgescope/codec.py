@@ -10,26 +10,18 @@ import dataclasses
 from collections.abc import Mapping
 from enum import Enum
 
+from edgescope import plain_json
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import (
     SCHEMA_VERSION,
     Absent,
     Channel,
-    Effective,
     Field,
-    Idle,
     Json,
-    Machine,
     Measured,
-    Meter,
-    ModelInfo,
     Result,
-    Status,
     Trial,
-    Trust,
-    Verdict,
     Verification,
-    Window,
     Worker,
 )
 
@@ -40,8 +32,8 @@ def field_to_json(value: Field) -> dict[str, Json]:
 
 
 def field_from_json(data: Mapping[str, Json]) -> Field:
-    """Read a field back."""
-    return Absent(data["absent"]) if "absent" in data else Measured(**data)
+    """Read a field back; ValueError where it is none."""
+    return plain_json.field(data, "field")
 
 
 def _fields(values: Mapping[str, Field]) -> dict[str, Json]:
@@ -55,7 +47,7 @@ def verification_to_json(check: Verification) -> dict[str, Json]:
 
 def verification_from_json(data: Mapping[str, Json]) -> Verification:
     """Read the gate's answer back."""
-    return Verification(**{**data, "fields": {k: field_from_json(v) for k, v in data["fields"].items()}})
+    return plain_json.record(Verification, data, "verification")
 
 
 def _worker_to_json(worker: Worker) -> dict[str, Json]:
@@ -63,11 +55,6 @@ def _worker_to_json(worker: Worker) -> dict[str, Json]:
     return {k: field_to_json(v) if isinstance(v, Measured | Absent) else v for k, v in plain.items()} | {
         "cpus": list(worker.cpus)
     }
-
-
-def _worker_from_json(data: Mapping[str, Json]) -> Worker:
-    plain = {k: field_from_json(v) if isinstance(v, Mapping) else v for k, v in data.items()}
-    return Worker(**plain | {"cpus": tuple(data["cpus"])})
 
 
 def _described(artifact: Mapping[str, Json]) -> dict[str, Json]:
@@ -119,41 +106,23 @@ def from_json(data: Mapping[str, Json]) -> Result:
         )
     try:
         return _read(data)
-    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
-        raise StoreError(
-            "E-STORE-4", "a result is not complete", evidence=f"{type(error).__name__}: {error}"
-        ) from error
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UsageError) as error:
+        said = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise StoreError("E-STORE-4", "a result is not complete", evidence=said) from error
 
 
 def _read(data: Mapping[str, Json]) -> Result:
-    check, model, effective, window = (data[k] for k in ("verification", "model", "effective", "window"))
-    return Result(
-        id=data["id"],
-        trial=Trial.from_json(data["trial"]),
-        machine=Machine(**data["machine"]),
-        status=Status(data["status"]),
-        reason=data["reason"],
-        verdict=Verdict(Trust(data["verdict"]["trust"]), tuple(data["verdict"]["evidence"])),
-        started_at=data["started_at"],
-        driver=data["driver"],
-        model=ModelInfo(**model) if model else None,
-        artifact=data["artifact"],
-        effective=Effective(**effective) if effective else None,
-        verification=verification_from_json(check) if check else None,
-        window=Window(**window) if window else None,
-        workers=tuple(
-            map(_worker_from_json, data.get("workers", ()))
-        ),  # older results of schema 1 lack these
-        idle=tuple(Idle(**i) for i in data.get("idle", ())),
-        meter=Meter(**data["meter"]) if data.get("meter") else None,
-        metrics={name: field_from_json(value) for name, value in data["metrics"].items()},
-        warnings=tuple(data["warnings"]),
-    )
+    """Return the result; the keys that older results of schema 1 lack have defaults."""
+    names = [f.name for f in dataclasses.fields(Result) if f.name not in ("queries", "readings")]
+    older = {"workers", "idle", "meter"}
+    given = {name: data[name] for name in names if name in data or name not in older}
+    return plain_json.record(Result, given)
 
 
 def channels(data: Mapping[str, Json]) -> tuple[Channel, ...]:
-    """Return the telemetry channels named in a result's JSON."""
-    return tuple(Channel(**c) for c in data["channels"])
+    """Return the telemetry channels named in a result's JSON; ValueError where they are none."""
+    found: tuple[Channel, ...] = plain_json.value(tuple[Channel, ...], data.get("channels"), "channels")
+    return found
 
 
 def to_plain(value: Json) -> Json:

@@ -235,6 +235,7 @@ def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
         gate=trial.gate,
         labelled=named,
         labels=labelled.labels if labelled else None,
+        groups=gate.groups,
     )
     if not answer.passed:
         raise WrongOutputError(

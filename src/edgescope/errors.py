@@ -17,6 +17,8 @@ A message has four parts: what happened, the evidence, what it does to the numbe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class EdgescopeError(Exception):
     """Base of all errors raised on purpose; `str()` is one line ready for a terminal."""
@@ -35,6 +37,13 @@ class EdgescopeError(Exception):
 def _rebuild(kind: type[EdgescopeError], code: str, what: str, *rest: str) -> EdgescopeError:
     evidence, effect, fix = rest
     return kind(code, what, evidence=evidence, effect=effect, fix=fix)
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Return the known word that was probably meant, '' where none is close."""
+    import difflib  # only a mistake needs it
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
 
 
 def message(code: str, what: str, *, evidence: str = "", effect: str = "", fix: str = "") -> str:

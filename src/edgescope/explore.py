@@ -1,10 +1,11 @@
 """Measures what the search suggests, cell by cell, and confirms the pick in fresh processes before it is called one.
 
-Stored results of the grid's cells are read first; they count towards the budget, so the same command after an
-interruption goes on where it was. Then the budget is spent, a fresh process a cell. The cell that the search would pick
-is run again in further processes: with bounds that now know what lies between processes it must still keep every
-constraint, and by its mean over them still be the best; otherwise the next one is confirmed. The runs go to the store
-as those of a sweep do.
+Stored results of the grid's cells are read first, as knowledge. Then the budget is spent on cells that nobody has
+measured, a fresh process a cell; one that fails teaches and costs nothing of it. What was stored when the search began
+is remembered (search_start.py), so the same command after an interruption goes on where it was, and ends. The cell that
+the search would pick is run again in further processes: with bounds that now know what lies between processes it must
+still keep every constraint, and by its mean over them still be the best; otherwise the next one is confirmed. The runs
+go to the store as those of a sweep do.
 """
 
 from __future__ import annotations
@@ -17,21 +18,25 @@ from itertools import count, islice
 from edgescope.analysis.choices import Choice, choices
 from edgescope.analysis.crowd_cells import kept_warm
 from edgescope.analysis.objective import Wanted
+from edgescope.analysis.replicates import MEASURED
 from edgescope.analysis.variants import variant
 from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import Absent, Result, Status, Trial
 from edgescope.search import Search
+from edgescope.search_start import known
 from edgescope.sweep import Cells
 
 #: Statuses that say something of the machine's mood, nothing of the cell's neighbours.
 MOODS = frozenset({Status.UNSTABLE, Status.CANCELLED, Status.SKIPPED})
+#: A search ends once as many cells have failed as its budget has, or so many.
+FAILED_AT_LEAST = 6
 #: How many cells may be confirmed before the search answers with the best it has.
 CONFIRMED_AT_MOST = 3
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How many cells may be measured, and in how many further processes the pick is confirmed."""
+    """How many cells may be measured beside those stored, and in how many further processes the pick is confirmed."""
 
     cells: int
     confirm: int = 3
@@ -45,7 +50,7 @@ class Step:
     stage: str
     """`search` or `confirm`."""
     position: int
-    """Number of this run in its stage, from 1."""
+    """Number of this run in its stage, from 1; after one that failed the same number again."""
     total: int
     trial: Trial
     eta_s: float | None
@@ -86,13 +91,22 @@ class _Exploration:
         """Search, then confirm."""
         self.search = Search(self.trials, self.wanted, seed=self.budget.seed, macs=macs, cores=cores)
         yield from self._stored()
-        for position in range(len(self.search.rows) + 1, self.budget.cells + 1):
-            cell = self.search.suggest(self.budget.cells)
-            if cell is None:
-                break
-            left = self.budget.cells - position + 1 + self.budget.confirm
-            yield self._ran(Step("search", position, self.budget.cells, self.trials[cell], self._eta(left)))
+        if self.budget.cells:
+            yield from self._searched()
         yield from self._confirmed()
+
+    def _searched(self) -> Iterator[Result]:
+        """Measure what the search suggests until the budget is spent, nothing is left or too much has failed."""
+        held = [variant(self.trials[cell]) for cell in self.search.rows]
+        before = known(self.cells, list(self.at), self.wanted, self.budget.seed, held)
+        while True:
+            new = [row for cell, row in self.search.rows.items() if variant(self.trials[cell]) not in before]
+            measured, budget = sum(row is not None for row in new), self.budget.cells
+            cell = self.search.suggest(budget, measured) if measured < budget else None
+            if cell is None or len(new) - measured >= max(budget, FAILED_AT_LEAST):
+                return
+            left = self._eta(budget - measured + self.budget.confirm)
+            yield self._ran(Step("search", measured + 1, budget, self.trials[cell], left))
 
     def _stored(self) -> Iterator[Result]:
         """Yield what the store holds of this grid, with its raw rows."""
@@ -107,12 +121,10 @@ class _Exploration:
         self._learn()
 
     def _ran(self, step: Step) -> Result:
-        """Run one trial, of an unstable one again, and learn from it."""
+        """Run one trial, and learn from it."""
         self.tell(step)
         begun = time.monotonic()
         result = self.cells.run(step.trial)
-        if result.status is Status.UNSTABLE:  # the machine was, most likely
-            result = self.cells.run(step.trial)
         self.spent.append(time.monotonic() - begun)
         self.results.append(result)
         self._learn(result)
@@ -156,8 +168,8 @@ class _Exploration:
                 yield self._ran(Step("confirm", position, len(missing), again, self._eta(left)))
 
     def _missing(self, row: Choice) -> list[int]:
-        """Return the numbers of the fresh processes that a cell lacks; one that came out unstable is not had."""
-        have = {n for n, r in row.replicates.items() if r.status is Status.OK and not kept_warm(r)}
+        """Return the numbers of the fresh processes that a cell lacks."""
+        have = {n for n, r in row.replicates.items() if r.status in MEASURED and not kept_warm(r)}
         free = (n for n in count(1) if n not in have)
         return list(islice(free, max(0, self.budget.confirm + 1 - len(have))))
 

@@ -4,16 +4,18 @@ The parent writes the trial to a file, starts `python -m edgescope.child`, and w
 the clock (time-out), the machine's free memory (the trial is stopped at a floor, before the kernel's OOM killer
 picks a victim), and the child itself (a crash becomes a Result with the signal and the last lines it wrote).
 A result that the child had finished writing counts, whatever stopped it afterwards.
-The child leads a session of its own, so stopping it stops everything it started.
+Between the two stands a warden (warden.py), which ends everything that the child has started, however it ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from edgescope import scratch, store
+from edgescope import plain_files, scratch, store, warden
 from edgescope.errors import StoreError, message
 from edgescope.memory import Memory
 from edgescope.records import Machine, Result, Status, Trial, digest
@@ -112,10 +114,15 @@ def environment(limits: Limits, launch: Launch, folder: str) -> dict[str, str]:
 
 def outcome(trial: Trial, stopped: Stopped | None, started: datetime, folder: Path) -> Result:
     """Return what the child wrote where that is whole, else what cut it short; with the child's last words."""
+    if stopped is None and not (folder / "result" / "result.json").exists():
+        # os._exit(0), by a model or a library
+        stopped = Stopped(*crash(0, last_lines(folder)))
     try:
         result = store.read(folder / "result")
     except StoreError as error:
         result = _cut_short(trial, stopped or Stopped(Status.CRASHED, str(error)), started, folder)
+    if left := _survivors(folder):
+        result = replace(result, warnings=(*result.warnings, left))
     words = " | ".join(last_lines(folder))[-TAIL_CHARACTERS:]
     if result.status not in _TRACED or not words:
         return result
@@ -123,13 +130,31 @@ def outcome(trial: Trial, stopped: Stopped | None, started: datetime, folder: Pa
     return replace(result, warnings=(*result.warnings, trace))
 
 
+def _survivors(folder: Path) -> str:
+    """Return a warning of processes that the warden could not end, '' where there are none."""
+    try:
+        words = plain_files.read(folder / warden.SURVIVORS, TAIL_BYTES).decode(errors="replace").split()
+    except (OSError, StoreError):
+        return ""
+    pids = [word for word in words if word.isdigit()]  # a trial's own code may have written this file
+    if not pids:
+        return ""
+    return message(
+        "W-RUN-1",
+        f"{len(pids)} processes that the trial started could not be ended",
+        evidence=f"process {', '.join(pids)}",
+        effect="They run beside whatever is measured next",
+        fix=f"ps -fp {','.join(pids)}",
+    )
+
+
 def last_lines(folder: Path) -> list[str]:
     """Return the lines at the end of the child's stderr, without what a terminal would not print."""
     try:
-        with (folder / "stderr").open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            text = file.read(TAIL_BYTES).decode(errors="replace")
-    except FileNotFoundError:
+        with plain_files.opened(folder / "stderr", sys.maxsize) as file:
+            start = max(0, os.fstat(file).st_size - TAIL_BYTES)
+            text = os.pread(file, TAIL_BYTES, start).decode(errors="replace")
+    except (FileNotFoundError, StoreError):  # a trial's own code may have put anything there
         return []
     lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
     return [line for line in lines if line]
@@ -156,7 +181,12 @@ def _watch(argv: Sequence[str], env: Mapping[str, str], folder: Path, limits: Li
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         try:
             child = subprocess.Popen(
-                argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+                guarded(argv, folder, env),
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
             )
         except OSError as error:  # no such program, no memory for another process
             what = "the trial's process could not be started"
@@ -164,7 +194,7 @@ def _watch(argv: Sequence[str], env: Mapping[str, str], folder: Path, limits: Li
         try:
             stopped = _wait(child, limits)
         finally:
-            kill_session(child)
+            end(child)
     if stopped is not None:
         return stopped
     if child.returncode != 0:
@@ -205,11 +235,27 @@ def floor_of(asked: int | None, memory: Memory) -> int:
     return max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total)) if asked is None else asked
 
 
-def kill_session(child: subprocess.Popen[bytes]) -> None:
-    """Kill the child's whole session; harmless when it is gone."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+def guarded(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> list[str]:
+    """Return the words that start `argv` under a warden; FileNotFoundError where there is no such program.
+
+    The warden removes `folder` where this process ends before it.
+    """
+    if shutil.which(argv[0], path=env.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+    return [sys.executable, "-I", "-S", warden.__file__, str(os.getpid()), str(folder), *argv]
+
+
+def end(child: subprocess.Popen[bytes], patience_s: float = warden.PATIENCE_S + 2.0) -> None:
+    """Have the child's warden end everything it guards, and itself; harmless when it is gone."""
+    child.terminate()
+    try:
+        child.wait(patience_s)
+    except subprocess.TimeoutExpired:  # stopped, or starved: then this does what the warden should have done
+        everybody = [child.pid, *warden.below(child.pid)]
+        for pid in everybody:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        child.wait()
 
 
 def crash(code: int, lines: Sequence[str]) -> tuple[Status, str]:
@@ -219,7 +265,8 @@ def crash(code: int, lines: Sequence[str]) -> tuple[Status, str]:
         name = signal_name(-code)
         hint = " (often the kernel's OOM killer: see dmesg)" if name == "SIGKILL" else ""
         return Status.CRASHED, message("E-RUN-2", f"the trial's process died of {name}{hint}", evidence=last)
-    return Status.CRASHED, message("E-RUN-2", f"the trial's process exited with {code}", evidence=last)
+    how = f"exited with {code}" if code else "ended without an answer: it exited with 0 and wrote no result"
+    return Status.CRASHED, message("E-RUN-2", f"the trial's process {how}", evidence=last)
 
 
 def signal_name(number: int) -> str:

@@ -24,13 +24,13 @@ import math
 import random
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from edgescope import racing
 from edgescope.analysis import variants
 from edgescope.analysis.objective import FASTEST, Wanted
+from edgescope.analysis.replicates import MEASURED
 from edgescope.analysis.variants import VariantRow
 from edgescope.candidates import dear
 from edgescope.errors import EdgescopeError, StoreError
@@ -72,7 +72,7 @@ class Step:
     """Candidates in this round."""
     trial: Trial
     eta_s: float | None
-    """Seconds left by the runs so far, if as many candidates go on as usually do; None before the first."""
+    """Seconds left by the runs so far, if as many candidates go on as usually do; None while too few ran to tell."""
 
 
 Tell = Callable[[Step], None]
@@ -111,11 +111,13 @@ class _Race:
         self.cells, self.wanted, self.rounds, self.tell = cells, wanted, rounds, tell
         self.instead = instead
         self.known = cells.finished()
-        self.runs = Counter(r.trial.id for r in cells.store.results())
         self.failed: set[str] = set()
         """Variants that may not be used."""
         self.screened: list[Result] = []
-        self.spent: dict[str, list[float]] = {"short": [], "final": []}
+        self.spent: dict[str, list[float]] = {"prepare": [], "short": [], "final": []}
+        """Seconds that building what a candidate needs took, and those of the runs of either stage."""
+        self.ready: set[str] = set()
+        """Variants whose artifact has been built, or could not be."""
 
     def run(self, trials: list[Trial]) -> Iterator[Result]:
         self.trials, base = trials, variants.variant(trials[0])
@@ -174,22 +176,23 @@ class _Race:
         return added
 
     def _cell(self, stage: str, trial: Trial) -> Iterator[Result]:
-        """Yield the result of one trial, from the store where it is there; of an unstable one the second as well."""
+        """Yield the result of one trial, from the store where it is there."""
         result = self._stored(trial)
         if result is None:
             result = self._timed(stage, trial)
-        if result.status is Status.UNSTABLE and self.runs[trial.id] < 2:  # the machine was, most likely
-            yield result
-            result = self._timed(stage, trial)
-        if result.status not in (Status.OK, Status.UNSTABLE):
+        if result.status not in MEASURED:
             self.failed.add(variants.variant(trial))
         yield result
 
     def _timed(self, stage: str, trial: Trial) -> Result:
         begun = time.monotonic()
+        self.cells.ahead([trial])
+        built = time.monotonic()
+        if variants.variant(trial) not in self.ready:
+            self.ready.add(variants.variant(trial))
+            self.spent["prepare"].append(built - begun)
         result = self.cells.run(trial)
-        self.spent[stage].append(time.monotonic() - begun)
-        self.runs[trial.id] += 1
+        self.spent[stage].append(time.monotonic() - built)
         return result
 
     def _stored(self, trial: Trial) -> Result | None:
@@ -201,19 +204,33 @@ class _Race:
 
     def _left(self, stage: str, number: int, heat: int, here: int) -> float | None:
         """Return about how many seconds are left: `here` runs in this round, and the rounds to come."""
-        known = self.spent["short"] + self.spent["final"]
-        if not known:
+        building = self._building()
+        if building is None:
             return None
-        # medians: the first run of an engine also exports and calibrates
-        cost = {name: statistics.median(s or known) for name, s in self.spent.items()}
+        short, final = (statistics.median(self.spent[name] or [0.0]) for name in ("short", "final"))
+        if not final:  # as a short run, over the whole window
+            final = short + max(0.0, self.trials[0].max_s - SHORT_S)
         if stage == "final":
-            return cost["final"] * (here + heat * (self.rounds.count - number - 1))
+            return building + final * (here + heat * (self.rounds.count - number - 1))
         runs, alive = here, heat
         for _ in range(number + 1, self.rounds.short):
             alive = math.ceil(alive * self.rounds.keep)
             runs += alive if alive > FEW else 0
         finalists = math.ceil(alive * self.rounds.keep) + 1
-        return cost["short"] * runs + cost["final"] * finalists * self.rounds.count
+        return building + short * runs + final * finalists * self.rounds.count
+
+    def _building(self) -> float | None:
+        """Return about how many seconds the artifacts still to be built take; None where too few were to tell.
+
+        The first one built does not count: it also exports the network, which the others then find in the cache.
+        """
+        if not self.spent["short"] and not self.spent["final"]:
+            return None
+        unbuilt = {variants.variant(t) for t in self._standing(self.trials)} - self.ready
+        times = self.spent["prepare"][1:]
+        if unbuilt and not times:
+            return None
+        return statistics.median(times) * len(unbuilt) if unbuilt else 0.0
 
     def _survivors(self, alive: list[Trial]) -> list[Trial]:
         """Return the candidates that go on after a short round, best first."""
@@ -230,7 +247,8 @@ def _baseless(result: Result) -> EdgescopeError:
         f"the baseline failed: {result.trial.label}, {status}",
         evidence=result.reason or (result.verification.detail if result.verification else "no reason given"),
         effect="There is nothing to compare the candidates with",
-        fix=f"the same command with --retry {status}, once the cause is gone",
+        fix=result.reason.partition(" Try: ")[2]
+        or f"the same command with --retry {status}, once the cause is gone",
     )
 
 

@@ -26,6 +26,10 @@ WARMUP_WINDOW = 5
 Latencies = Callable[[int], NDArray[np.int64]]
 
 
+def _nobody() -> None:
+    """Tell nobody."""
+
+
 class Plan:
     """The stopping decisions of one run; `window` says afterwards which rows count."""
 
@@ -38,6 +42,8 @@ class Plan:
         """Measure for all of max_s, however well the mean is known (open loops)."""
         self.phase = 0.0
         """Share of a period after which a periodic load begins: of several workers each is a camera of its own."""
+        self.edge: Callable[[], object] = _nobody
+        """Called where the measured phase begins and where it ends."""
         self.settled = True
         self.stopped_by = ""
         self._measured = False
@@ -60,6 +66,7 @@ class Plan:
         if not self._measured:
             self._begin_warmup(now_ns)
             return
+        self.edge()
         t = self.trial
         self.limit = row + (self.pile or t.max_queries or FOREVER)
         open_ended = self.pile is None and t.max_queries is None
@@ -114,6 +121,7 @@ class Plan:
     def end(self, rows: int, now_ns: int) -> None:
         """Note where the measured phase ended."""
         self._stop, self._stop_ns = rows, now_ns
+        self.edge()
 
     @property
     def window(self) -> Window:

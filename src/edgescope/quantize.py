@@ -14,6 +14,7 @@ judges with, which is checked, by hash. Where the file is there, nothing heavy i
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,7 +182,7 @@ def require_pin(folder: str) -> None:
             "E-INT8-11",
             f"the calibration folder {folder} is not pinned by content",
             effect="The same trial would mean other images when the folder changes",
-            fix=f"--option calibration={images.pin(folder)}",
+            fix=f"--option {shlex.quote(f'calibration={images.pin(folder)}')}",
         )
 
 

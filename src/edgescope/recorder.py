@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from edgescope import store
+from edgescope import store, whole_file
 from edgescope.devices import recording, replay
 from edgescope.devices.capture import Plan
 from edgescope.devices.kernel_files import fact, is_absent
@@ -63,7 +61,7 @@ def board_name(root: Path = Path("/")) -> str:
 def write(what: Recording, output: Path, results: Path | None = None) -> int:
     """Write the recording, with the results of a store where one is given; return its size in bytes."""
     try:
-        with _aside(output) as file:
+        with whole_file.written(output) as file:
             if output.suffix == ".zip":
                 with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                     archive.writestr(recording.MEMBER, "".join(recording.lines(what)))
@@ -76,23 +74,6 @@ def write(what: Recording, output: Path, results: Path | None = None) -> int:
             "E-REC-6", f"{output} cannot be written", evidence=str(error), fix="-o FILE in another folder"
         ) from error
     return output.stat().st_size
-
-
-@contextlib.contextmanager
-def _aside(output: Path) -> Iterator[IO[bytes]]:
-    """Open a file beside `output` that takes its place when everything is written, and goes when it is not."""
-    fd, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-    try:
-        with os.fdopen(fd, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(fd)
-        os.chmod(name, 0o644)
-        os.replace(name, output)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def _add_results(root: Path, archive: zipfile.ZipFile) -> None:

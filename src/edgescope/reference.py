@@ -27,6 +27,7 @@ from edgescope.records import Json, Verification, digest
 from edgescope.verify import Reference, Run
 
 VERSION = 3  # raise when what is compared, or how, changes
+JUDGING = "by scenes"  # change when the same outputs may be judged otherwise; the fp32 outputs are kept
 QUICK = 16
 QUICK_VALUES = 2**21
 """Output values kept of these inputs, 8 MB; fewer inputs where that is too little for 16, two at the least."""
@@ -82,12 +83,12 @@ def verified(
     `facts` is all else that may change the outputs: artifact digest, backend, options, engine versions.
     """
     samples = verify.gate_samples(model)
-    bounds = [verify.L2_CEILING, verify.RANK_FLOOR, verify.TOP1_FLOOR[precision], verify.MIN_FRAMES]
+    bounds = [verify.L2_CEILING, verify.RANK_FLOOR, verify.TOP1_FLOOR[precision], verify.MIN_FRAMES, JUDGING]
     key = digest([VERSION, bounds, dict(facts), model.info.digest, precision, batch, gate, samples.digests])
     path = cache.folder("judged") / f"{key}.npz"
     earlier = _earlier(path)
     if earlier and unchanged(run, samples, earlier[1], batch):
-        note = f"; judged before, and the outputs of {len(earlier[1][0])} inputs are unchanged"
+        note = f"; accuracy check reused: {len(earlier[1][0])} outputs checked again, unchanged"
         return replace(earlier[0], detail=earlier[0].detail + note)
     answer, got = verify.verify(run, model, truth, precision=precision, batch=batch, gate=gate)
     if got is not None:

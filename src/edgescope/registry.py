@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgescope.errors import UnavailableError, UsageError
+from edgescope.errors import UnavailableError, UsageError, meant
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ BACKENDS: Mapping[str, Entry] = {
     ),
     "openvino": Entry(
         "edgescope.backends.openvino:OpenVino",
-        "pip install 'edgescope[openvino,onnx]'",
+        "pip install 'edgescope[openvino]'",
         "OpenVINO, CPU plugin",
     ),
     "tensorrt": Entry(
@@ -150,8 +150,13 @@ MODELS: Mapping[str, Entry] = {
 def entry(family: Mapping[str, Entry], name: str, word: str) -> Entry:
     """Return the entry called `name`; UsageError that lists the known names where there is none."""
     if name not in family:
+        close = meant(name, family)
+        flag = f"--{word} " if word in ("backend", "scenario", "workload") else ""
         raise UsageError(
-            "E-NAME-1", f"no {word} is called {name!r}", evidence=f"known: {', '.join(sorted(family))}"
+            "E-NAME-1",
+            f"no {word} is called {name!r}",
+            evidence=f"known: {', '.join(sorted(family))}",
+            fix=f"{flag}{close}" if close else "",
         )
     return family[name]
 
@@ -167,6 +172,16 @@ def load(family: Mapping[str, Entry], name: str, word: str) -> Any:
     return need(found.target, f"{word} {name}", found.fix)
 
 
+CPU_TORCH = "pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu"
+
+
+def without_cuda(fix: str) -> str:
+    """Return `fix`; where it brings PyTorch, with the line that spares a machine without a GPU gigabytes of CUDA."""
+    return (
+        f"{fix}; on a machine without an NVIDIA GPU first: {CPU_TORCH}" if "edgescope[torch" in fix else fix
+    )
+
+
 def need(target: str, what: str, fix: str) -> Any:
     """Import and return `module:attribute`; UnavailableError, with `fix`, where a package is missing."""
     module, attribute = target.split(":")
@@ -174,5 +189,5 @@ def need(target: str, what: str, fix: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except ImportError as error:
         raise UnavailableError(
-            "E-NAME-2", f"{what} cannot be loaded", evidence=str(error), fix=fix
+            "E-NAME-2", f"{what} cannot be loaded", evidence=str(error), fix=without_cuda(fix)
         ) from error

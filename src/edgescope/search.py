@@ -1,10 +1,10 @@
 """Which cell of a grid to measure next, when only a few can be: the model-based search behind `edgescope recommend`.
 
-First every word (a model, a precision, an engine) is seen once, beside the best cell so far. Then each next one is the
-cell whose expected gain is the largest: by how much it may beat the best cell seen, times how likely it is to keep the
-constraints and to run at all (expected constrained improvement; Jones et al. 1998, Gardner et al. 2014). The guesses
-are those of surrogate.py; latency, energy and the rest are put together from guesses of throughput, tail, power and
-memory (expectations.py).
+First every word (a model, a precision, an engine) is seen once, beside the best cell so far, and before the budget ends
+every axis (batch, processes) has been varied. Otherwise the next one is the cell whose expected gain is the largest: by
+how much it may beat the best cell seen, times how likely it is to keep the constraints and to run at all (expected
+constrained improvement; Jones et al. 1998, Gardner et al. 2014). The guesses are those of surrogate.py; latency, energy
+and the rest are put together from guesses of throughput, tail, power and memory (expectations.py).
 
 A cell that failed teaches too: one that ran out of memory rules out all that need more of everything, a variant with
 wrong outputs has them in every cell, and an engine that cannot do what one cell asks probably cannot next door.
@@ -143,20 +143,53 @@ class Search:
 
     # -- what to measure next -------------------------------------------------------------------------------
 
-    def suggest(self, budget: int | None = None) -> int | None:
-        """Return the cell to measure next; None once none is left. `budget`: cells in all."""
+    def suggest(self, budget: int | None = None, spent: int | None = None) -> int | None:
+        """Return the cell to measure next; None once none is left.
+
+        `budget`: cells in all; `spent`: how many of them are measured, those told where it is None.
+        """
         left = [i for i in range(len(self.trials)) if i not in self.rows and self.likely[i] > 0]
         if not left:
             return None
         if not self.known["throughput_sps"].seen:
             return self._promising(left)
-        if budget is None or len(self.rows) < budget // 2:
+        spent = len(self.rows) if spent is None else spent
+        new = None
+        if budget is None or spent < budget // 2:
             new = self._unseen_word(left)
-            if new is not None:
-                return new
+        if new is None and budget is not None:
+            new = self._unvaried(left, budget - spent)
+        if new is not None:
+            return new
         gain = self.gains()
         best = max(left, key=lambda i: gain[i])
         return best if gain[best] > 0 else self._promising(left)
+
+    def _unvaried(self, left: Sequence[int], remaining: int) -> int | None:
+        """Return a cell that varies an axis nobody has varied yet, once what is unseen takes all cells that remain."""
+        seen = [self._levels(a) for a in self.grid]
+        new = np.array([[a.at[i] not in s for i in left] for a, s in zip(self.grid, seen, strict=True)])
+        fixed = np.array([not self._varied(a) for a in self.grid])
+        unseen = [
+            1 if f and a.ordinal else len({a.at[i] for i in left} - s) * (not a.ordinal)
+            for f, a, s in zip(fixed, self.grid, seen, strict=True)
+        ]
+        varies = new[fixed].any(axis=0) if fixed.any() else np.zeros(len(left), dtype=bool)
+        if not varies.any() or sum(unseen) < remaining:
+            return None
+        shown = new[np.array(unseen) > 0].sum(axis=0) * varies
+        enough = shown.max() if sum(unseen) > remaining else 1  # one cell has to show several
+        return self._beside_best([i for i, n in zip(left, shown, strict=True) if n >= enough])
+
+    def _levels(self, axis: Axis) -> set[float]:
+        """Return the levels of an axis at which a cell was measured."""
+        return {float(axis.at[i]) for i, row in self.rows.items() if row is not None}
+
+    def _varied(self, axis: Axis) -> bool:
+        """Whether an axis was measured at two levels, or cells at its other levels failed twice."""
+        seen = self._levels(axis)
+        failed = [i for i, row in self.rows.items() if row is None and axis.at[i] not in seen]
+        return len(seen) > 1 or len(failed) > 1
 
     def _promising(self, left: Sequence[int]) -> int:
         """Return the cell that promises the most by the guesses so far, any of those that are about as good."""
@@ -171,9 +204,11 @@ class Search:
         seen = list(self.rows)
         words = [a for a in self.grid if not a.ordinal]
         wanted = [i for i in left if any(all(a.at[i] != a.at[s] for s in seen) for a in words)]
-        if not wanted:
-            return None
-        expected, best = self._expected(), self.pick()
+        return self._beside_best(wanted) if wanted else None
+
+    def _beside_best(self, wanted: Sequence[int]) -> int:
+        """Return the one of these cells that differs least from the best cell seen, the most promising of several."""
+        seen, expected, best = list(self.rows), self._expected(), self.pick()
         if best is None:  # nothing seen keeps the constraints
             best = max(
                 [i for i in seen if self.rows[i] is not None] or seen, key=lambda i: float(expected[i])

@@ -23,8 +23,9 @@ from edgescope.isolate import (
     Limits,
     Stopped,
     crash,
+    end,
     environment,
-    kill_session,
+    guarded,
     last_lines,
     outcome,
     until_readable,
@@ -71,7 +72,7 @@ class Served:
     def stop(self) -> None:
         """End the process at once; the next trial starts another."""
         if self._child is not None:
-            kill_session(self._child)
+            end(self._child)
             for pipe in (self._child.stdin, self._child.stdout):
                 assert pipe is not None
                 with contextlib.suppress(OSError):
@@ -123,10 +124,11 @@ class Served:
     def _start(self, limits: Limits) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "edgescope.child", "serve", self._folder.name, str(os.getpid())]
         self._theirs = scratch.Folder(dir=self._folder.name, ignore_cleanup_errors=True)
+        env = environment(limits, Launch(), self._theirs.name)
         with self._words.open("wb") as err:
             self._child = subprocess.Popen(
-                argv,
-                env=environment(limits, Launch(), self._theirs.name),
+                guarded(argv, Path(self._folder.name), env),
+                env=env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=err,

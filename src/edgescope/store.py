@@ -15,6 +15,8 @@ import contextlib
 import errno
 import json
 import os
+import re
+import shlex
 import shutil
 import socket
 import tempfile
@@ -22,21 +24,24 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from edgescope import codec
+from edgescope import codec, plain_files, plain_json, rows
 from edgescope.errors import EdgescopeError, StoreError, UsageError
-from edgescope.records import QUERY_DTYPES, Json, Machine, Queries, Readings, Result, Status
+from edgescope.records import QUERY_DTYPES, Json, Machine, Queries, Readings, Result, Status, Window
 
 ASIDE = ".incoming"
-FILES = "files"
+RESULT, QUERIES, READINGS, FILES = "result.json", "queries.parquet", "readings.parquet", "files"
+_WRITTEN = {RESULT, QUERIES, READINGS, FILES}
+READING_DTYPES = {"t_ns": "int64", "channel": "int16", "value": "float64"}
+#: Bytes of a result.json and of each log beside it, and logs of one result, that are read at most. Ours hold some
+#: ten kilobytes; what is larger was not written by a measurement and may not fit into memory.
+MOST_BYTES, MOST_LOG_BYTES, MOST_LOGS = 32_000_000, 256_000_000, 32
 #: Room that must be there before measuring starts: a few minutes of queries take less.
 PROBE_BYTES = 1_000_000
 #: A half-written result this old belongs to nobody; writing one takes seconds.
 STALE_S = 3600.0
+#: What `save` names a folder that is being written: host, process, random letters.
+_LEFTOVER = re.compile(r"(?P<host>[^/\s]+)-(?P<pid>\d+)-[a-z0-9_]{8}\Z")
 #: A trial with one of these is answered; the others are tried again by a resumed sweep.
 FINAL = frozenset(
     {Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.WRONG_OUTPUT}
@@ -76,38 +81,62 @@ class Store:
             kept = _rescue(result)
             where = f"It is kept in {kept}" if kept else "It could not be kept elsewhere either"
             failure = self._cannot_write(error)
-            fix = f"make room, then: cp -r {kept}/. {self.root}/" if kept else failure.fix
+            copy = f"cp -r {shlex.quote(f'{kept}/.')} {shlex.quote(f'{self.root}/')}"
+            fix = f"make room, then: {copy}" if kept else failure.fix
             raise StoreError(
                 failure.code, failure.what, evidence=failure.evidence, effect=where, fix=fix
             ) from error
 
     def _save(self, result: Result) -> Path:
-        target = self.root / result.machine.id / result.id
+        target = self.folder(result)
         folder = Path(tempfile.mkdtemp(dir=self._aside(), prefix=f"{socket.gethostname()}-{os.getpid()}-"))
         try:
             write(result, folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
+            self._own(target.parent)
             folder.chmod(0o755)
             folder.rename(target)
-            _sync(target.parent)
+            for named in (target.parent, self.root):  # the result's name, and that of its machine
+                _sync(named)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         return target
 
+    def folder(self, result: Result) -> Path:
+        """Return where a result lies; StoreError for an id that is no name of ours and might lead out of the store."""
+        if not plain_files.NAME.match(result.id):
+            raise StoreError("E-STORE-4", "a result's id is no name of ours", evidence=ascii(result.id)[:80])
+        return self.root / result.machine.id / result.id
+
     def _aside(self) -> Path:
-        aside = self.root / ASIDE
-        aside.mkdir(parents=True, exist_ok=True)
-        return aside
+        return self._own(self.root / ASIDE)
+
+    def _own(self, folder: Path) -> Path:
+        """Return a folder of the store, made where there is none; StoreError where a link or a file has its name."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+        plain_files.is_folder(folder)
+        return folder
 
     def clean(self) -> None:
-        """Remove what was left half-written: older than an hour, or by a process of this host that is gone."""
-        for leftover in (self.root / ASIDE).glob("*-*-*"):
-            host, pid, _ = leftover.name.rsplit("-", 2)
+        """Remove what was left half-written: older than an hour, or by a process of this host that is gone.
+
+        Only folders that `save` may have made are removed, by their names and by what is in them; links and whatever
+        else lies there are left alone.
+        """
+        if not plain_files.is_folder(self.root / ASIDE):
+            return
+        for entry in plain_files.folders(self.root / ASIDE):
+            leftover = _LEFTOVER.match(entry.name)
+            if leftover is None or entry.is_symlink():
+                continue
+            host, pid = leftover["host"], leftover["pid"]
             gone = host == socket.gethostname() and not Path(f"/proc/{pid}").exists()
             with contextlib.suppress(OSError):
-                if gone or time.time() - leftover.stat().st_mtime > STALE_S:
-                    shutil.rmtree(leftover)
+                stale = gone or time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_S
+                if stale and {*os.listdir(entry)} <= _WRITTEN:
+                    shutil.rmtree(entry.path)
 
     def results(self) -> Iterator[Result]:
         """Yield every readable result without its raw rows, oldest first; `problems` holds the others."""
@@ -115,16 +144,59 @@ class Store:
             return
         self.problems = []
         found: list[Result] = []
-        for path in self.root.glob("*/*/result.json"):
-            if path.parts[-3] == ASIDE:
-                continue
+        for folder in self._folders():
             try:
-                found.append(codec.from_json(_json(path)))
+                found.append(self._listed(folder))
             except StoreError as error:
+                where = f"{plain_files.shown(folder / RESULT)}: "
+                where = "" if where[:-2] in error.what else where
                 self.problems.append(
-                    StoreError(error.code, error.what, evidence=f"{path}: {error.evidence}", fix=error.fix)
+                    StoreError(
+                        error.code,
+                        error.what,
+                        evidence=f"{where}{error.evidence}",
+                        effect=error.effect,
+                        fix=error.fix,
+                    )
                 )
         yield from sorted(found, key=lambda r: (r.started_at, r.id))
+
+    def names(self, where: Machine) -> set[str]:
+        """Return the names of this machine's results, none of which is read: the trial's id, a dash and the moment."""
+        with contextlib.suppress(OSError):
+            return {e.name for e in plain_files.folders(self.root / where.id) if not e.is_symlink()}
+        return set()
+
+    def _folders(self) -> Iterator[Path]:
+        """Yield the folders of results, none of them behind a link; `problems` gets what had to be passed over."""
+        for machine in self._below(self.root):
+            for folder in self._below(machine):
+                if os.path.lexists(folder / RESULT):
+                    yield folder
+
+    def _below(self, folder: Path) -> Iterator[Path]:
+        try:
+            entries = [e for e in plain_files.folders(folder) if not e.name.startswith(".")]
+        except OSError as error:
+            self.problems.append(_unreadable(folder / "*", str(error)))
+            return
+        for entry in entries:
+            if entry.is_symlink():
+                self.problems.append(plain_files.refused(folder / entry.name, "it is a link"))
+            else:
+                yield folder / entry.name
+
+    def _listed(self, folder: Path) -> Result:
+        """Return the result of a folder without its raw rows; StoreError where it cannot be what it says it is."""
+        result = codec.from_json(_json(folder / RESULT))
+        if self.folder(result) != folder:
+            raise StoreError(
+                "E-STORE-4",
+                f"{plain_files.shown(folder)} does not hold the result that its name says",
+                evidence=f"{RESULT} says {result.machine.id}/{result.id}",
+                fix=f"mv it to {result.machine.id}/{result.id}, or delete it where that is there",
+            )
+        return result
 
     def finished(self, where: Machine, retry: Collection[Status] = ()) -> dict[str, Result]:
         """Return trial id -> latest result of the trials that need no other run on this machine.
@@ -161,13 +233,16 @@ class Store:
             raise UsageError(
                 "E-STORE-5",
                 f"no result, trial or cell id starts with {prefix!r}",
-                fix=f"edgescope list --store {self.root}",
+                fix=f"edgescope list --store {shlex.quote(str(self.root))}",
             )
         return found
 
     def full(self, result: Result) -> Result:
         """Return the result with its raw rows read from disk."""
-        return read(self.root / result.machine.id / result.id)
+        folder = self.folder(result)
+        plain_files.is_folder(folder.parent)
+        plain_files.is_folder(folder)
+        return read(folder)
 
     def _cannot_write(self, error: Exception) -> StoreError:
         if isinstance(error, EdgescopeError):
@@ -185,15 +260,15 @@ class Store:
 def write(result: Result, folder: Path) -> None:
     """Write one result's files into `folder`, each synced to disk: a power cut leaves no empty one behind."""
     if result.queries is not None:
-        _parquet(result.queries.columns, folder / "queries.parquet")
+        rows.write(result.queries.columns, folder / QUERIES)
     if result.readings is not None:
         r = result.readings
-        _parquet({"t_ns": r.t_ns, "channel": r.channel, "value": r.value}, folder / "readings.parquet")
+        rows.write({"t_ns": r.t_ns, "channel": r.channel, "value": r.value}, folder / READINGS)
     files = result.artifact.get("files")
     for name, text in files.items() if isinstance(files, Mapping) else ():
         (folder / FILES).mkdir(exist_ok=True)
         (folder / FILES / Path(name).name).write_text(text)
-    (folder / "result.json").write_text(json.dumps(codec.to_json(result), indent=1))
+    (folder / RESULT).write_text(json.dumps(codec.to_json(result), indent=1))
     for path in (*folder.rglob("*"), folder):
         _sync(path)
 
@@ -208,71 +283,74 @@ def _sync(path: Path) -> None:
 
 
 def read(folder: Path) -> Result:
-    """Read one result's folder with its raw rows; StoreError where it is missing, half-written or newer."""
-    data = _json(folder / "result.json")
+    """Read one result's folder with its raw rows; StoreError where it is missing, half-written, damaged or newer."""
+    data = _json(folder / RESULT)
     result = codec.from_json(data)
-    if (folder / FILES).is_dir():
-        files = {path.name: path.read_text() for path in sorted((folder / FILES).iterdir())}
-        result = replace(result, artifact={**result.artifact, "files": files})
+    if logs := _files(folder / FILES):
+        result = replace(result, artifact={**result.artifact, "files": logs})
     queries = readings = None
-    if result.window is not None and not (folder / "queries.parquet").is_file():
+    if plain_files.is_file(folder / QUERIES):
+        queries = _queries(folder / QUERIES, result.window)
+    elif result.window is not None:
         raise StoreError(
             "E-STORE-4",
-            f"{folder} has lost its queries.parquet",
+            f"{plain_files.shown(folder)} has lost its {QUERIES}",
             effect="Its numbers have no raw rows behind them",
         )
-    if (folder / "queries.parquet").is_file():
-        queries = Queries(_columns(folder / "queries.parquet", list(QUERY_DTYPES)))
-    if (folder / "readings.parquet").is_file():
-        c = _columns(folder / "readings.parquet", ["t_ns", "channel", "value"])
-        readings = Readings(codec.channels(data), c["t_ns"], c["channel"], c["value"])
+    if plain_files.is_file(folder / READINGS):
+        readings = _readings(folder / READINGS, data)
     return replace(result, queries=queries, readings=readings)
+
+
+def _queries(path: Path, window: Window | None) -> Queries:
+    queries = Queries(rows.read(path, QUERY_DTYPES))
+    if window is not None and not 0 <= window.first <= window.stop <= len(queries):
+        raise _unreadable(path, f"it has {len(queries)} rows, the window is {window.first} to {window.stop}")
+    return queries
+
+
+def _readings(path: Path, data: Mapping[str, Json]) -> Readings:
+    columns = rows.read(path, READING_DTYPES)
+    try:
+        channels = codec.channels(data)
+    except ValueError as error:
+        raise _unreadable(path.parent / RESULT, str(error)) from error
+    if len(columns["channel"]) and not 0 <= columns["channel"].min() <= columns["channel"].max() < len(
+        channels
+    ):
+        raise _unreadable(path, f"it has readings of channels that {RESULT} does not name")
+    return Readings(channels, columns["t_ns"], columns["channel"], columns["value"])
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Return the logs kept beside a result by name, {} where there are none."""
+    if not plain_files.is_folder(folder):
+        return {}
+    found = sorted(folder.iterdir())
+    if len(found) > MOST_LOGS:
+        raise _unreadable(folder, f"{len(found)} files; {MOST_LOGS} are read at most")
+    return {path.name: plain_files.read(path, MOST_LOG_BYTES).decode(errors="replace") for path in found}
 
 
 def _json(path: Path) -> Mapping[str, Json]:
     try:
-        data = json.loads(path.read_bytes())
+        data = plain_json.parsed(plain_files.read(path, MOST_BYTES))
     except (OSError, ValueError) as error:
-        raise StoreError(
-            "E-STORE-4", f"{path} cannot be read", evidence=str(error), fix=f"rm -r {path.parent}"
-        ) from error
+        raise _unreadable(path, str(error)) from error
     if not isinstance(data, dict):
-        raise StoreError("E-STORE-4", f"{path} is not a result", evidence=f"it holds a {type(data).__name__}")
+        raise StoreError(
+            "E-STORE-4",
+            f"{plain_files.shown(path)} is not a result",
+            evidence=f"it holds a {type(data).__name__}",
+        )
     return data
 
 
-def _parquet(columns: Mapping[str, NDArray[Any]], path: Path) -> None:
-    import duckdb
-
-    rows = {name: np.ascontiguousarray(column) for name, column in columns.items()}
-    try:
-        with duckdb.connect() as connection:
-            connection.register("rows", rows)
-            connection.execute(
-                "COPY (SELECT * FROM rows) TO ? (FORMAT parquet, COMPRESSION zstd)", [str(path)]
-            )
-    except duckdb.Error as error:
-        text = str(error).splitlines()[0]
-        full = "No space left" in text
-        raise OSError(errno.ENOSPC if full else errno.EIO, text) from error
-
-
-def _columns(path: Path, names: list[str]) -> dict[str, NDArray[Any]]:
-    import duckdb
-
-    try:
-        with duckdb.connect() as connection:
-            found = connection.execute(
-                f"SELECT {', '.join(names)} FROM read_parquet(?)", [str(path)]
-            ).fetchnumpy()
-    except duckdb.Error as error:
-        raise StoreError(
-            "E-STORE-4",
-            f"{path} cannot be read",
-            evidence=str(error).splitlines()[0],
-            fix=f"rm -r {path.parent}",
-        ) from error
-    return {name: np.asarray(found[name]) for name in names}
+def _unreadable(path: Path, evidence: str) -> StoreError:
+    where = plain_files.shown(path)
+    return StoreError(
+        "E-STORE-4", f"{where} cannot be read", evidence=evidence, fix=plain_files.removal(path.parent)
+    )
 
 
 def _rescue(result: Result) -> Path | None:

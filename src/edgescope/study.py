@@ -19,13 +19,15 @@ docs/sweeps.md shows every key. What is wrong with a file is told with the line 
 from __future__ import annotations
 
 import itertools
+import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgescope import registry, study_cells, study_schema, toml_lines, verify
+from edgescope import ranges, registry, study_cells, study_schema, toml_lines, verify
 from edgescope.errors import EdgescopeError, UsageError
 from edgescope.records import Json, Trial
 from edgescope.scenarios import asked
@@ -35,6 +37,11 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+
+#: Bytes of a study file, and levels of tables and lists within each other; ours have a few kilobytes and five.
+MOST_BYTES, DEEPEST = 1_000_000, 20
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[A-Za-z0-9_-]+[ \t]*\.[ \t]*){{{DEEPEST},}}")
 
 
 @dataclass(frozen=True)
@@ -53,13 +60,19 @@ class Study:
     """What is odd about the file and no error."""
 
 
-def grid(keys: Mapping[str, Json]) -> tuple[Trial, ...]:
-    """Return one Trial for every combination of the listed values; `replicates` numbers fresh processes."""
-    distinct = {checked(trial).id: trial for trial in _product(keys)}
+Say = Callable[[str], None]
+
+
+def grid(keys: Mapping[str, Json], say: Say = lambda text: None) -> tuple[Trial, ...]:
+    """Return one Trial for every combination of the listed values; `replicates` numbers fresh processes.
+
+    A large grid's size is said first; UsageError for one that is too large to be measured.
+    """
+    distinct = {checked(trial).id: trial for trial in _product(keys, say)}
     return tuple(distinct.values())
 
 
-def _product(keys: Mapping[str, Json]) -> Iterator[Trial]:
+def _product(keys: Mapping[str, Json], say: Say) -> Iterator[Trial]:
     """Yield the Trials of a grid, unchecked and with repetitions."""
     if not isinstance(keys, Mapping) or not isinstance(keys.get("options", {}), Mapping):
         raise UsageError(
@@ -72,6 +85,8 @@ def _product(keys: Mapping[str, Json]) -> Iterator[Trial]:
     options = keys.pop("options", {})
     axes = [_axis(name, value) for name, value in keys.items()]
     inner = [_axis(name, value) for name, value in options.items()]
+    lengths = {values[0][0]: len(values) for values in (*axes, *inner)} | {"replicates": replicates}
+    study_cells.bounded(math.prod(lengths.values()), lengths, say)
     for cell in itertools.product(*axes):
         for extra in itertools.product(*inner):
             for replicate in range(replicates):
@@ -105,6 +120,7 @@ def checked(trial: Trial) -> Trial:
         )
     verify.asked(trial.precision, trial.gate)
     asked.checked(trial)
+    ranges.checked(trial)
     for name, shape in trial.shapes.items():
         if not shape or shape[0] != trial.batch:
             raise UsageError(
@@ -122,17 +138,18 @@ def _axis(name: str, value: Json) -> Sequence[tuple[str, Any]]:
     return [(name, v) for v in values]
 
 
-def read(path: Path, pin: Callable[[str], str] = lambda name: name) -> Study:
+def read(path: Path, pin: Callable[[str], str] = lambda name: name, say: Say = lambda text: None) -> Study:
     """Read study.toml; UsageError, with the line, for anything in it that cannot be.
 
-    `pin` turns a model's name into what a Trial carries (zoo.pin), and raises where there is no such model.
+    `pin` turns a model's name into what a Trial carries (zoo.pin), and raises where there is no such model; `say` is
+    told of what takes long.
     """
     data, place = _parsed(path)
     if found := study_schema.problems(data):
         raise place.error(found)
     notes: list[str] = []
     try:
-        made = list(_product(data["trial"]))
+        made = list(_product(data["trial"], say))
     except EdgescopeError as error:
         raise place.at_key_of(error) from error
     left = study_cells.kept(made, data.get("exclude", []), place, notes)
@@ -161,10 +178,38 @@ def _whole(trial: Trial, pin: Callable[[str], str], place: Place) -> Trial:
 def _parsed(path: Path) -> tuple[dict[str, Json], Place]:
     """Return a file's tables, and where in it each key stands."""
     try:
-        text = path.read_text()
-        data = tomllib.loads(text)
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+        data = _tables(raw)
+        return data, Place(path, data, toml_lines.lines(raw.decode()))
     except OSError as error:
         raise UsageError("E-STUDY-3", f"{path} cannot be read", evidence=error.strerror or "") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError("E-STUDY-4", f"{path} is not TOML", evidence=str(error)) from error
-    return data, Place(path, data, toml_lines.lines(text))
+    except (RecursionError, _TooMuch) as error:
+        why = str(error) if isinstance(error, _TooMuch) else f"it nests more than {DEEPEST} levels"
+        raise UsageError("E-STUDY-4", f"{path} is no study", evidence=why, fix="docs/sweeps.md") from error
+
+
+class _TooMuch(ValueError):
+    """A text that is larger or deeper than any study."""
+
+
+def _tables(raw: bytes) -> dict[str, Json]:
+    """Return the tables of a TOML text; _TooMuch before what is too large or too deep takes its time."""
+    if len(raw) > MOST_BYTES:
+        raise _TooMuch(f"it holds more than {MOST_BYTES / 1e6:g} MB")
+    text = raw.decode()
+    if _LONG_KEY.search(text):
+        raise _TooMuch(f"a key has more than {DEEPEST} parts")
+    data = tomllib.loads(text)
+    level: list[Json] = [data]
+    for _ in range(DEEPEST):
+        level = [inner for value in level for inner in _inside(value)]
+    if level:
+        raise _TooMuch(f"it nests more than {DEEPEST} levels")
+    return data
+
+
+def _inside(value: Json) -> list[Json]:
+    return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []

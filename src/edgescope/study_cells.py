@@ -13,6 +13,27 @@ from edgescope.study_schema import Problem
 
 Tables = Sequence[Mapping[str, Json]]
 
+#: Cells and replicates that a grid may have: at a second each they would take more than a day. From LARGE on the
+#: size is said before the cells are made.
+MOST, LARGE = 100_000, 5_000
+
+
+def bounded(size: int, lengths: Mapping[str, int], say: Callable[[str], None] = lambda text: None) -> None:
+    """Say how large a large grid is; UsageError with the length of each axis for one that nobody could measure."""
+    axes = " x ".join(f"{n} {name}" for name, n in lengths.items() if n > 1)
+    if size > MOST:
+        raise UsageError(
+            "E-STUDY-14",
+            f"the grid has {size:,} trials, and {MOST:,} are the most",
+            evidence=axes,
+            effect=f"At one second each they would take {size / 86400:,.1f} days; nothing was measured",
+            fix="fewer values an axis, or edgescope recommend --search, which measures a few of them",
+        )
+    if size >= LARGE:
+        text = f"the grid has {size:,} trials before [[exclude]]"
+        effect = f"At one second each they take {size / 3600:,.1f} h"
+        say(message("I-STUDY-1", text, evidence=axes, effect=effect))
+
 
 def matches(trial: Trial, table: Mapping[str, Json]) -> bool:
     """Whether the trial has every value of the table; of a list any one; options and shapes key by key."""
@@ -57,11 +78,15 @@ def kept(trials: Sequence[Trial], tables: Tables, place: Place, notes: list[str]
 
 def repeated(trials: Sequence[Trial], tables: Tables, place: Place, notes: list[str]) -> list[Trial]:
     """Return the trials and the further replicates that [[replicate]] asks for, those last."""
-    extra = []
+    extra: list[Trial] = []
     for number, table in enumerate(tables):
         cells = [t for t in trials if t.replicate == 0 and matches(t, _cells(table))]
         if not cells:
             notes.append(_idle("replicate", place.line(("replicate", number)), place))
+        bounded(
+            len(trials) + len(extra) + len(cells) * (table["replicates"] - 1),
+            {"replicates": table["replicates"]},
+        )
         extra += [replace(t, replicate=n) for t in cells for n in range(1, table["replicates"])]
     return [*trials, *extra]
 

@@ -51,6 +51,10 @@ class Place:
     def _spoken_of(self, error: EdgescopeError, trial: Trial | None) -> toml_lines.Path:
         """Return the value or key that an error names in what it says, else the key that it names anywhere."""
         given: Mapping[str, Json] = self.data["trial"]
+        options = given.get("options", {})
+        inner = next((key for key in options if _says(error.what, key)), None)
+        if inner is not None and not any(_says(error.what, key) for key in given):
+            return ("trial", "options", inner)
         values = {key: getattr(trial, key, None) for key in given}
         named = [key for key in given if _says(error.what, key)]
         said = [key for key, value in values.items() if isinstance(value, str) and _says(error.what, value)]

@@ -15,14 +15,13 @@ probably meant, not by what it breaks later.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from edgescope import registry
 from edgescope.analysis import objective
-from edgescope.errors import UsageError
+from edgescope.errors import UsageError, meant
 from edgescope.records import Json, Trial
 from edgescope.toml_lines import Path
 
@@ -170,6 +169,8 @@ def _value(section: str, key: str, at: Path, value: Json) -> Iterator[Problem]:
     elif key == "replicates" and value < 1:
         yield Problem(at, "E-STUDY-1", f"replicates must be at least 1, not {value}")
     elif section == "sweep":
+        if key == "timeout" and str(value).strip("0.smin") == "":
+            yield Problem(at, "E-STUDY-11", f"{key} must be above 0, not {_shown(value)}", '"15min"')
         if kind == NUMBER and value < 0:
             yield Problem(at, "E-STUDY-11", f"{key} must not be negative, not {value}")
     elif section in ("objective", "constraint"):
@@ -262,5 +263,4 @@ def _shown(value: Json) -> str:
 
 def _nearest(name: str, known: Mapping[str, object], *, fallback: str = "") -> str:
     """Return the known word closest to `name`; where none is close the fallback, or all of them."""
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.6)
-    return close[0] if close else fallback or f"one of {', '.join(sorted(known))}"
+    return meant(str(name), known) or fallback or f"one of {', '.join(sorted(known))}"

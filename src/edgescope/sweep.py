@@ -8,25 +8,40 @@ tried; it becomes a Result that says why.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import shlex
+import socket
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from edgescope import isolate
+from edgescope import cell_lock, isolate
 from edgescope.analysis import machines
-from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
+from edgescope.cell_lock import CellLock, Holder
+from edgescope.errors import DeviceError, SettingError, StoreError, UnsupportedError, UsageError, message
 from edgescope.isolate import Limits
 from edgescope.modes import catalog
 from edgescope.modes.entering import entered
 from edgescope.modes.sharing import kept, with_sharing
 from edgescope.pace import Pace
 from edgescope.pruning import kin, skipped
-from edgescope.records import Machine, Result, Status, Trial
+from edgescope.records import Machine, Result, Status, Trial, digest
 from edgescope.remote import address
-from edgescope.store import Store
+from edgescope.store import FINAL, Store, read
+
+#: Fields of a Trial that nothing is built from: how a loaded model is driven, and for how long. Any other field, a new
+#: one too, makes another artifact or reference.
+NOT_BUILT = (
+    *("scenario", "rate", "arrivals", "in_flight", "processes", "sharing", "mode"),
+    *("warmup", "idle_s", "min_s", "max_s", "rel_width", "max_queries", "gate", "seed", "replicate"),
+)
+
+#: Seconds between two looks at a cell that another process measures.
+WAIT_S = 0.2
 
 
 class Runner(Protocol):
@@ -115,18 +130,38 @@ def order(trials: Sequence[Trial], seed: int, *, warm: bool = False) -> list[Tri
     return [trial for replicate in sorted(rounds) for trial in rounds[replicate]]
 
 
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 class Cells:
-    """Runs cells one at a time and stores each; an artifact is prepared the first time a cell needs it."""
+    """Runs cells one at a time and stores each; an artifact is prepared the first time a cell needs it.
+
+    A cell that another process measures into the same store is waited for, and its result is the answer then.
+    """
 
     def __init__(
-        self, store: Store, limits: Limits, runner: Runner, where: Machine, retry: Collection[Status] = ()
+        self,
+        store: Store,
+        limits: Limits,
+        runner: Runner,
+        where: Machine,
+        retry: Collection[Status] = (),
+        *,
+        say: Callable[[str], None] = _say,
     ) -> None:
         store.check()
         store.clean()
         self.store, self.limits, self.runner = store, limits, runner
         self.where, self.retry = where, frozenset(retry)
         """This machine, and the statuses of stored results that are worth another try."""
-        self.prepared: dict[tuple[object, ...], Result | None] = {}
+        self.prepared: dict[str, Result | None] = {}
+        self._say, self._told = say, set[tuple[int, str, str]]()
+        self._known = store.names(where)
+        """Results that were there when this began, and its own; others come from other processes."""
+        for holder in cell_lock.holders(store.root):
+            if holder.host == socket.gethostname():
+                self._tell(holder, "start", "measures into this store")
 
     def finished(self) -> dict[str, Result]:
         """Return trial id -> stored result of what need not run again here."""
@@ -139,36 +174,87 @@ class Cells:
         if expect is not None:
             expect(trials)
         for trial in trials:
-            self._prepared(trial)
+            self.unprepared(trial)
 
-    def _prepared(self, trial: Trial) -> Result | None:
+    def unprepared(self, trial: Trial) -> Result | None:
         """Return why the trial's artifact cannot be had, None where it is there."""
-        key = (
-            trial.model,
-            trial.backend,
-            trial.device,
-            trial.precision,
-            trial.batch,
-            trial.beside,
-            str(trial.options),
-            str(trial.shapes),
-        )
+        key = digest(trial.to_json() | dict.fromkeys(NOT_BUILT))
         if key not in self.prepared:
             self.prepared[key] = self.runner.prepare(trial, self.limits)
         return self.prepared[key]
 
     def run(self, trial: Trial) -> Result:
         """Prepare, run and store one trial; StoreError says where the result was kept if the store failed."""
-        failed = self._prepared(trial)
-        return self.put(
-            self.runner.run(trial, self.limits) if failed is None else isolate.inherited(failed, trial)
-        )
+        lock = self._lock(trial)
+        with lock.released():
+            while holder := lock.take(self._command()):
+                self._tell(
+                    holder, trial.cell, f"measures {trial.model} {trial.label}, which this run waits for"
+                )
+                time.sleep(WAIT_S)
+            if (theirs := self._theirs(trial)) is not None:
+                return theirs
+            failed = self.unprepared(trial)
+            return self.put(
+                self.runner.run(trial, self.limits) if failed is None else isolate.inherited(failed, trial)
+            )
+
+    def free_first(self, trials: Iterable[Trial]) -> Iterator[Trial]:
+        """Yield the trials, those whose cell another process measures after the others."""
+        later = []
+        for trial in trials:
+            if holder := self._held(trial):
+                self._tell(
+                    holder, "later", f"measures {trial.model} {trial.label}, so other cells come first"
+                )
+                later.append(trial)
+            else:
+                yield trial
+        yield from later
+
+    def _lock(self, trial: Trial) -> CellLock:
+        return CellLock(self.store.root, self.where.id, trial.cell)
+
+    def _held(self, trial: Trial) -> Holder | None:
+        lock = self._lock(trial)
+        with lock.released():
+            return lock.take()
+
+    def _theirs(self, trial: Trial) -> Result | None:
+        """Return the result that another process has stored of this very trial meanwhile, None where there is none."""
+        new = sorted(n for n in self.store.names(self.where) - self._known if n.startswith(f"{trial.id}-"))
+        for name in reversed(new):
+            with contextlib.suppress(StoreError):
+                result = read(self.store.root / self.where.id / name)
+                if result.status in FINAL and result.machine.state.get("packages") == self._packages():
+                    text = f"another process has measured {trial.model} {trial.label} meanwhile"
+                    self._say(message("I-STORE-2", text, effect="Its result is taken", evidence=name))
+                    self._known.add(name)
+                    return result
+        return None
+
+    def _packages(self) -> object:
+        return self.where.state.get("packages")
+
+    def _command(self) -> str:
+        words = self.where.state.get("command")
+        return shlex.join(map(str, words))[:300] if isinstance(words, list | tuple) else ""
+
+    def _tell(self, holder: Holder, about: str, what: str) -> None:
+        """Say who else is at work, once for each process and matter."""
+        key = holder.pid, holder.host, about
+        if key in self._told:
+            return
+        self._told.add(key)
+        wait = f"wait for it: tail --pid={holder.pid} -f /dev/null" if holder.pid else ""
+        effect = "Two runs at once disturb each other: the figures of both are worse than the machine's"
+        self._say(message("W-STORE-1", f"{holder} {what}", effect=effect, fix=wait))
 
     def put(self, result: Result) -> Result:
         """Store the result and return it; where its process did not live to describe the machine, that is this one."""
         if not machines.known(result) and address.VARIABLE not in os.environ:
             result = replace(result, machine=self.where)
-        self.store.save(result)
+        self._known.add(self.store.save(result).name)
         return result
 
 
@@ -195,7 +281,7 @@ def run(
         cells.ahead(todo)
     for result in cells.finished().values() if sieves else ():
         _told(sieves, result)
-    for done, trial in enumerate(todo):
+    for done, trial in enumerate(cells.free_first(todo)):
         left = pace.left(todo[done:], cooldown_s)
         tell(Progress(len(trials) - len(todo) + done, len(trials), trial, left))
         reason = next((why for sieve in sieves if (why := sieve.reason(trial))), "")

@@ -3,8 +3,9 @@
 Two methods, because agreement means something different for a network that has learned and one that has not:
 
     top1_agreement  trained classifiers: on how many of >= 300 real inputs does the variant name the
-                    same class as fp32? The lower end of Wilson's 95 % interval must reach the threshold.
-                    Beside it, unjudged, the task accuracy of both on labelled inputs.
+                    same class as fp32? The lower end of the 95 % interval must reach the threshold: Wilson's,
+                    of as many independent inputs as the frames of a film count for (stats.shares). Beside it,
+                    unjudged, the task accuracy of both on labelled inputs.
     centred_l2      everything else: the outputs of a random network hardly depend on its input (two inputs
                     have a cosine of 0.999), so plain closeness proves nothing. The fp32 mean over the inputs
                     is taken out of both; what is left must differ by at most 10 %, and the order in which two
@@ -33,6 +34,7 @@ from edgescope.errors import UsageError, WrongOutputError
 from edgescope.models.base import Batch, Model, Purpose, Samples
 from edgescope.records import Absent, Field, Measured, Verification
 from edgescope.stats.pairs import wilson
+from edgescope.stats.shares import clustered_share
 
 Run = Callable[[Batch], Sequence[NDArray[Any]]]
 
@@ -169,13 +171,21 @@ def verify(
     asked(precision, gate)
     labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
     try:
-        got = outputs(run, gate_samples(model), batch)
+        samples = gate_samples(model)
+        got = outputs(run, samples, batch)
         named = outputs(run, labelled, batch) if labelled is not None else None
     except WrongOutputError as error:
         return refused(str(error), precision, reference.origin), None
-    return judge(
-        got, reference, precision=precision, gate=gate, labelled=named, labels=_labels(labelled)
-    ), got
+    answer = judge(
+        got,
+        reference,
+        precision=precision,
+        gate=gate,
+        labelled=named,
+        labels=_labels(labelled),
+        groups=samples.groups,
+    )
+    return answer, got
 
 
 def _labels(samples: Samples | None) -> NDArray[np.int64] | None:
@@ -195,10 +205,11 @@ def judge(
     gate: float | None = None,
     labelled: Outputs | None = None,
     labels: NDArray[np.int64] | None = None,
+    groups: NDArray[np.int64] | None = None,
 ) -> Verification:
     """Return the gate's answer for outputs already computed; `labelled` and `labels` if trained.
 
-    UsageError where `gate` lies below the floor of the precision.
+    `groups` are those of the gate's samples. UsageError where `gate` lies below the floor of the precision.
     """
     floor = asked(precision, gate)
     shapes = [array.shape for array in got], [array.shape for array in reference.gate]
@@ -213,7 +224,7 @@ def judge(
     tasks = _accuracies(reference.labelled, labelled, labels)
     known = tasks.get("reference_accuracy")
     if isinstance(known, Measured) and known.lo is not None and known.lo > _chance(labels):
-        return _judge_top1(got[0], reference, fields | tasks, floor)
+        return _judge_top1((got[0], reference), fields | tasks, (precision, floor), groups)
     return _judge_l2(reference, fields, max(RANK_FLOOR, gate or 0.0))
 
 
@@ -223,17 +234,24 @@ def _chance(labels: NDArray[np.int64] | None) -> float:
 
 
 def _judge_top1(
-    got: NDArray[Any], reference: Reference, fields: dict[str, Field], floor: float
+    answers: tuple[NDArray[Any], Reference],
+    fields: dict[str, Field],
+    needed: tuple[str, float],
+    groups: NDArray[np.int64] | None,
 ) -> Verification:
-    wanted = reference.gate[0]
-    same, n = int((got.argmax(axis=1) == wanted.argmax(axis=1)).sum()), len(got)
-    found = _share(same, n)
+    """Judge (the variant's answers, the reference) by the floor of (precision, floor)."""
+    (got, reference), (precision, floor) = answers, needed
+    same, n = got.argmax(axis=1) == reference.gate[0].argmax(axis=1), len(got)
+    interval = clustered_share(same, None if groups is None else groups[:n])
+    found = Measured(interval.value, "1", interval.lo, interval.hi, n)
     enough = n >= MIN_FRAMES
+    count = "" if groups is None else f", which count for {interval.n_eff:.0f} independent ones"
     fields = {"top1_agreement": found, **fields}
     accuracy, of_reference = (fields[name] for name in ("accuracy", "reference_accuracy"))
     detail = (
-        f"names the same class as fp32 on {same} of {n} real inputs"
-        f" ({found.value:.1%}, 95 % interval {found.lo:.1%} to {found.hi:.1%}; lower end needed {floor:.0%})"
+        f"names the same class as fp32 on {int(same.sum())} of {n} real inputs{count}"
+        f" ({found.value:.1%}, 95 % interval {found.lo:.1%} to {found.hi:.1%}; {precision} needs a lower end of"
+        f" {floor:.0%})"
         + ("" if enough else f"; fewer than {MIN_FRAMES} frames, too few to pass")
         + f"; labelled inputs: {_printed(accuracy)} right, fp32 {_printed(of_reference)}"
     )

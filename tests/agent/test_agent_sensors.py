@@ -1,5 +1,6 @@
 """What the agent reads from a constructed tree, under the names that the toolkit's own devices use."""
 
+import math
 import os
 
 import pytest
@@ -133,10 +134,24 @@ def test_tegrastats_rails_of_old_and_new_releases():
     }
 
 
+@given(st.integers(-50_000, 200_000), st.integers(-50_000, 200_000))
+def test_a_power_below_zero_is_a_power_from_tegrastats_and_from_an_ina238_alike(tmp_path_factory, mw, mean):
+    """VDD_GPU of -392 mW is from a public line of an idle Thor."""
+    for form in ("{}mW/{}mW", "{}/{}", "{}mW/{}mW/3924mW"):
+        assert agent.tegrastats_rails(f"RAM 1/2MB VIN {form.format(mw, mean)}") == {"vin_power_w": mw / 1e3}
+    chip = tmp_path_factory.mktemp("board") / "sys/class/hwmon/hwmon5"
+    chip.mkdir(parents=True)
+    files = {"name": "ina238", "in1_label": "VIN", "in1_input": 1000, "curr1_input": mw}
+    for name, text in (files | {"power1_input": abs(mw) * 1000}).items():  # the register has no sign
+        (chip / name).write_text(f"{text}\n")
+    found = {g.name: g for g in agent.rails(str(chip.parents[3]))}
+    assert found["vin_power_w"].read() == pytest.approx(mw / 1e3)
+
+
 @given(st.text(alphabet="RAMVDD_IN 0123456789/mWMB@%[],C-", max_size=200))
 def test_any_line_of_tegrastats_gives_finite_watts_or_nothing(line):
     found = agent.tegrastats_rails(line)
-    assert all(value >= 0 for value in found.values())
+    assert all(math.isfinite(value) for value in found.values())
     assert "ram_power_w" not in agent.tegrastats_rails(line + " RAM 1/2MB")
 
 

@@ -66,3 +66,12 @@ def test_of_one_moment_there_is_no_rate(n):
 def test_every_number_is_defined_in_the_docs():
     text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     assert all(f"`{name}`" in text for name in NAMES)
+
+
+def test_a_queue_that_never_formed_does_not_grow():
+    """Enough blocks, all of them 0: the growth is 0, not "have 15 blocks, need 8"."""
+    found = backlog(rows(range(15), [t + 0.1 for t in range(15)]), Window(0, 15, 0, 15 * S))
+    growth = found.fields["backlog_growth_qps"]
+    assert (growth.value, growth.lo, growth.hi) == (0, 0, 0)
+    few = backlog(rows(range(5), [t + 0.1 for t in range(5)]), Window(0, 5, 0, 5 * S))
+    assert few.fields["backlog_growth_qps"] == Absent("n/a: have 5 blocks, need 8")

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.compare import compare, compare_all
+from edgescope.analysis.compare import compare, compare_all, differences
 from edgescope.analysis.replicates import across
 from edgescope.errors import UsageError
-from edgescope.records import Absent, Measured, Status
+from edgescope.records import Absent, Machine, Measured, Status
 from edgescope.stats import Judgement
+from making import result
 
 MS = 1_000_000
 
@@ -47,13 +48,11 @@ def test_pairing_is_by_replicate_number(make):
     assert found.rows[0].ratio.value == pytest.approx(0.9, rel=0.01)
 
 
-def test_p99_is_that_of_the_pooled_raw_samples(make):
+def test_p99_is_the_mean_of_its_processes_and_not_judged(make):
     a, b = make.cell(10 * MS, seed=1, sd=0.2), make.cell(9 * MS, seed=2, sd=0.2, batch=2)
     row = {r.metric: r for r in compare(a, b).rows}["latency_p99_s"]
-    pooled = np.concatenate([r.queries.latency_ns() for r in a])
-    assert row.baseline.value == pytest.approx(np.quantile(pooled, 0.99) * 1e-9)
     means = np.mean([np.quantile(r.queries.latency_ns(), 0.99) for r in a]) * 1e-9
-    assert row.baseline.value != pytest.approx(means, rel=0.01)
+    assert row.baseline.value == pytest.approx(means)
     assert row.judgement is None
 
 
@@ -107,13 +106,14 @@ def test_no_common_replicate_is_ambiguous_with_a_reason(make):
     a = make.cell(10 * MS, replicates=1, replicate=0)
     b = make.cell(5 * MS, replicates=1, replicate=7, batch=2)
     found = compare(a, b)
-    assert found.judgement is Judgement.AMBIGUOUS and isinstance(found.rows[0].ratio, Absent)
+    assert found.judgement is Judgement.AMBIGUOUS and found.pairs == 0
+    assert any("not measured together" in w for w in found.warnings)
 
 
-def test_one_pair_has_a_ratio_without_interval(make):
+def test_one_pair_bounds_no_ratio(make):
     found = compare(make.cell(10 * MS, replicates=1), make.cell(5 * MS, replicates=1, batch=2))
     assert found.judgement is Judgement.AMBIGUOUS
-    assert isinstance(found.rows[0].ratio, Measured) and found.rows[0].ratio.lo is None
+    assert found.rows[0].ratio == Absent("1 pair cannot bound a ratio: use --replicates 5")
     assert found.warnings == ("one pair gives no interval: nothing is judged by it",)
 
 
@@ -167,3 +167,37 @@ def test_compare_all_matches_cells_of_two_stores(make):
     found = compare_all(old, new)
     assert [c.candidate for c in found] == ["torch_eager fp32 b1", "torch_eager fp32 b2"]
     assert found[1].judgement is Judgement.FASTER
+
+
+def test_how_long_a_machine_has_been_up_is_no_setting():
+    sides = [
+        [replace(result(), machine=Machine({"cpu": "x"}, {"uptime_s": up, "governor": g}))]
+        for up, g in ((10.0, "a"), (99.0, "b"))
+    ]
+    assert [d.name for d in differences(*sides)] == ["state.governor"]
+
+
+def test_runs_that_were_not_measured_together_are_no_pairs(make):
+    early = {"started_at": "2026-01-01T10:00:00.000+00:00"}
+    late = {"started_at": "2026-01-02T10:00:00.000+00:00"}
+    old, new = (make.cell(ms * MS, seed=s, extra=e) for ms, s, e in ((10, 1, early), (9, 2, late)))
+    found = compare(old, new)
+    assert found.pairs == 0 and any("not measured together" in w for w in found.warnings)
+    apart = found.rows[0].ratio
+    near = compare(old, make.cell(9 * MS, seed=2, extra=early)).rows[0].ratio
+    assert apart.value == pytest.approx(near.value, rel=0.02) and apart.lo < near.value < apart.hi
+    one = compare(old[:1], new[:1])
+    assert (
+        one.rows[0].judgement is Judgement.AMBIGUOUS
+        and one.rows[0].baseline.value != one.rows[0].candidate.value
+    )
+
+
+def test_clocks_and_load_are_no_settings(make):
+    sides = [
+        make.cell(
+            MS, replicates=1, extra={"state": {"cpu": {"uptime_s": n, "load_average": [n]}, "governor": g}}
+        )
+        for n, g in ((1, "a"), (2, "b"))
+    ]
+    assert [d.name for d in compare(*sides).differences] == ["state.governor"]

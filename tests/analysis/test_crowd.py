@@ -142,3 +142,63 @@ def test_warnings_name_the_skew_the_gap_and_the_coarse():
     assert crowd.warnings(TRIAL, {"start_skew_s": Measured(0.0009, "s")}, [50], 2) == ()
     cameras = replace(TRIAL, scenario="fixed_rate", rate=15.0)
     assert crowd.warnings(cameras, {"start_skew_s": Measured(0.04, "s")}, [50], 2) == ()  # their phases
+
+
+def test_swapping_the_workers_swaps_their_shares_and_nothing_else():
+    a, b = rows(range(10, 610, 5), 2), rows(range(12, 1212, 10), 6)
+    here, *_ = measured([a, b], 10, 700)
+    there, *_ = measured([b, a], 10, 700)
+    assert here == there
+
+
+def test_shifting_all_times_changes_no_figure():
+    def shifted(by):
+        return measured(
+            [rows(np.arange(10, 90, 3) + by, 2), rows(np.arange(12, 80, 7) + by, 6)], 10 + by, 100 + by
+        )[0]
+
+    found, moved = shifted(0), shifted(10_000)
+    for name, field in found.items():
+        if isinstance(field, Measured):
+            assert moved[name].value == pytest.approx(field.value), name
+
+
+def test_the_skew_is_from_the_first_to_the_last_and_needs_all():
+    assert crowd.skew([0, 3 * MS, 2 * MS]) == Measured(0.003, "s", n=3)
+    assert crowd.skew([5]) == Measured(0.0, "s", n=1)
+    for lacking in ([5, -1], []):
+        assert crowd.skew(lacking) == Absent("a worker issued no query")
+
+
+def test_one_delayed_query_is_in_the_tail_of_the_window_it_fell_due_in():
+    late = rows([10, 20, 30], [5, 5, 500])
+    found, queries, window = measured([late, rows(range(10, 60, 10), 5)], 10, 100)
+    assert found["latency_max_s"].value == pytest.approx(0.5)
+    assert len(crowd.of_worker(queries, 0, window)) == 2  # and counts as done only where it is
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "gap", "each", "codes"),
+    [
+        (0.001, 1.0, [20, 20], []),
+        (0.0011, 1.0, [20, 20], ["W-CREW-1"]),
+        (0.001, 1.1, [20, 20], ["W-CREW-3"]),
+        (0.001, 1.0, [20, 19], ["W-CREW-4"]),
+        (0.1, 9.0, [0, 19], ["W-CREW-1", "W-CREW-3", "W-CREW-4"]),
+        (0.001, 1.0, [], []),
+    ],
+)
+def test_what_is_warned_of_a_crew(skew_s, gap, each, codes):
+    found = {"start_skew_s": Measured(skew_s, "s"), "counter_gap_queries": Measured(gap, "queries")}
+    assert [text[:8] for text in crowd.warnings(TRIAL, found, each, 4)] == codes
+    open_loop = replace(TRIAL, scenario="server", rate=5.0)
+    assert "W-CREW-1" not in [text[:8] for text in crowd.warnings(open_loop, found, each, 4)]
+
+
+def test_more_workers_than_cores_need_no_quieter_machine():
+    found = {"start_skew_s": Measured(0.5, "s")}
+    (crammed,) = crowd.warnings(TRIAL, found, [99], 1)
+    (spread,) = crowd.warnings(TRIAL, found, [99], 2)
+    assert "does nothing else" not in crammed and "does nothing else" in spread
+    (coarse,) = crowd.warnings(TRIAL, {}, [8], 2)
+    assert "only 8 queries" in coarse and "by 12%" in coarse

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis.energy import energies, energy
+from edgescope.analysis import blocks
+from edgescope.analysis.energy import MIN_UPDATES, energies, energy
 from edgescope.records import Absent, Channel, Measured, Readings
 
 S = 1_000_000_000
@@ -46,6 +47,16 @@ def test_a_ramp_is_integrated_exactly_with_interpolated_edges():
     assert got.energy_per_sample_j.value == pytest.approx(truth / 4)
     assert got.energy_j.unit == "J" and got.power_w.unit == "W"
     assert not got.warnings
+
+
+def test_a_rail_that_reads_below_zero_has_bounds_around_its_energy():
+    """An idle Thor's VDD_GPU prints -392 mW: the sensor's offset, told as it is."""
+    watts = np.where(T % 1 < 0.5, -0.392, -0.196)
+    got = joules(make(("vdd_gpu_power_w", "module", T, watts)), 0, 10)
+    assert got.energy_j.value == pytest.approx(-2.94, abs=0.1)
+    assert got.energy_j.lo < got.energy_j.value < got.energy_j.hi
+    field = blocks.ratio(np.resize([-1.0, -2.0, -1.5], 30), np.full(30, 2.0))
+    assert field.lo < field.value < field.hi
 
 
 def test_a_step_between_readings_is_not_smeared_over_a_steady_stretch():
@@ -113,6 +124,80 @@ def test_the_counters_bounds_hold_whatever_the_load(start, length, period, seed)
     assert isinstance(got.energy_j, Measured)
     assert got.energy_j.lo is not None and got.energy_j.hi is not None
     assert got.energy_j.lo - 1e-6 <= used <= got.energy_j.hi + 1e-6
+
+
+def edges_only(start, stop, late, last=14.0):
+    """When a dear counter is read: at first, each 5 s, a moment after each edge and three times more, at last."""
+    near = [edge + late + 0.1 * k for edge in (start, stop) for k in range(4)]
+    return np.array(sorted({0.0, 5.0, 10.0, last, *near}))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    start=st.floats(0.8, 4.0),
+    length=st.floats(1.0, 8.0),
+    period=st.floats(0.02, 0.1),
+    late=st.floats(0.0005, 0.02),
+    seed=st.integers(0, 99),
+)
+def test_a_counter_read_about_the_edges_alone_has_bounds_that_hold(start, length, period, late, seed):
+    rng, stop = np.random.default_rng(seed), start + length
+    fine = np.arange(0, 14.0001, 0.001)
+    watts = np.repeat(rng.uniform(60, 120, 141), 100)[: len(fine)]
+    truth = np.concatenate(([0.0], np.cumsum(watts[:-1]) * 0.001))
+    polls = edges_only(start, stop, late)
+    counter = np.interp(np.floor(polls / period) * period, fine, truth)
+    used = np.interp(stop, fine, truth) - np.interp(start, fine, truth)
+    got = joules(make(("gpu0_energy_j", "gpu_board", polls, counter)), start, stop)
+    field = got.energy_j
+    assert field.lo - 1e-6 <= used <= field.hi + 1e-6
+    assert field.hi - field.lo <= 120 * (2 * (period + 0.1) + 5 * late)
+    assert abs(field.value - used) <= 120 * (period + 0.1)
+
+
+def test_a_load_that_jumps_as_the_window_ends_is_allowed_for():
+    fine = np.arange(0, 14.0001, 0.001)
+    truth = np.concatenate(([0.0], np.cumsum(np.where(fine < 9.0, 10.0, 1000.0)[:-1]) * 0.001))
+    polls = edges_only(6.0, 9.0, 0.02)
+    got = joules(make(("gpu0_energy_j", "gpu_board", polls, np.interp(polls, fine, truth))), 6.0, 9.0)
+    assert got.energy_j.lo <= 30.0 <= got.energy_j.hi  # the reading 20 ms after the stop shows 20 J more
+
+
+def test_few_updates_of_a_counter_are_enough_where_its_bounds_are_narrow():
+    polls = edges_only(6.0, 9.0, 0.003)
+    counter = 100 * np.floor(polls / 0.02) * 0.02
+    got = joules(
+        make(("gpu0_power_w", "gpu_board", T, 90 + T % 1), ("gpu0_energy_j", "gpu_board", polls, counter)),
+        6,
+        9,
+    )
+    assert got.energy_j.n < MIN_UPDATES["counter"] and not got.warnings
+    assert got.method == "counter" and got.energy_j.value == pytest.approx(300, rel=0.02)
+
+
+def test_a_counter_read_about_the_edges_wins_over_power_and_takes_its_course():
+    start, stop = 2.0, 12.0
+    fine = np.arange(0, 14.0001, 0.001)
+    watts = np.where(fine % 2 < 1, 50.0, 150.0)
+    truth = np.concatenate(([0.0], np.cumsum(watts[:-1]) * 0.001))
+    polls, often = edges_only(start, stop, 0.003), np.arange(0, 14.001, 0.1)
+    counter = np.interp(np.floor(polls / 0.02) * 0.02, fine, truth)
+    power = 1.03 * np.interp(often, fine, watts) + 0.001 * often  # a gain of 3 %, and never the same twice
+    got = joules(
+        make(("gpu0_power_w", "gpu_board", often, power), ("gpu0_energy_j", "gpu_board", polls, counter)),
+        start,
+        stop,
+    )
+    assert got.method == "counter" and not got.warnings
+    assert got.energy_j.value == pytest.approx(1000, rel=0.01)
+    seconds = np.arange(0.0, 10.1, 0.5)
+    each = np.diff(got.total.curve.at(seconds))
+    assert each.sum() == pytest.approx(1000, rel=0.01)
+    assert each.max() / each.min() > 2.5, (
+        "the course of power, where the counter alone would be a straight line"
+    )
+    alone = joules(make(("gpu0_energy_j", "gpu_board", polls, counter)), start, stop)
+    assert alone.total.refresh_s > 2, "no interval over blocks that the counter cannot tell apart"
 
 
 def test_a_counter_read_too_seldom_gives_way_to_power():

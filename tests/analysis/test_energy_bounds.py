@@ -116,7 +116,8 @@ def test_an_averaging_sensor_misses_nothing_between_its_updates(period, seed):
     t = polls(rng, truth, 20, 0.2, 0.0, 0.1)
     got = measured(*show(rng, truth, t, period, "average"), "average", 10)
     assert_holds(got, truth, 10)
-    assert got.energy_j.value == pytest.approx(truth.joules(0, 10), rel=0.03)
+    # two looks a refresh cannot tell two equal means from one that came late: half as sure
+    assert got.energy_j.value == pytest.approx(truth.joules(0, 10), rel=0.03 if period >= 0.2 else 0.06)
 
 
 def test_repeats_of_a_slow_sensor_collapse_to_their_first_appearance():
@@ -171,3 +172,68 @@ def test_a_wall_clock_is_not_in_it_a_row_out_of_order_is_put_in_its_place():
     shuffled = np.random.default_rng(0).permutation(len(t))
     got = measured(t[shuffled], (5.0 + t)[shuffled], "gauge", 10)
     assert got.energy_j.value == pytest.approx(100)
+
+
+def smeared(rng, truth, t, period, window):
+    """What a sensor shows that means over a window longer than its refresh."""
+    ends = np.arange(-MARGIN + window + period * rng.uniform(), truth.end, period)
+    value = np.array([truth.joules(e - window, e) for e in ends]) / window
+    shown = np.searchsorted(ends, t, side="right") - 1
+    return t[shown >= 0], value[shown[shown >= 0]].round(3)
+
+
+@pytest.mark.parametrize("warmup", [0.1, 0.5])
+def test_an_average_that_is_declared_a_gauge_stays_within_the_bounds(warmup):
+    """The mean of a second, shown ten times in it, lags behind a short warm-up; as a gauge it would be trusted."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        grid = np.arange(int((2 + 2 * MARGIN) / FINE)) * FINE - MARGIN
+        truth = Truth(np.where((grid > -warmup) & (grid < 2), 30.0, 5.0))
+        t, watts = smeared(rng, truth, polls(rng, truth, 10, 0.2, 0.0, 0.0), 0.1, 1.0)
+        assert_holds(measured(t, watts, "gauge", 2), truth, 2)
+
+
+def test_a_gauge_that_is_known_to_show_the_moment_has_the_narrower_bounds():
+    rng = np.random.default_rng(1)
+    truth = wander(rng, 4)
+    t, watts = show(rng, truth, polls(rng, truth, 20, 0.2, 0.0, 0.0), 0.1, "gauge")
+    widths = []
+    for source in (
+        "somebody's meter",
+        "NVML_FI_DEV_POWER_INSTANT",
+        "power1; refresh 35 ms",
+        "tegrastats VDD_IN",
+    ):
+        channel = Channel("vdd_in_power_w", "W", "module", "gauge", source)
+        readings = Readings((channel,), (t * S).round().astype(np.int64), np.zeros(len(t), np.int16), watts)
+        got = energy(readings, 0, 4 * S, 10)
+        assert_holds(got, truth, 4)
+        widths.append(got.energy_j.hi - got.energy_j.lo)
+    assert widths[0] > 1.2 * widths[1] and len(set(widths[1:])) == 1
+
+
+def test_equal_means_of_a_regular_sensor_are_repeats_and_not_late():
+    """Bursts make equal means in a row: a value that lasts two refreshes to the poll was measured twice."""
+    t = np.arange(0, 10, 0.05)
+    value = np.array([5, 7, 7, 6, 9, 9, 8, 5, 6, 6, 7, 8, 5, 5, 9, 7, 6, 8, 9, 5])[(t / 0.5).astype(int)]
+    seen = updates((t * S).astype(np.int64), value.astype(float), 0)
+    assert seen.refresh_s == pytest.approx(0.5, abs=0.01) and seen.slowest_s < 0.6
+
+
+def test_two_updates_of_which_the_first_came_unseen_may_be_further_apart():
+    t = np.array([0.0, 0.2, 0.8, 1.0, 4.0, 4.2])
+    seen = updates((t * S).astype(np.int64), np.array([1.0, 1.0, 2.0, 3.0, 3.0, 3.0]), 0)
+    assert seen.slowest_s == pytest.approx(0.8), "0.2 s between the looks, and 0.6 s in which nobody looked"
+
+
+def test_bounds_at_two_seconds_are_a_few_errors_wide():
+    """A steady load behind a slow average: what the delay may move is read off the curve, not off its extremes."""
+    ratios = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        truth = wander(rng, 2)
+        t = polls(rng, truth, 10, 0.2, 0.0, 0.0)
+        got = measured(*show(rng, truth, t, 0.43, "average"), "average", 2)
+        assert_holds(got, truth, 2)
+        ratios.append((got.energy_j.hi - got.energy_j.lo) / 2 / got.energy_j.value)
+    assert np.median(ratios) < 0.18  # 0.21 by the extremes of power around the edges

@@ -56,7 +56,7 @@ def test_the_interval_of_the_geometric_mean_covers_as_often_as_it_says():
     for _ in range(runs):
         ratios = []
         for t in truth:
-            before = t * np.exp(rng.normal(0, 0.1, 5))
+            before = t * np.exp(rng.normal(0, 0.03, 5))
             ratios.append(paired_log_ratio(before, np.ones(5)).measured("1"))
         mean = log_mean(ratios)
         hits += mean.lo <= np.prod(truth) ** (1 / 3) <= mean.hi

@@ -120,3 +120,51 @@ def test_the_binding_constraint_is_the_one_broken_most():
 def test_an_unknown_objective_is_refused():
     with pytest.raises(UsageError, match="E-VAR-3"):
         wanted("beauty")
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "lo", "hi", "excess"),
+    [
+        ("p99<=40ms", 0.03, 0.02, 0.04, 1.0),
+        ("p99<=40ms", 0.03, 0.02, 0.05, 1.25),
+        ("p99<=40ms", 0.03, None, None, 0.75),
+        ("throughput>=30", 40.0, 30.0, 50.0, 1.0),
+        ("throughput>=30", 40.0, 20.0, 50.0, 1.5),
+        ("memory<=2GB", 1e9, None, None, 0.5),
+        ("energy<=50mJ", 0.1, None, None, 2.0),
+        ("p50<=100us", 2e-4, None, None, 2.0),
+        ("power<=500mW", 1.0, None, None, 2.0),
+        ("gpu_memory<=1GiB", 2.0**31, None, None, 2.0),
+    ],
+)
+def test_a_constraint_is_exceeded_by_the_end_that_hurts_over_the_limit(text, value, lo, hi, excess):
+    from types import SimpleNamespace
+
+    from edgescope.analysis.objective import QUANTITIES, Constraint
+
+    asked = parse(text)
+    column = QUANTITIES[asked.quantity].column
+    row = SimpleNamespace(**{column: Measured(value, "x", lo, hi, 9)})
+    assert asked.excess(row) == pytest.approx(excess)
+    assert bool(asked.broken(row)) is (excess > 1)
+    strict = parse(text.replace("=", ""))
+    assert bool(strict.broken(row)) is (excess >= 1)
+    assert asked.excess(SimpleNamespace(**{column: Absent("lost")})) == math.inf
+    plain = Constraint(asked.quantity, asked.limit)
+    assert plain.excess(row) == pytest.approx(excess) and not plain.relative and not plain.strict
+
+
+def test_nothing_may_be_asked_for_and_nothing_may_be_had():
+    from types import SimpleNamespace
+
+    from edgescope.analysis.objective import Constraint
+
+    def excess(quantity, limit, **columns):
+        return Constraint(quantity, limit).excess(SimpleNamespace(**columns))
+
+    zero, some = Measured(0.0, "x"), Measured(2.0, "x")
+    assert excess("memory", 0.0, peak_rss_bytes=zero) == 1.0
+    assert excess("memory", 0.0, peak_rss_bytes=some) == math.inf
+    assert excess("throughput", 5.0, throughput_sps=zero) == math.inf
+    assert excess("throughput", 0.0, throughput_sps=zero) == 1.0
+    assert excess("throughput", 0.0, throughput_sps=some) == 0.0

@@ -255,3 +255,56 @@ def test_places_are_checked():
 
 def test_the_unloaded_edge_is_as_measured(plain_model):
     assert edge(plain_model, None).figures.p99_s == plain_model.local.row.p99_s
+
+
+def test_an_edge_that_carries_no_load_is_met_by_any_cloud_that_carries_it():
+    """80/s x 30 ms saturates the board; 80/s x 40 kB needs 25.6 Mbit/s at a full link, 27 Mbit/s at 95 %."""
+    found = curve(model(rate=80.0, poisson=False), FAST)
+    assert isinstance(found.edge_s, Absent) and found.quantity == "p99"
+    assert all(p.equal_bps == pytest.approx(80 * 8 * 40e3 / 0.95, rel=0.01) for p in found.points)
+    assert found.equal_ends_s == pytest.approx(10.0, rel=0.01)
+
+
+def test_a_curve_is_drawn_up_to_what_matters():
+    def grid(asked, network):
+        return [p.rtt_s for p in curve(asked, network).points]
+
+    limited = grid(model(["p99<=100ms", "p50<=400ms"]), FAST)
+    assert limited[-1] == pytest.approx(0.1) and limited[0] == pytest.approx(0.002) and len(limited) == 14
+    own = grid(model(), FAST)
+    assert own[-1] == pytest.approx(edge(model(), None).figures.p99_s.value)
+    assert grid(model(), SLOW)[-1] == pytest.approx(0.12)
+    assert curve(model(), replace(FAST, down_bps=4e8)).down_per_up == pytest.approx(4.0)
+
+
+def test_a_border_of_constraints_is_where_they_begin_to_be_kept():
+    """40 kB up and 4 kB down in 100 ms less what answering and the way take."""
+    asked = model(["p50<=100ms"])
+    found = curve(asked, FAST)
+    point = next(p for p in found.points if p.fits_bps and p.rtt_s > 0.03)
+    wide, narrow = (
+        transit.with_bandwidth(transit.with_rtt(FAST, point.rtt_s), point.fits_bps * k) for k in (1.01, 0.99)
+    )
+    assert cloud(asked, wide, None).fits and not cloud(asked, narrow, None).fits
+    assert found.fits_ends_s == pytest.approx(0.098, abs=0.002)
+    assert curve(model(["p50<=1ms"]), FAST).fits_ends_s is None
+
+
+def test_the_reason_names_what_the_other_place_would_break():
+    near = answer(model(["p99<=60ms"]), SLOW)
+    assert near.pick.name == "edge" and near.reason.startswith(
+        "in the cloud it would not do: p99<=60ms broken"
+    )
+    far = answer(model(["p99<=20ms"]), FAST)
+    assert far.pick.name == "cloud" and far.reason.startswith("at the edge it would not do: p99<=20ms broken")
+    both = answer(model(["p99<=500ms"]), FAST)
+    assert both.pick.name == "cloud" and both.reason.endswith(", and both keep the constraints")
+    assert answer(model(), FAST).reason == both.reason.removesuffix(", and both keep the constraints")
+    unsaid = answer(model(objective="energy"), FAST)
+    assert unsaid.pick.name == "edge" and "in the cloud it cannot be said (not measured here" in unsaid.reason
+
+
+def test_twice_the_boards_at_twice_the_rate_are_as_busy(plain_model):
+    assert plain_model.edge_busy(40.0, 2) == plain_model.edge_busy(20.0)
+    assert plain_model.edge_busy(20.0)[0][1] == pytest.approx(20 * plain_model.local.service.mean_s)
+    assert plain_model.edge_busy(None) == () == plain_model.cloud_busy(FAST, None)

@@ -210,3 +210,86 @@ def test_usage_is_of_the_cores_that_are_allowed():
     found = usage(replace(run, machine=replace(WHERE, state=state)))
     assert found.cpu.value == pytest.approx(0.8) and found.cpu_others.value == pytest.approx(0.02)
     assert isinstance(usage(replace(run, readings=None)).cpu, Absent)
+
+
+def judged_latency(x, text="p99<40ms", guide=1.0):
+    from edgescope.analysis.service import _latency
+
+    slo = promises([text])[0]
+    return _latency(slo, np.asarray(x, dtype=float), slo.quantile, guide)
+
+
+@pytest.mark.parametrize(
+    ("n", "text", "whole"),
+    [
+        (100, "p99<40ms", True),
+        (99, "p99<40ms", False),
+        (2, "p50<40ms", True),
+        (1, "p50<40ms", False),
+        (10, "p90<40ms", True),
+    ],
+)
+def test_a_quantile_needs_one_query_beyond_it_and_before_that_the_slowest_stands_for_it(n, text, whole):
+    x = np.random.default_rng(0).permutation(np.linspace(0.01, 0.02, n))
+    found = judged_latency(x, text)
+    assert found.whole is whole and found.found.n == n
+    q = promises([text])[0].quantile
+    assert found.found.value == pytest.approx(np.quantile(x, q) if whole else x.max())
+
+
+def test_a_point_far_beyond_its_limit_needs_no_bound():
+    few = np.full(20, 0.0599)
+    assert judged_latency(few).kept is Kept.PERHAPS  # one and a half times the limit is 60 ms
+    assert judged_latency(few * 0.0600 / 0.0599).kept is Kept.NO
+    assert judged_latency(np.full(20, 0.06), "p99<=40ms").kept is Kept.PERHAPS
+
+
+def test_an_interval_wholly_beyond_the_limit_breaks_a_promise_that_its_point_would_leave_open():
+    x = np.random.default_rng(0).permutation(np.linspace(0.045, 0.055, 2000))
+    broken = judged_latency(x, "p50<45ms")
+    assert broken.kept is Kept.NO and broken.found.lo > 0.045 and broken.found.value < 1.5 * 0.045
+    assert judged_latency(x, "p50<50.05ms").kept is Kept.PERHAPS
+    assert judged_latency(x, "p50<52ms").kept is Kept.YES
+
+
+def test_what_a_longer_run_may_be_expected_to_show_decides_between_likely_and_clear():
+    few = np.full(20, 0.030)
+    for guide, likely, clear in (
+        (0.5, True, False),
+        (1.33, True, False),
+        (1.34, False, False),
+        (1.67, False, True),
+    ):
+        found = judged_latency(few, guide=guide)
+        assert (found.kept, found.likely, found.clear) == (Kept.PERHAPS, likely, clear)
+        assert found.expected == pytest.approx(0.030 * max(1.0, guide))
+    nothing = judged_latency([])
+    assert nothing.kept is Kept.NO and nothing.found == nothing.bound == Absent("no query succeeded")
+
+
+def test_several_promises_make_one_answer():
+    from edgescope.analysis.service import Held, _together
+
+    def one(kept, clear=True):
+        return Held(SLO[0], Absent("x"), Absent("x"), kept, clear)
+
+    yes, no, perhaps = one(Kept.YES), one(Kept.NO), one(Kept.PERHAPS)
+    assert _together([yes, yes], False) == (Kept.YES, True) == _together([], False)
+    assert _together([yes, yes], True) == (Kept.NO, True)
+    assert _together([yes, no, perhaps], False) == (Kept.NO, True)
+    assert _together([one(Kept.NO, False), yes], False) == (Kept.NO, False)
+    assert _together([one(Kept.NO, False)], True) == (Kept.NO, True)
+    assert _together([one(Kept.NO, False), no], False) == (Kept.NO, True)
+    assert _together([yes, perhaps], False) == (Kept.PERHAPS, True)
+    assert _together([perhaps, one(Kept.PERHAPS, False)], False) == (Kept.PERHAPS, False)
+
+
+def test_a_resource_is_judged_on_the_end_that_hurts():
+    def power(value, hi=None):
+        metrics = {"power_w": Measured(value, "W", None if hi is None else 1.0, hi, 5)}
+        return point(QUICK, slos=promises(["power<=5W"]), metrics=metrics).held[0]
+
+    assert power(4.0).kept is Kept.YES and power(4.0, 5.0).kept is Kept.YES
+    assert power(4.0, 5.1).kept is Kept.NO and power(4.0, 5.1).bound == Measured(5.1, "W", n=5)
+    lost = point(QUICK, slos=promises(["power<=5W"]), metrics={"power_w": Absent("no sensor")}).held[0]
+    assert lost.kept is Kept.NO and lost.found == Absent("no sensor")

@@ -37,12 +37,12 @@ def test_no_query_takes_time_has_no_spread_to_share(make):
         assert isinstance(found[name], Absent) and "0 s" in found[name].reason
 
 
-def test_p99_needs_100_for_a_point_and_459_for_a_bound(make):
+def test_p99_needs_100_for_a_point_and_459_effective_for_a_bound(make):
     few = metrics(*make.rows(noisy(99)))
     assert few["latency_p99_s"] == Absent("n/a: have 99, need 100")
     some = metrics(*make.rows(noisy(300)))
     assert some["latency_p99_s"].lo is None and some["latency_p99_s"].hi is None
-    assert some["latency_p99_bound_s"] == Absent("n/a: have 300, need 459")
+    assert some["latency_p99_bound_s"].reason.endswith(", need 459")
     assert some["latency_p99_early_stopping_s"] == Absent("n/a: have 300, need 662")
 
 

@@ -54,9 +54,9 @@ def opened(name: str, spec: Spec, folder: Path):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("name", "precision", "options", "tolerance"), ROWS)
-def test_answers_precision_and_phases_on_a_gpu(name, precision, options, tolerance, tmp_path):
-    session = opened(name, Spec(precision, options=options, device="cuda"), tmp_path)
+@pytest.mark.parametrize(("backend", "precision", "options", "tolerance"), ROWS)
+def test_answers_precision_and_phases_on_a_gpu(backend, precision, options, tolerance, tmp_path):
+    session = opened(backend, Spec(precision, options=options, device="cuda"), tmp_path)
     try:
         for seed in (1, 2, 3):  # a replay that ignored its input would answer seed 1 again
             given = inputs(seed)
@@ -68,7 +68,7 @@ def test_answers_precision_and_phases_on_a_gpu(name, precision, options, toleran
         parts = session.phases(inputs(4))
         assert parts.h2d_ns >= 0 and parts.d2h_ns >= 0
         assert 0 < parts.compute_ns <= parts.latency_ns
-        if name == "onnxruntime" and options.get("graph"):
+        if backend == "onnxruntime" and options.get("graph"):
             assert parts.enqueue_ns is None  # it waits inside its replay
         else:
             assert 0 < parts.enqueue_ns <= parts.latency_ns
@@ -80,7 +80,7 @@ def test_answers_precision_and_phases_on_a_gpu(name, precision, options, toleran
 @pytest.mark.gpu
 @pytest.mark.parametrize("io", ["pinned", "device"])
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("backend", "options"),
     [
         ("torch_eager", {}),
         ("torch_eager", {"graph": True}),
@@ -88,8 +88,8 @@ def test_answers_precision_and_phases_on_a_gpu(name, precision, options, toleran
         ("onnxruntime", {"graph": True}),
     ],
 )
-def test_inputs_in_pinned_and_device_memory(name, options, io, tmp_path):
-    session = opened(name, Spec("fp32", io=io, options=options, device="cuda"), tmp_path)
+def test_inputs_in_pinned_and_device_memory(backend, options, io, tmp_path):
+    session = opened(backend, Spec("fp32", io=io, options=options, device="cuda"), tmp_path)
     assert isinstance(session, Staged)
     for seed in (1, 2):
         given = inputs(seed)
@@ -99,11 +99,11 @@ def test_inputs_in_pinned_and_device_memory(name, options, io, tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("options", [{}, {"graph": True}])
-def test_threads_have_streams_of_their_own_and_do_not_mix_their_answers(options, tmp_path):
+@pytest.mark.parametrize(("backend", "options"), [("torch_eager", {}), ("torch_eager", {"graph": True})])
+def test_threads_have_streams_of_their_own_and_do_not_mix_their_answers(backend, options, tmp_path):
     import torch
 
-    session = opened("torch_eager", Spec("fp32", options=options, device="cuda"), tmp_path)
+    session = opened(backend, Spec("fp32", options=options, device="cuda"), tmp_path)
     assert isinstance(session, Laned)
     session.lanes(4, inputs(0))
     used, given = set(), [inputs(seed) for seed in range(8)]

@@ -1,9 +1,9 @@
-"""One row a backend and precision: each must compute what fp32 computes, and say truly what it did."""
+"""One row a backend and precision: each computes what fp32 computes or is caught, and says truly what it did."""
 
 import numpy as np
 import pytest
 
-from edgescope import cache, registry
+from edgescope import cache, registry, verify
 from edgescope.backends.base import Spec
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
@@ -64,10 +64,37 @@ def truth():
 def test_outputs_are_those_of_fp32_and_the_precision_is_read_back(name, precision, tolerance, truth):
     out, effective = answer(name, precision, 2)
     assert out.shape == truth.shape
-    assert np.linalg.norm(out - truth) / np.linalg.norm(truth) <= tolerance
     assert effective.device == "cpu"
     assert effective.precision == precision
     assert effective.evidence
+    if np.linalg.norm(out - truth) / np.linalg.norm(truth) > tolerance:
+        assert precision != "fp32"
+        assert not gated(name, precision).passed, "the engine is wrong on this CPU and the gate let it pass"
+
+
+def opened(name, precision):
+    engine = backend(name)
+    return engine.load(engine.prepare(zoo.get(MODEL), Spec(precision), cache.folder("artifacts")))
+
+
+def gated(name, precision):
+    """Return the gate's answer for an engine, by fp32 outputs of PyTorch."""
+    samples = verify.gate_samples(zoo.get(MODEL))
+    wanted, got = (
+        verify.outputs(opened(*which), samples, 1) for which in (("torch_eager", "fp32"), (name, precision))
+    )
+    return verify.judge(got, verify.Reference(wanted, None, "torch_eager fp32"), precision=precision)
+
+
+def test_an_engine_that_computes_wrongly_on_this_cpu_is_caught(monkeypatch):
+    """As OpenVINO did with symmetric int8 on one CPU: right precision, right shapes, wrong numbers."""
+    assert gated("onnxruntime", "fp32").passed
+    session = type(opened("onnxruntime", "fp32"))
+    call = session.__call__
+    monkeypatch.setattr(session, "__call__", lambda self, batch: [out[:, ::-1] for out in call(self, batch)])
+    answered = gated("onnxruntime", "fp32")
+    assert not answered.passed
+    assert answered.fields["centred_l2"].value > 0.5
 
 
 @pytest.mark.parametrize("name", ["torch_eager", "onnxruntime", "openvino"])

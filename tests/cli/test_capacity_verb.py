@@ -9,6 +9,8 @@ from edgescope import capacity
 from edgescope.cli import opened
 from edgescope.cli.main import main
 from edgescope.isolate import Limits
+from edgescope.records import Measured
+from edgescope.report import capacity_words
 from queue_server import QueueServer
 
 FAST = ["null", "--backend", "null", "--option", "delay_us=1000", "--rate", "100", "--warmup", "0"]
@@ -91,3 +93,24 @@ def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):
     monkeypatch.setattr(opened, "cells", lambda args, store: Quick(tmp_path))
     assert main(["capacity", *FAST, *flags, "--constraint", "p99<40ms", "--out", str(page)]) == 0
     assert "not even one client" in page.read_text().lower()
+
+
+@pytest.mark.parametrize(
+    ("serve", "at_once", "answered", "says"),
+    [
+        ("one", 1, 73.0, "73.84 queries/s by one process, one query at a time: it answers no more"),
+        ("one", 1, 134.7, "one query at a time; no maximum: 134.7/s were answered under load"),
+        ("one", 4, 70.0, "by one process, 4 queries at a time: it answers no more"),
+        ("processes", 1, 70.0, "73.84 queries/s by one process, one query at a time"),
+        ("processes", 1, 300.0, "no maximum: 300/s were answered under load"),
+    ],
+)
+def test_a_closed_loop_is_no_maximum_where_more_was_answered(serve, at_once, answered, says):
+    found = SimpleNamespace(
+        throughput=Measured(73.84, "queries/s"),
+        asked=SimpleNamespace(serve=serve, in_flight=at_once),
+        points=[SimpleNamespace(achieved=Measured(answered, "queries/s"))],
+        above=None,
+    )
+    ((label, text),) = capacity_words.aside(found)
+    assert label == "closed loop" and text.endswith(says)

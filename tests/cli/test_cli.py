@@ -11,7 +11,7 @@ import pytest
 
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.cli.trial_flags import option, seconds, shape
-from edgescope.records import Trial
+from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.store import Store
 from making import result
 
@@ -195,3 +195,60 @@ def test_shapes_and_options():
         ("c", True),
         ("d", "x=y"),
     ]
+
+
+def test_replicates_end_with_what_they_say_together(capsys, monkeypatch):
+    from edgescope import sweep
+
+    done = iter([result(Trial(model="null", backend="null", replicate=n)) for n in range(3)])
+    monkeypatch.setattr(sweep.Cells, "run", lambda self, trial: next(done))
+    assert main(["bench", "null", "--backend", "null", "--replicates", "3"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("together   3 of 3 processes measured   p50 ") and "throughput" in last
+
+
+def test_what_keeps_power_and_energy_from_being_measured_is_said_once(capsys):
+    from edgescope.cli import card
+
+    reason = Absent("no power sensor: none at all")
+    trial = Trial(model="null", backend="null")
+    card.show(result(trial, metrics={"power_w": reason, "energy_per_sample_j": reason}))
+    said = capsys.readouterr().out
+    assert said.count("no power sensor") == 1 and "power      and energy: no power sensor" in said
+
+
+def test_two_results_of_one_cell_are_compared_with_each_other(tmp_path, capsys):
+    store = Store(tmp_path / "store")
+    trial = Trial(model="null", backend="null")
+    for tail, ms in (("aaaaaa", 6.51), ("bbbbbb", 10.5), ("cccccc", 5.96)):
+        median = {"latency_p50_s": Measured(ms * 1e-3, "s", n=50)}
+        store.save(result(trial, id_=f"{trial.id}-20260101T000000-{tail}", metrics=median))
+    assert main(["list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [
+        "aaaaaa",
+        "bbbbbb",
+        "cccccc",
+    ]
+    assert main(["compare", "aaaaaa", "bbbbbb"]) == 0
+    out = capsys.readouterr().out
+    assert "6.51 ms" in out and "10.5 ms" in out and "5.96" not in out
+    assert main(["compare", trial.id[:12], "bbbbbb"]) == 2
+    told = capsys.readouterr().err
+    assert "E-CMP-2" in told and "aaaaaa: null" in told and "cccccc: null" in told
+
+
+@pytest.mark.parametrize(
+    ("code", "stored"), [("E-OPT-1", False), ("E-MODEL-5", False), ("E-PREC-1", True), ("E-EXPORT-1", True)]
+)
+def test_a_mistake_is_a_message_and_no_result(tmp_path, capsys, monkeypatch, code, stored):
+    from edgescope import sweep
+
+    def prepare(self, trial, limits):
+        return result(trial, status=Status.UNSUPPORTED, reason=f"{code}: it cannot be", verification=None)
+
+    monkeypatch.setattr(sweep.Isolated, "prepare", prepare)
+    ended = main(["bench", "null", "--backend", "null"])
+    said = capsys.readouterr()
+    assert f"{code}: it cannot be" in said.out + said.err
+    assert (ended, bool(list(Store(tmp_path / "store").results()))) == ((3, True) if stored else (2, False))
+    assert stored or not said.out

@@ -193,3 +193,30 @@ def test_a_probe_writes_a_profile_that_answers(stores, tmp_path, capsys, monkeyp
     out = said(capsys)
     assert "120 samples" in out and "measured from" in out and "answer: cloud" in out
     assert "TCP hides loss" in out
+
+
+def test_a_page_that_cannot_be_made_leaves_nothing(stores, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    assert (
+        main(["offload", "nothing", *stores[1:], "--rtt", "2ms", "--bandwidth", "1Mbit", "--out", str(page)])
+        == 2
+    )
+    assert not page.exists()
+
+
+def test_ctrl_c_is_how_serving_ends(monkeypatch, capsys):
+    def forever(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EchoServer, "forever", forever)
+    assert main(["offload", "--serve", "0"]) == 0
+    assert "resumes" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rtt_ms", "where"), [(1.0, "top right"), (10.0, "top center"), (99.0, "top left"), (100.0, "top left")]
+)
+def test_the_label_of_this_network_leans_away_from_the_plots_edge(rtt_ms, where):
+    from edgescope.plots.break_even import _beside
+
+    assert _beside(rtt_ms, [1.0, 10.0, 100.0]) == where

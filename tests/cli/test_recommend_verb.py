@@ -7,7 +7,7 @@ import pytest
 
 from edgescope.cli import recommend_question
 from edgescope.cli.main import main, parser
-from edgescope.records import Absent, Machine, Measured, Trial
+from edgescope.records import Absent, Machine, Measured, Status, Trial
 from edgescope.store import Store
 from making import MACHINE, result
 
@@ -114,11 +114,12 @@ def test_cells_of_two_rates_are_two_questions(store, capsys):
 
 
 def test_each_model_is_a_question_unless_several_are_named(store, tmp_path, capsys):
+    """The null model, which measures edgescope itself, is no question beside others."""
     for name in ("alexnet", "vgg19"):
         saved(store, 20, 50, model=name, backend="onnxruntime")
     assert asked(store, "--json") == 0
     answers = json.loads(capsys.readouterr().out)["answers"]
-    assert sorted(a["models"] for a in answers) == [["alexnet"], ["null"], ["vgg19"]]
+    assert sorted(a["models"] for a in answers) == [["alexnet"], ["vgg19"]]
     assert asked(store, "alexnet", "vgg19") == 0
     assert "alexnet, vgg19: highest throughput" in capsys.readouterr().out
 
@@ -140,7 +141,9 @@ def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys):
     flags += ("--warmup", "0s", "--budget", "2", "--confirm", "1", "--option", "delay_us=2000")
     assert asked(Store(tmp_path), *flags) in (0, 1)  # 1: a busy machine made a trial unstable
     said = capsys.readouterr()
-    assert "searching 2 cells: 2 are measured" in said.err and "[search 2/2]" in said.err
+    assert (
+        "searching 2 cells: 2 of them are measured, beside those" in said.err and "[search 2/2]" in said.err
+    )
     assert len(list(Store(tmp_path).results())) >= 2
     if "pick  null fp32 b8" in said.out:
         assert "[confirm 1/1] null null fp32 b8" in said.err
@@ -169,3 +172,14 @@ def test_candidates_are_proposed_for_each_model(monkeypatch):
     engines = {m: {t.backend for t in found if t.model == m} for m in question.models}
     assert engines["a.tflite#0123"] == {"litert"} and {"torch_eager", "openvino"} <= engines["alexnet"]
     assert {(t.batch, t.processes, t.device) for t in found} == {(1, 1, "cpu")}
+
+
+def test_a_page_of_failed_cells_names_no_machine_it_does_not_know_and_no_empty_pareto_set(tmp_path, capsys):
+    made = Store(tmp_path)
+    trial = Trial(model="null", backend="null")
+    bare = {"queries": None, "window": None, "readings": None, "metrics": {}}
+    made.save(result(trial, status=Status.CRASHED, reason="E-RUN-2: it died.", **bare))
+    assert asked(made) == 1
+    out = capsys.readouterr().out
+    assert "1 cell, 0 processes; 1 did not run" in out and "Pareto" not in out
+    assert "no pick  nothing can be recommended" in out and "E-RUN-2: it died" in out

@@ -191,3 +191,24 @@ def test_temperatures_of_a_recorded_board_end_the_wait_and_a_machine_without_say
     monkeypatch.delenv("EDGESCOPE_BOARD")
     assert sweep_manner._cooling(asked).wait() == 0.0
     assert "W-SWEEP-1" in capsys.readouterr().err
+
+
+def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path, capsys):
+    command = ["sweep", "--model", "null", "--backend", "null", *QUICK]
+    assert main(command) == 0 == main(command)
+    (ran,) = Store(tmp_path / "store").results()
+    wrong = replace(ran, status=Status.WRONG_OUTPUT, reason="E-OUT-2: wrong.", id=f"{ran.id[:-6]}ffffff")
+    Store(tmp_path / "store").save(replace(wrong, queries=None, window=None, readings=None))
+    capsys.readouterr()
+    assert main(command) == 1  # nothing ran
+    assert "  1 wrong_output E-OUT-2: wrong" in capsys.readouterr().out
+    assert main([*command, "--json"]) == 1
+
+
+def test_what_was_asked_wrongly_is_not_to_be_tried_again(capsys):
+    reason = "E-SHAPE-2: ids is open. Try: --shapes ids=1x32"
+    wrong = result(Trial(model="m"), status=Status.FAILED, reason=reason)
+    lines = sweep_view.following([wrong])
+    assert lines == ["--shapes ids=1x32   for cells that were asked for wrongly"]
+    broken = result(Trial(model="m"), status=Status.FAILED, reason="E-X-1: the file is damaged")
+    assert "--retry failed" in sweep_view.following([wrong, broken])[1]

@@ -1,7 +1,11 @@
-"""Numbers as a person reads them."""
+"""Numbers and words as a person reads them."""
+
+import re
+from pathlib import Path
 
 import pytest
 
+import edgescope
 from edgescope.cli import terminal
 from edgescope.records import Absent, Measured
 
@@ -34,3 +38,22 @@ def test_absent_says_why_and_is_never_a_number():
 
 def test_ratios():
     assert terminal.ratio(Measured(7.689, "1", 7.312, 8.085)) == "7.69x [7.31, 8.09]"
+
+
+COMMAND = "pip install 'edgescope[torch]' :warning: [bold]"
+
+
+def test_square_brackets_are_printed_and_not_taken_for_markup(capsys):
+    terminal.table((COMMAND,), [(COMMAND,)], title=COMMAND)
+    terminal.note(COMMAND)
+    terminal.console().print(COMMAND)
+    assert capsys.readouterr().out.split("\n")[:-1] == [COMMAND] * 5
+
+
+def test_every_console_is_made_here():
+    """Any other one would take square brackets for markup."""
+    made = re.compile(r"\b(rich\.print|Console\(|from_markup)")
+    users = {
+        path.name for path in Path(edgescope.__file__).parent.rglob("*.py") if made.search(path.read_text())
+    }
+    assert users <= {"terminal.py"}

@@ -67,3 +67,38 @@ def test_a_worker_waits_for_the_start():
     plan = Agreed(TRIAL, lambda: Span(start, start + 1))
     plan.measuring()
     assert 0 <= time.monotonic_ns() - start < 50_000_000
+
+
+class Work:
+    """Done at once; a query may be asked with other samples than the last."""
+
+    flushed = 0
+
+    def issue(self, query_id, samples, done):
+        done(query_id, 0)
+
+    def flush(self):
+        self.flushed += 1
+
+
+def test_many_workers_have_cells_of_their_own_and_a_new_shift_counts_from_zero(tmp_path):
+    with Counter(tmp_path / "c", 200) as counter:  # more than a page
+        for number in range(200):
+            counter.counted(Work(), number).issue(0, number + 1, lambda query_id, state: None)
+        assert counter.look().counts == tuple(range(1, 201))
+        counter.counted(Work(), 7)
+        assert counter.look().counts[6:9] == (7, 0, 9)
+
+
+def test_every_query_counts_its_own_samples_and_tells_its_own_done(tmp_path):
+    told = []
+    with Counter(tmp_path / "c", 1) as counter:
+        inner = Work()
+        work = counter.counted(inner, 0)
+        for samples in (2, 2, 5, 2):
+            work.issue(samples, samples, lambda query_id, state: told.append(query_id))
+        first, second = (lambda q, s: told.append("a")), (lambda q, s: told.append("b"))
+        work.issue(0, 1, first)
+        work.issue(0, 1, second)
+        work.flush()
+        assert counter.look().counts == (13,) and told == [2, 2, 5, 2, "a", "b"] and inner.flushed == 1

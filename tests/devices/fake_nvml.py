@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 
 
@@ -51,6 +52,7 @@ class FakeNvml:
             1000,
         )
         self.initialised = False
+        self.calls = Counter()
         self.gpm = [12.5, 30.0, 50.0, 75.0]
         self.gpm_codes = [0, 0, 0, 0]
         self.gpm_here, self.buffers, self.samples = 1, set(), 0
@@ -148,6 +150,7 @@ class FakeNvml:
             raise AttributeError(name)
 
         def call(*_args):
+            self.calls[name] += 1
             error = self.refuse.get(name) or self.refuse.get("*")
             if error:
                 raise error

@@ -71,13 +71,14 @@ def test_the_families_that_must_be_there():
         "orin_nano",
         "orin_nx",
         "agx_orin",
+        "igx_orin",
         "agx_thor",
     }
     assert expected <= set(boards.boards())
 
 
 def test_no_p_number_belongs_to_two_boards():
-    numbers = [m for board in boards.boards().values() for m in board.modules]
+    numbers = [m for board in boards.boards().values() for m in (*board.modules, *board.carriers)]
     assert len(numbers) == len(set(numbers))
 
 
@@ -114,6 +115,16 @@ TREES = [
     (["nvidia,p3737-0000+p3701-0004", "nvidia,tegra234"], "", (), "agx_orin", "p3701-0004"),
     (["nvidia,p3701", "nvidia,tegra234"], "", (), "agx_orin", "p3701"),
     (["nvidia,p3737-0000+p3701-0099", "nvidia,tegra234"], "", (), "agx_orin", "p3701-0099"),
+    (["nvidia,p3737-0000+p3701-0008", "nvidia,tegra234"], "", (), "agx_orin", "p3701-0008"),
+    (
+        ["nvidia,p3740-0002+p3701-0008", "nvidia,p3701-0008", "nvidia,tegra234"],
+        "NVIDIA IGX Orin Development Kit",
+        (),
+        "igx_orin",
+        "p3701-0008",
+    ),
+    (["nvidia,p3740-0002+p3701-0002", "nvidia,tegra234"], "", (), "igx_orin", "p3701-0002"),
+    (["nvidia,tegra234"], "NVIDIA IGX Orin Development Kit", (), "igx_orin", ""),
     (["nvidia,p4071-0000+p3834-0008", "nvidia,tegra264"], "", (), "agx_thor", "p3834-0008"),
     (["nvidia,p3971-0089+p3834-0008", "nvidia,tegra264"], "", (), "agx_thor", "p3834-0008"),
     (
@@ -162,7 +173,24 @@ def test_jetpack_of_a_release():
     assert boards.jetpack("36.4.4") == "6.2.1"
     assert boards.jetpack("38.4.0") == "7.1"
     assert boards.jetpack("28.2.1") == "", "it was in JetPack 3.2.1 and in 3.3"
-    assert boards.jetpack("36.4.7") == "", "NVIDIA names no JetPack of it"
+    assert (boards.jetpack("35.6.4"), boards.jetpack("35.6.5")) == ("5.1.6", "5.1.7")
+    assert boards.jetpack("28.4.0") == "3.3.3"
+    for release, series in (("36.4.7", "6"), ("35.6.3", "5"), ("39.0.0", "7"), ("99.1.0", "")):
+        assert boards.jetpack(release) == "", "NVIDIA names no JetPack of it"
+        assert boards.jetpack_series(release) == series
+
+
+def test_every_release_with_a_jetpack_is_of_its_series():
+    for release, jetpack in boards._table().jetpack.items():
+        assert jetpack.partition(".")[0] == boards.jetpack_series(release)
+
+
+def test_the_kit_that_a_carrier_makes_of_a_module_is_named_and_its_rails_are_the_modules():
+    kit = boards.recognise(["nvidia,p3740-0002+p3701-0008", "nvidia,p3701-0008", "nvidia,tegra234"])
+    assert kit.product == "IGX Orin Development Kit" and kit.how == "p3740-0002"
+    alone = boards.recognise(["acme,box+p3701-0008", "nvidia,tegra234"])
+    assert alone.product == "Jetson AGX Orin Industrial"
+    assert kit.board.terms() == alone.board.terms()
 
 
 def test_the_page_is_up_to_date():

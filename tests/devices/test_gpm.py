@@ -125,7 +125,7 @@ def test_every_gpu_has_one():
     assert [s.kwargs["index"] for s in specs] == [0, 1]
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu("torch_eager")
 def test_real_gpu():
     import torch
 

@@ -39,6 +39,10 @@ LINES = (
     ("# R38 (release), REVISION: 2.0, GCID: 41844464, BOARD: generic, EABI: aarch64", "38.2.0", "7.0"),
     ("# R39 (release), REVISION: 2.1", "39.2.1", "7.2.1"),
     ("# R38 (release), REVISION: 4", "38.4.0", "7.1"),
+    ("# R28 (release), REVISION: 4.0", "28.4.0", "3.3.3"),
+    ("# R35 (release), REVISION: 6.5, GCID: -", "35.6.5", "5.1.7"),
+    ("# R39 (release), REVISION: 0.0", "39.0.0", ""),
+    ("# R99 (release), REVISION: 1.0", "99.1.0", ""),
 )
 
 
@@ -48,6 +52,9 @@ def test_the_release_line(tmp_path, line, release, jetpack):
     assert jetson_identity.l4t(tmp_path) == release
     found = jetson_identity.jetpack(tmp_path)
     assert found == jetpack if jetpack else release in found["absent"]
+    if not jetpack:
+        series = {"28": "JetPack 3", "39": "JetPack 7", "99": "no JetPack"}[release[:2]]
+        assert series in found["absent"]
 
 
 @given(st.text(max_size=80))
@@ -149,6 +156,10 @@ def test_the_power_mode_is_a_fact(tmp_path):
     write(tmp_path, {"etc/nvpmodel.conf": conf, "var/lib/nvpmodel/status": "pmode:0000"})
     _, state = JetsonDevice(tmp_path).machine()
     assert state["power_mode"] == {"name": "15W", "id": 0, "cores": [0, 1], "default": False}
+    assert "nvpmodel_problems" not in state
+    path = tmp_path / "etc/nvpmodel.conf"
+    path.write_text(path.read_text() + "\nCPU_ONLINE what is this\n")
+    assert "words where 3 are due" in JetsonDevice(tmp_path).machine()[1]["nvpmodel_problems"][0]
     assert {"15W", "25W"} <= set(JetsonDevice(tmp_path).modes())
 
 

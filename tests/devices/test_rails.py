@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.devices import jetson_rails, recording
+from edgescope.devices._tegrastats_line import parse
 from edgescope.devices.base import Failed, SourceSpec, Unsupported
 from edgescope.devices.jetson_rails import Rails
 from edgescope.devices.stage import materialise
@@ -74,6 +75,21 @@ def test_an_ina238_gives_microwatts_and_usb_c_supplies_are_no_rails(tmp_path):
         "vin_current_a": pytest.approx(0.857),
     }
     assert scopes(tmp_path) == {"vin_power_w": "carrier"}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(-50_000, 200_000), st.sampled_from(["ina3221", "ina238"]))
+def test_a_power_below_zero_is_the_same_from_sysfs_and_from_tegrastats(tmp_path_factory, mw, chip):
+    """VDD_GPU of -392 mW is from a public line of an idle Thor."""
+    root = board(tmp_path_factory.mktemp("board"), "agx_thor")
+    if chip == "ina3221":
+        hwmon(root, 3, {"VIN": mw})
+    else:  # its power register has no sign
+        write(ina238(root, uw=abs(mw) * 1000), {"in1_input": "1000\n", "curr1_input": f"{mw}\n"})
+    got = values(root)
+    (printed,) = [f.value for f in parse(f"RAM 1/2MB VIN {mw}mW").fields if f.channel == "vin_power_w"]
+    assert got["vin_power_w"] == pytest.approx(printed) == pytest.approx(mw / 1e3)
+    assert got["vin_current_a"] == pytest.approx(mw / 1e3)
 
 
 @pytest.mark.parametrize("below", ["hwmon/hwmon3", "hwmon3", "i2c-1/1-0040/hwmon/hwmon3"])

@@ -265,3 +265,10 @@ def test_a_discrete_gpu_needs_gpus_all(tmp_path):
     assert "--gpus all" in containers.command(containers.flags(tmp_path))
     write(tmp_path, {"dev/nvidiactl": ""})
     assert "--gpus all" not in containers.command(containers.flags(tmp_path))
+
+
+def test_lines_of_nvpmodel_conf_that_are_not_understood_are_told_and_a_whole_file_is_not(tmp_path):
+    lines = [f"line {n}: 4 words where 3 are due" for n in (7, 8, 9, 10)]
+    (found,) = readiness_board.findings({}, {}, {}, {"jetson": {"nvpmodel_problems": lines}}, tmp_path)
+    assert found.code == "W-NVP-1" and found.evidence == "; ".join(lines[:3])
+    assert readiness_board.findings({}, {}, {}, {"jetson": {}}, tmp_path) == ()

@@ -146,6 +146,80 @@ def test_a_damaged_line_keeps_what_is_whole(line, data):
     assert sum(whole.get(f.channel) != f.value for f in before) <= 2 + text.count(",")
 
 
+POWER = st.integers(-50_000, 200_000)
+
+
+@given(POWER, POWER, st.sampled_from(["{}mW/{}mW", "{}/{}", "{}mW/{}mW/{}mW", "{}/{}/{}"]))
+def test_a_power_below_zero_is_a_power(now, mean, form):
+    text = f"RAM 1/2MB VDD_GPU {form.format(now, mean, max(now, mean))} VIN 16802mW/16802mW"
+    got = parse(text)
+    values = {f.channel: f.value for f in got.fields}
+    assert got.unknown == ()
+    assert (values["vdd_gpu_power_w"], values["vdd_gpu_power_since_start_w"]) == (now / 1e3, mean / 1e3)
+    if form.count("{}") == 3:
+        assert values["vdd_gpu_power_max_w"] == max(now, mean) / 1e3
+    assert values["vin_power_w"] == 16.802
+
+
+OWN = "11-23-2026 03:08:02 "
+PREFIXES = {
+    "Nov 23 03:08:01 thor tegrastats[812]: ": (None, False),
+    "Nov 23 03:08:01.250000 thor systemd-cat[8]: ": (None, True),
+    "2026-11-23T03:08:01+0000 thor tegrastats[812]: ": ("2026-11-23 03:08:01+00:00", False),
+    "2026-11-23T04:08:01.250000+01:00 thor tegrastats: ": ("2026-11-23 04:08:01.250000+01:00", True),
+    "Mon 2026-11-23 03:08:01 UTC thor tegrastats[812]: ": ("2026-11-23 03:08:01+00:00", False),
+    "1795403281.250000 thor tegrastats[812]: ": ("2026-11-23 03:08:01.250000+00:00", True),
+    "[ 1234.250000] thor tegrastats[812]: ": (None, True),
+    "Nov 23 03:08:01 ": (None, False),
+    "[2026-11-23 03:08:01.250] ": ("2026-11-23 03:08:01.250000", True),
+    "00:00:01 ": (None, False),
+    "1.250000 ": (None, True),
+    "Mon Nov 23 03:08:01 UTC 2026 ": ("2026-11-23 03:08:01+00:00", False),
+    "2026-11-23 03:08:01,250 - INFO - ": ("2026-11-23 03:08:01.250000", True),
+    "INFO:2026/11/23 03:08:01:stats: ": ("2026-11-23 03:08:01", False),
+    "2026-11-23T03:08:01.250000000Z stdout F ": ("2026-11-23 03:08:01.250000+00:00", True),
+    "2026-11-23 03:08:01,": ("2026-11-23 03:08:01", False),
+    "17,1795403281250,": ("2026-11-23 03:08:01.250000+00:00", True),
+    '"2026-11-23 03:08:01";"': ("2026-11-23 03:08:01", False),
+}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("own", ["", OWN])
+def test_a_loggers_time_before_the_line_is_read_and_costs_no_value(prefix, own):
+    when, exact = PREFIXES[prefix]
+    tail = '"' if prefix.endswith('"') else ""
+    got = parse(f"{prefix}{own}{NANO}{tail}\n")
+    assert got.unknown == ()
+    assert [(f.channel, f.value) for f in got.fields] == [(f.channel, f.value) for f in parse(NANO).fields]
+    assert got.stamp.clock.startswith("the logger's") and got.stamp.exact == exact
+    named = when is None and prefix.startswith("Nov")
+    if named and own:  # the line's own date says which year the logger's 23 November is of
+        assert str(got.when).startswith("2026-11-23 03:08:01") and got.stamp.period_s == 0
+    else:
+        assert (str(got.when) if got.when else None) == when
+    assert got.stamp.seconds % 1 == (0.25 if exact else 0)
+
+
+@pytest.mark.parametrize("prefix", ["13/12/2026 10:00:00 ", "42 ", "host: ", "99:99 ", "Feb 30 10:00:00 "])
+def test_words_before_a_line_that_are_no_time_are_told_and_cost_no_value(prefix):
+    got = parse(prefix + OWN + NANO)
+    assert " ".join(got.unknown).split() == prefix.split()
+    assert str(got.when) == "2026-11-23 03:08:02" and got.stamp.clock == "the board's wall clock"
+    assert len(got.fields) == len(parse(NANO).fields)
+
+
+@given(st.text(max_size=60), st.booleans())
+def test_whatever_a_logger_writes_no_value_is_lost(prefix, dated):
+    line = (OWN if dated else "") + NANO
+    got = {f.channel: f.value for f in parse(f"{prefix} {line}").fields}
+    assert (
+        got.items() >= {f.channel: f.value for f in parse(NANO).fields}.items()
+        or '"' in prefix
+        or "'" in prefix
+    )
+
+
 # -- a file of lines ------------------------------------------------------------------------------------------
 
 
@@ -197,6 +271,62 @@ def test_without_dates_the_interval_must_be_said(tmp_path):
     assert times(got) == [0, 0.5, 1.0]
     assert "as told" in got.clock
     assert got.start is None
+
+
+def logged(*prefixes: str) -> list[str]:
+    return [prefix + NANO for prefix in prefixes]
+
+
+def test_the_loggers_clock_is_used_to_its_fraction(tmp_path):
+    stamps = [f"2026-11-23T03:08:{s:06.3f}Z nano tegrastats[8]: " for s in (1.1, 1.9, 2.17, 2.51, 3.0)]
+    got = read(log(tmp_path, *logged(*stamps)))
+    assert times(got) == pytest.approx([0, 0.8, 1.07, 1.41, 1.9])
+    assert str(got.start) == "2026-11-23 03:08:01.100000+00:00"
+    assert got.clock.startswith("the logger's wall clock (zone stated, fractions of a second), from 2026")
+    assert got.remarks == ()
+
+
+def test_a_loggers_clock_counts_for_more_than_the_boards(tmp_path):
+    lines = [f"{1000 + i * 0.5:.3f} 09-21-2025 10:00:{i // 4:02d} {NANO}" for i in range(8)]
+    got = read(log(tmp_path, *lines))
+    assert times(got) == pytest.approx([i * 0.5 for i in range(8)])
+    assert "the logger's seconds since it began" in got.clock and got.start is None
+
+
+def test_a_day_and_a_year_that_are_not_printed_may_end(tmp_path):
+    got = read(log(tmp_path, *logged("23:59:59 ", "00:00:00 ", "00:00:01 ")))
+    assert times(got) == [0, 1, 2] and got.remarks == ()
+    got = read(
+        log(tmp_path, *logged("Dec 31 23:59:59 nx x: ", "Jan  1 00:00:00 nx x: ", "Jan  1 00:00:01 nx x: "))
+    )
+    assert times(got) == [0, 1, 2] and got.remarks == ()
+
+
+def test_an_hour_that_the_zone_repeats_is_no_step_of_the_clock(tmp_path):
+    for stamps in (
+        ("2026-10-25T02:59:59+0200 ", "2026-10-25T02:00:00+0100 ", "2026-10-25T02:00:01+0100 "),
+        ("2026-11-01T01:59:59-04:00 ", "2026-11-01T01:00:00-05:00 ", "2026-11-01T01:00:01-05:00 "),
+    ):
+        got = read(log(tmp_path, *logged(*stamps)))
+        assert times(got) == [0, 1, 2] and got.remarks == ()
+
+
+def test_a_line_that_lost_its_loggers_time_shares_its_neighbours(tmp_path):
+    lines = [
+        *logged("Nov 23 10:00:00 nx x: ", "Nov 23 10:00:01 nx x: "),
+        *dated("10:00:01"),
+        *logged("Nov 23 10:00:02 nx x: "),
+    ]
+    got = read(log(tmp_path, *lines))
+    assert got.remarks == () and times(got)[-1] == pytest.approx(2, abs=0.5)
+
+
+def test_a_csv_log_with_quotes_and_a_head(tmp_path):
+    rows = ["time;line;note", *(f'"2026-11-23 03:08:0{i}.5";"{NANO}";"ok, {i}"' for i in range(3))]
+    got = read(log(tmp_path, *rows))
+    assert times(got) == [0, 1, 2]
+    assert got.remarks == ("1 lines are not of tegrastats and were left out",)
+    assert [v for n, _, v in got.rows if n == "pom_5v_cpu_power_since_start_w"] == [0.163] * 3
 
 
 def test_rails_take_their_scope_from_whoever_knows_the_board(tmp_path):
@@ -312,6 +442,17 @@ def test_each_line_is_read_once_with_its_time_of_arrival(tmp_path):
     assert before < stamps[0] < time.monotonic_ns()
     assert all(v == 4.925 for n, _, v in rows if n == "vdd_gpu_power_w")
     assert all(v > 0 for n, _, v in rows if n == RATE)
+    assert all(v == 0.0 for n, _, v in rows if n == UNREAD)
+
+
+def test_a_rail_that_begins_below_zero_is_there_for_the_whole_run(tmp_path):
+    """VDD_GPU of -392 mW is from a public line of an idle Thor."""
+    lines = "echo 'RAM 1/2MB VDD_GPU {0}mW/{0}mW VIN 15004mW/15096mW'; sleep 0.05; "
+    body = "".join(lines.format(mw) for mw in (-392, -196, 3000)) + "exec sleep 60"
+    source = TegrastatsSource(20, program(tmp_path, body))
+    rows = until(source, lambda rows: sum(n == "vdd_gpu_power_w" for n, _, _ in rows) >= 3)
+    source.close()
+    assert [v for n, _, v in rows if n == "vdd_gpu_power_w"] == [-0.392, -0.196, 3.0]
     assert all(v == 0.0 for n, _, v in rows if n == UNREAD)
 
 

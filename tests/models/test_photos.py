@@ -39,6 +39,16 @@ def test_photographs_are_normalised_and_different(trained):
     assert photos.fingerprint({"": array[3]}) == of(trained, Purpose.LABELLED).digests[3]
 
 
+def test_the_gates_frames_say_their_scene(trained):
+    """Twenty neighbours of a film are one scene, and no scene runs from one film into the next."""
+    found = of(trained, Purpose.GATE)
+    sizes = np.bincount(found.groups)
+    assert len(found.groups) == len(found) == 370 and sizes.max() == photos.SCENE
+    assert sizes.tolist() == [20] * 12 + [10] + [20] * 6  # 250 frames and 120
+    assert of(trained, Purpose.GATE, 7).groups.tolist() == found.first(7).groups.tolist()
+    assert of(trained, Purpose.LABELLED).groups is None
+
+
 def test_labels_are_those_of_the_file_names(trained):
     labels = of(trained, Purpose.LABELLED).labels
     assert labels[:4].tolist() == [243, 559, 438, 990]

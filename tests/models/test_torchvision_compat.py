@@ -1,8 +1,13 @@
+import importlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from edgescope.errors import UnavailableError  # noqa: E402
 from edgescope.models import _torchvision  # noqa: E402
 
 
@@ -46,7 +51,90 @@ def test_torchvision_imports_and_its_operators_answer():
     assert torch.allclose(pooled, torch.ones_like(pooled))
 
 
-def test_nothing_is_declared_where_the_binary_loads(monkeypatch):
-    monkeypatch.setattr(_torchvision, "_binary_loads", lambda: True)
-    monkeypatch.setattr(_torchvision, "_declare", lambda: pytest.fail("declared beside the real operators"))
-    assert _torchvision.ensure.__wrapped__() is True
+def test_a_module_of_ones_own_may_import_timm(tmp_path, monkeypatch):
+    """In a process of its own: nobody has made torchvision importable there before the user's module."""
+    (tmp_path / "mynet.py").write_text(
+        "import timm, torch\n"
+        "def net():\n"
+        "    return timm.create_model('test_efficientnet'), torch.zeros(1, 3, 160, 160)\n"
+    )
+    code = "from edgescope.models._factory import describe; print(describe('mynet:net')['params'] > 0)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "True\n", done.stderr
+
+
+EXTENSION = """
+import torch
+if {loads}:  # as its binary would, whatever the file is called
+    library = torch.library.Library("{package}", "DEF")
+    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library.impl("nms", lambda dets, scores, iou_threshold: torch.tensor([7]), "CompositeExplicitAutograd")
+def _assert_has_ops():
+    if not {loads}:
+        raise RuntimeError("no operators")
+"""
+BOXES = """
+import torch
+from {package}.extension import _assert_has_ops
+def nms(boxes, scores, threshold):
+    _assert_has_ops()
+    return torch.ops.{package}.nms(boxes, scores, threshold)
+"""
+INIT = """
+from {package} import extension
+import torch
+@torch.library.register_fake("{package}::nms")  # fails where nobody has declared it
+def fake(dets, scores, iou_threshold):
+    return dets.new_empty((0,), dtype=torch.long)
+from {package}.ops import boxes
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Return a maker of packages that load their operators as torchvision does, watched as it is."""
+
+    def make(name, extension):
+        files = {"__init__": INIT, "extension": extension, "ops/__init__": "", "ops/boxes": BOXES}
+        for file, text in files.items():
+            path = tmp_path / name / f"{file}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.format(package=name, loads=name.endswith("loads")))
+        monkeypatch.setattr(sys, "meta_path", [_torchvision.Watch(name), *sys.meta_path])
+        return name
+
+    monkeypatch.syspath_prepend(tmp_path)
+    return make
+
+
+def nms_of(name):
+    boxes = importlib.import_module(name).boxes
+    return boxes.nms(torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10]]), torch.tensor([0.5, 0.9]), 0.5).tolist()
+
+
+def test_nothing_is_declared_where_the_binary_loads(package):
+    name = package("vision_that_loads", EXTENSION)
+    assert nms_of(name) == [7]
+    assert not hasattr(getattr(torch.ops, name), "qnms")
+
+
+def test_what_is_missing_is_declared_where_the_binary_does_not_load(package):
+    name = package("vision_without_binary", EXTENSION)
+    assert nms_of(name) == [1]
+    assert hasattr(getattr(torch.ops, name), "roi_align")
+
+
+def test_without_torchvision_an_import_fails_as_ever():
+    _torchvision.ensure()
+    watch = _torchvision.Watch("vision_that_is_absent")
+    assert watch.find_spec("vision_that_is_absent.extension", []) is None
+    assert watch.find_spec("os", None) is None
+    assert not hasattr(torch.ops.vision_that_is_absent, "nms")
+
+
+def test_a_pair_built_for_different_cudas_is_refused_with_the_line_to_run(package):
+    name = package("vision_of_another_cuda", "raise RuntimeError('different CUDA major versions')")
+    with pytest.raises(UnavailableError, match=r"different CUDA.*pip install --upgrade torch torchvision"):
+        importlib.import_module(name)

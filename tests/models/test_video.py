@@ -230,7 +230,7 @@ def test_a_diverging_training_writes_nothing(films, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu("torch_eager")
 def test_training_on_a_gpu_gives_the_same_weights_twice(films, tmp_path):
     import torch
 

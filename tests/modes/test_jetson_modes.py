@@ -6,9 +6,9 @@ from refusing import refused
 
 from edgescope.devices.base import Undo
 from edgescope.devices.kernel_files import is_absent
-from edgescope.errors import SettingError, UnsupportedError, UsageError
+from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.modes import catalog, clocks, entering, jetson, journal
-from edgescope.modes.listing import listing
+from edgescope.modes.listing import listing, problems, without
 
 POLICY = f"{CPU}/cpufreq/policy0"
 
@@ -61,6 +61,54 @@ def test_a_mode_is_set_seen_in_effect_and_restored_by_its_name(root, capsys):
     assert calls(root) == ["nvpmodel -m 0", "nvpmodel -m 1"]
     assert "I-RST: restored: nvpmodel 25W (1)." in capsys.readouterr().err
     assert not journal.folder().joinpath(journal.FILE).exists()
+
+
+@pytest.mark.parametrize("text", ["", "<<<", "\0\xff", "< POWER_MODEL ID=x NAME=y >"])
+def test_a_file_without_modes_takes_no_other_setting_along(root, text):
+    (root / "etc/nvpmodel/board.conf").write_text(text)
+    assert set(jetson.modes(root)) == {"jetson_clocks"}
+    assert find(root, "jetson_clocks").name == "jetson_clocks"
+    assert find(root, "cpus=0+governor=performance").name == "cpus=0+governor=performance"
+    with pytest.raises(UsageError, match=r'mode "15W" unknown on this board \(available: jetson_clocks'):
+        find(root, "15W")
+    assert "E-NVP-1" in without({"jetson": Jetson(root)}, root)
+
+
+def test_a_line_of_the_file_that_is_not_understood_is_told_and_the_modes_are_there(root):
+    path = root / "etc/nvpmodel/board.conf"
+    path.write_text(
+        path.read_text() + "GPU MAX_FREQ 1 2 3\n< POWER_MODEL ID=9 NAME=odd >\nwhat is this now\n"
+    )
+    names = [row.name for row in listing({"jetson": Jetson(root)}) if row.id is not None]
+    assert names == [*(t.name for t in ORIN_NANO), "odd"]
+    (told,) = problems({"jetson": Jetson(root)}, root)
+    assert told.startswith("/etc/nvpmodel.conf, line ") and told.endswith("4 words where 3 are due")
+
+
+class Broken:
+    """A device whose driver's library raises what it likes."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def present(self):
+        return ""
+
+    def modes(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [DeviceError("E-X-1", "no list"), OSError("bus"), RuntimeError("driver")])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_device_that_fails_takes_no_other_devices_modes_along(root, error, first):
+    both = {"a": Broken(error), "jetson": Jetson(root)}
+    devices = both if first else dict(reversed(both.items()))
+    for name in ("15W", "cpus=0", "15W+jetson_clocks"):
+        assert catalog.find(name, devices).name == name
+    assert {row.name for row in listing(devices)} >= {"15W", "jetson_clocks"}
+    with pytest.raises(UsageError, match=r"no list|bus|driver"):
+        catalog.find("16W", devices)
+    assert len(problems(devices, root)) == 1
 
 
 def test_ids_belong_to_the_board_names_are_what_is_asked(tmp_path):

@@ -50,6 +50,17 @@ def test_what_is_no_trace_is_refused_with_its_line(text, says):
         arrivals.parse(text)
 
 
+def test_a_trace_without_arrivals_has_no_line_to_name():
+    with pytest.raises(UsageError, match=r"E-TRACE-1: trace holds no arrival \(2 characters\)"):
+        arrivals.parse("#\n")
+
+
+def test_the_latest_arrival_is_after_115_days():
+    assert arrivals.parse("10000000")[0] == 10**16
+    with pytest.raises(UsageError, match="line 1 is no time"):
+        arrivals.parse("10000000.1")
+
+
 def test_files_that_cannot_be_a_trace_are_refused(tmp_path):
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00\x01")

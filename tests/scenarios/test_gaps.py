@@ -9,8 +9,8 @@ from edgescope.cli import load_view
 from edgescope.plan import Plan
 from edgescope.records import Absent
 from edgescope.scenarios import IdleGap
-from edgescope.scenarios.gaps import FEW, MANY, MOST
-from fake_time import MS, FakeClock, trial
+from edgescope.scenarios.gaps import repeats
+from fake_time import MS, FakeClock, FakeWork, trial
 from making import result
 
 GAPS = "0,10,33,100,1000,10000"
@@ -42,11 +42,28 @@ def test_every_gap_is_tried_often_enough_in_random_order():
     queries, plan, _t = measured()
     stream = queries.rows(plan.window).columns["stream"]
     tried = stream[stream > 0]
-    assert [np.count_nonzero(tried == k) for k in range(1, 7)] == [MOST, MOST, MOST, MOST, MANY, FEW]
-    assert MANY >= 20 and FEW >= 5
+    assert [np.count_nonzero(tried == k) for k in range(1, 7)] == [60, 60, 60, 60, 20, 7]
     assert len(set(np.diff(np.flatnonzero(tried == 6)))) > 1  # not in turn
     other, plan, _ = measured(seed=1)
     assert not np.array_equal(tried, other.rows(plan.window).columns["stream"][: len(tried)])
+
+
+def test_longer_gaps_are_tried_less_often():
+    assert [repeats(ms) for ms in (0, 100, 100.1, 2000, 2000.1)] == [60, 60, 20, 20, 7]
+
+
+def test_before_every_gap_the_device_is_warm_again():
+    """Back to back for 50 ms, and twice at least: 25 queries of 2 ms and a bit, or 2 of a second."""
+    queries, plan, _ = measured(arrivals="10", warmup=0.0)
+    rows = queries.rows(plan.window).columns
+    stretches = np.diff(np.flatnonzero(rows["stream"] > 0)) - 1
+    assert stretches.min() >= 23 and stretches.max() <= 26 and rows["stream"][:23].max() == 0
+    slow, t = FakeClock(), trial(scenario="idle_gap", arrivals="10")
+    plan = Plan(t)
+    rows = IdleGap(t, plan).drive(FakeWork(slow, lambda q: 1000 * MS), slow).rows(plan.window).columns
+    assert set(np.diff(np.flatnonzero(rows["stream"] > 0)) - 1) == {2}
+    after = np.flatnonzero(rows["stream"] == 2)
+    assert set(rows["scheduled_ns"][after] - rows["done_ns"][after - 1]) == {10 * MS}
 
 
 def test_the_curve_is_read_from_the_raw_rows():

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -68,6 +69,31 @@ def test_multi_stream_queries_hold_in_flight_times_batch_samples():
 
 
 @needs_loadgen
+def test_multi_streams_percentiles_are_of_queries_until_their_last_sample_is_done(tmp_path):
+    """An engine that answers the 8 samples of a query one after another: a sample's median is half the query's."""
+    from edgescope.scenarios.mlperf_system import complete, run_test
+
+    ours: list[int] = []
+
+    def issue(query):
+        start = time.monotonic_ns()
+        for sample, _ in query:
+            time.sleep(0.0005)
+            complete([sample])
+        ours.append(time.monotonic_ns() - start)
+
+    scenario = loadgen("mlperf_multi_stream", batch=8, max_queries=60, min_s=0.1, max_s=0.1)
+    run_test(issue, scenario._settings(0.004, "PerformanceOnly"), 64, tmp_path)
+    scenario.told = mlperf_log.values(tmp_path)
+    assert scenario.told["effective_samples_per_query"] == 8
+    found = scenario._percentiles(np.sort(np.array(ours)))
+    assert list(found) == ["50.00", "90.00", "99.00"]
+    for p, pair in found.items():
+        assert pair["loadgen_ns"] == pytest.approx(pair["ours_ns"], rel=0.1), p
+    assert scenario.told["result_50.00_percentile_latency_ns"] < 0.8 * found["50.00"]["loadgen_ns"]
+
+
+@needs_loadgen
 def test_server_arrivals_are_loadgens_and_the_bound_is_asked_for():
     result = run("mlperf_server", rate=100.0, arrivals="15ms", in_flight=2, max_s=1.0)
     said = result.artifact["loadgen"]
@@ -124,8 +150,8 @@ def twice(batch):
     return [batch["input"] * 2, (batch["input"] > 2).astype(np.int64)]
 
 
-def loadgen(**keys):
-    trial = Trial(model="null", backend="null", scenario="mlperf_offline", **keys)
+def loadgen(scenario="mlperf_offline", **keys):
+    trial = Trial(model="null", backend="null", scenario=scenario, **keys)
     return registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, Plan(trial))
 
 
@@ -217,3 +243,52 @@ registry.load(registry.SCENARIOS, "mlperf_server", "scenario")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install mlcommons-loadgen" in done.stderr
     assert UnavailableError.__name__ in done.stderr
+
+
+def told(trial=None, **fields):
+    """A LoadGen that has driven already, with what it said."""
+    from edgescope.scenarios.mlperf import LoadGen
+
+    made = LoadGen(trial or Trial(model="null", backend="null", scenario="mlperf_single_stream"), None)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+@needs_loadgen
+@pytest.mark.parametrize(
+    ("percent", "theirs", "ours", "apart"),
+    [
+        ("50.00", 10_000_000, 10_499_000, False),  # within 5 %
+        ("50.00", 10_000_000, 10_501_000, True),
+        ("90.00", 10_000_000, 9_499_000, True),
+        ("50.00", 1_000_000, 1_099_000, False),  # or within 0.1 ms, the callback into Python and back
+        ("50.00", 1_000_000, 1_101_000, True),
+        ("99.00", 10_000_000, 30_000_000, False),  # the tail is a handful of queries
+    ],
+)
+def test_percentiles_that_differ_are_warned_of(percent, theirs, ours, apart):
+    made = told(checked={"percentiles": {percent: {"loadgen_ns": theirs, "ours_ns": ours}}})
+    assert [text[:10] for text in made.warnings()] == (["W-MLPERF-2"] if apart else [])
+    if apart:
+        assert f"{theirs / 1e6:.3f} ms and {ours / 1e6:.3f} ms" in made.warnings()[0]
+
+
+@needs_loadgen
+def test_an_invalid_run_says_what_was_not_met():
+    assert told(told={"result_validity": "VALID", "early_stopping_met": False}).warnings() == ()
+    unmet = {"result_validity": "INVALID", "early_stopping_met": False, "min_duration_met": True}
+    (text,) = told(told=unmet).warnings()
+    assert "(early_stopping_met)" in text and "lower --rate" not in text
+    rated = Trial(model="null", backend="null", scenario="mlperf_server", rate=5.0)
+    assert "or a lower --rate" in told(rated, told=unmet).warnings()[0]
+
+
+@needs_loadgen
+@pytest.mark.parametrize(
+    ("found", "warned"), [((6, 6, 0.0), False), ((5, 6, 0.0), True), ((6, 6, 0.5), True)]
+)
+def test_answers_that_are_missing_or_others_are_warned_of(found, warned):
+    in_log, samples, apart = found
+    made = told(checked={"accuracy": {"in_log": in_log, "samples": samples, "centred_l2": apart}})
+    assert [text[:10] for text in made.warnings()] == (["W-MLPERF-3"] if warned else [])

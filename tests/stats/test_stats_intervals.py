@@ -1,14 +1,16 @@
 """Mean intervals: coverage and width on series whose truth is known."""
 
+import math
 import time
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.signal import lfilter
 
-from edgescope.stats import MIN_EFFECTIVE, StopRule, effective_n, mean_interval, tau
+from edgescope.stats import MIN_EFFECTIVE, StopRule, effective_n, intervals, mean_interval, tau
 
 MEAN_NS, CV = 1_000_000, 0.1
 
@@ -48,8 +50,8 @@ def test_mean_interval_covers_with_the_stop_rule_active(rel_width, min_s, seed):
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.97])
 def test_mean_interval_covers_other_correlations_at_a_fixed_length(rho):
-    intervals = [mean_interval(x) for x in ar1(500, 12_000, rho, 5)]
-    assert np.mean([i.lo <= MEAN_NS <= i.hi for i in intervals]) >= 0.92
+    found = [mean_interval(x) for x in ar1(500, 12_000, rho, 5)]
+    assert np.mean([i.lo <= MEAN_NS <= i.hi for i in found]) >= 0.92
 
 
 def test_naive_interval_would_fail_the_same_test():
@@ -112,3 +114,137 @@ def _timed(call):
     start = time.process_time()  # of this process alone: a busy machine adds little
     call()
     return time.process_time() - start
+
+
+def test_the_autocovariance_is_the_biased_one_of_every_lag():
+    x = np.random.default_rng(2).normal(3, 1, 37)
+    c = x - x.mean()
+    want = [float(c[: 37 - k] @ c[k:]) / 37 for k in range(37)]
+    assert intervals.autocovariance(x) == pytest.approx(want, abs=1e-12)
+
+
+@pytest.mark.parametrize("rho", [0.5, 0.8, 0.95])
+def test_tau_of_a_first_order_process_is_that_of_the_textbook(rho):
+    noise = np.random.default_rng(4).normal(size=(20, 40_200))
+    series = lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]
+    assert np.mean([intervals.tau(x) for x in series]) == pytest.approx((1 + rho) / (1 - rho), rel=0.08)
+
+
+def test_tau_is_the_same_backwards_and_in_any_unit_and_doubles_with_every_sample():
+    x = lfilter([1.0], [1.0, -0.8], np.random.default_rng(5).normal(size=3000))
+    assert intervals.tau(x[::-1]) == pytest.approx(intervals.tau(x))
+    assert intervals.tau(-1e-6 * x + 4) == pytest.approx(intervals.tau(x))
+    assert intervals.tau(np.repeat(x, 2)) == pytest.approx(2 * intervals.tau(x), rel=0.05)
+    assert intervals.effective_n(np.repeat(x, 2)) == pytest.approx(intervals.effective_n(x), rel=0.05)
+
+
+def test_a_long_series_is_averaged_before_its_tau_is_taken_and_it_stays_the_same():
+    x = lfilter([1.0], [1.0, -0.97], np.random.default_rng(6).normal(size=60_000))
+    short = np.mean([intervals.tau(part) for part in x.reshape(10, 6000)])
+    assert intervals.tau(x) == pytest.approx(short, rel=0.25)
+
+
+def test_what_cannot_be_told_from_independence_has_a_tau_of_exactly_1():
+    rng = np.random.default_rng(7)
+    assert (
+        np.mean([intervals.tau(rng.normal(size=n)) == 1.0 for n in (50, 200, 1000) for _ in range(100)])
+        > 0.95
+    )
+    for flat in ([], [1.0], [1.0, 2.0, 1.0], [5.0] * 50):
+        assert intervals.tau(flat) == 1.0
+    alternating = np.tile([0.0, 1.0], 200)
+    assert intervals.tau(alternating) == 1.0  # never below
+
+
+@pytest.mark.parametrize(
+    ("covariance", "tau"),
+    [
+        ([1, 0, 0, 0], 1.0),
+        ([1, 0.5, 0.2, 0.1, -0.3, 0.2], 2.6),
+        ([1, 0.5, 0.8, 0.9, -1, 0], 5.0),
+        ([1, -1, 0, 0], 1.0),
+        ([1, 0.5, 0.1], 2.0),
+        ([1], 1.0),
+    ],
+)
+def test_pairs_of_lags_are_added_while_positive_and_never_growing(covariance, tau):
+    """[1, .5], [.2, .1] make 2 x 1.8 - 1; [.8, .9] counts as 1.5, since it may not exceed the pair before."""
+    assert intervals._geyer(np.array(covariance, dtype=float)) == pytest.approx(tau)
+
+
+@pytest.mark.parametrize("n", [2, 5, 30, 127])
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_the_interval_of_a_few_independent_samples_is_students(n, level):
+    x = next(
+        y
+        for s in range(99)
+        if intervals.tau(y := np.random.default_rng(s).normal(5, 1, n)) == 1.0
+        and (n < 16 or intervals._lag1(y) < 0)
+    )
+    found = intervals.mean_interval(x, level)
+    low, high = stats.ttest_1samp(x, 0).confidence_interval(level)
+    assert (found.lo, found.hi) == (pytest.approx(low), pytest.approx(high))
+    assert (found.value, found.n, found.n_eff) == (pytest.approx(x.mean()), n, n)
+    assert found.reliable is (n >= 100) and (found.note == "") is found.reliable
+    assert n >= 100 or found.note == f"interval unreliable: {n} effective samples, need 100"
+
+
+def test_no_sample_and_one_have_no_interval():
+    none, one = intervals.mean_interval([]), intervals.mean_interval([4.0])
+    assert math.isnan(none.value) and one.value == 4.0 and (none.n, one.n) == (0, 1)
+    for found in (none, one):
+        assert (found.lo, found.hi, found.reliable) == (-math.inf, math.inf, False)
+    assert one.note == "interval unreliable: 1 samples"
+
+
+def test_batches_are_at_most_64_of_independent_samples_and_some_8_taus_of_others():
+    x = np.random.default_rng(9).normal(size=6400)
+    means, block = intervals._batches(x, 1.0)
+    assert (len(means), block) == (64, 100) and means[-1] == pytest.approx(x[-100:].mean())
+    means, block = intervals._batches(x[:6399], 1.0)
+    assert block == 99 and len(means) == 64 and means[0] == pytest.approx(x[6399 - 64 * 99 :][:99].mean())
+    assert intervals._batches(x[:1000], 10.0)[1] == 80 and intervals._batches(x[:1000], 40.0)[1] == 125
+    assert intervals._batches(x[:127], 1.0)[1] == 1 and intervals._batches(x[:5], 3.0)[1] == 1
+
+
+def test_an_interval_in_another_unit_and_without_where_it_is_unreliable():
+    sure = intervals.Interval(1.0, 4.0, 2.0, 7, 7.0)
+    assert sure.half_width == 1.5
+    found = sure.measured("ms", 1e3)
+    assert (found.value, found.unit, found.lo, found.hi, found.n) == (2000.0, "ms", 1000.0, 4000.0, 7)
+    for unsure in (
+        intervals.Interval(1.0, 4.0, 2.0, 7, 7.0, False),
+        intervals.Interval(1.0, math.inf, 2.0, 7, 7.0),
+        intervals.Interval(-math.inf, 4.0, 2.0, 7, 7.0),
+    ):
+        assert (unsure.measured("s").lo, unsure.measured("s").hi) == (None, None)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.7])
+def test_the_interval_of_the_mean_covers_neither_too_rarely_nor_too_often(rho):
+    noise = np.random.default_rng(11).normal(size=(1000, 2200)) * math.sqrt(1 - rho**2)
+    series = lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]
+    found = [intervals.mean_interval(x) for x in series]
+    missed_low = np.mean([f.lo > 0 for f in found])
+    missed_high = np.mean([f.hi < 0 for f in found])
+    assert 0.01 < missed_low < 0.045 and 0.01 < missed_high < 0.045  # 2.5 % each
+
+
+def test_batches_of_what_never_settles_grow_until_eight_are_left():
+    means, block = intervals._batches(np.arange(3000.0), 1.0)
+    assert len(means) == 8 and block == 46 * 8
+
+
+def test_what_batches_miss_across_their_edges_is_made_up_for():
+    """Of batches of m samples the variance is short by tau / 2m, which is added again, though never more than half."""
+    x = lfilter([1.0], [1.0, -0.9], np.random.default_rng(14).normal(size=4000))
+    correlation_time = intervals.tau(x)
+    means, block = intervals._batches(x, correlation_time)
+    missing = max(0.5, 1 - correlation_time / (2 * block))
+    error = means.std(ddof=1) / math.sqrt(len(means) * missing)
+    assert intervals.mean_interval(x).half_width == pytest.approx(stats.t.ppf(0.975, len(means) - 1) * error)
+    assert 0.5 < missing < 0.97
+
+
+def test_the_last_pair_of_lags_counts_too():
+    assert intervals._geyer(np.array([1, 0.5, 0.2, 0.1, 0.1, 0.1])) == pytest.approx(2 * 2.0 - 1)

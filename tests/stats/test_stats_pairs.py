@@ -7,9 +7,23 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
-from scipy.stats import binomtest, ttest_1samp
+from scipy.stats import binomtest, trim_mean
+from scipy.stats.mstats import trimmed_mean_ci
 
-from edgescope.stats import Interval, Judgement, is_different, judge, judge_pairs, paired_log_ratio, wilson
+from edgescope.analysis.quotient import of_pairs
+from edgescope.records import Measured
+from edgescope.stats import (
+    Interval,
+    Judgement,
+    is_different,
+    judge,
+    judge_pairs,
+    mean_interval,
+    paired_log_ratio,
+    quantile_interval,
+    wilson,
+)
+from edgescope.stats.pairs import standard_errors
 
 positive = st.lists(st.floats(0.001, 1000), min_size=2, max_size=30)
 
@@ -23,17 +37,71 @@ def test_wilson_equals_scipy(n, data, level):
 
 
 def test_wilson_of_nothing_says_so():
-    assert not wilson(0, 0).reliable
+    assert not wilson(0, 0).reliable and (wilson(0, 0).lo, wilson(0, 0).hi) == (0.0, 1.0)
     with pytest.raises(ValueError):
         wilson(3, 2)
 
 
-@given(positive, st.integers(0, 2**32 - 1))
+@given(positive.filter(lambda a: len(a) > 2), st.integers(0, 2**32 - 1))
 def test_ratio_equals_scipy_on_logs(a, seed):
     b = np.random.default_rng(seed).uniform(0.5, 2, len(a))
-    want = ttest_1samp(np.log(np.asarray(a) / b), 0).confidence_interval(0.95)
-    got = paired_log_ratio(a, b)
-    assert (math.log(got.lo), math.log(got.hi)) == (pytest.approx(want.low), pytest.approx(want.high))
+    logs, n = np.log(np.asarray(a) / b), len(a)
+    got, centre = paired_log_ratio(a, b), trim_mean(logs, 0.2)
+    want = trimmed_mean_ci(
+        logs, limits=((n // 5 + 1e-9) / n,) * 2, alpha=0.05
+    )  # Student's t with h - 1 degrees, not widened
+    kept = n - 2 * (n // 5)
+    half = (want[1] - want[0]) / 2 * (1 + 2.3 * (n // 5) / kept**2)
+    assert math.log(got.value) == pytest.approx(centre)
+    assert math.log(got.hi) == pytest.approx(min(centre + half, centre + 300), rel=1e-6, abs=1e-9)
+    assert got.reliable == (half <= math.log(2))
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 7, 10])
+@pytest.mark.parametrize("spoilt", [0.0, 0.1])
+def test_the_interval_covers_as_often_as_it_says(n, spoilt):
+    """Pairs of log-normal processes; in a tenth of them one side was disturbed by a factor of ten or more."""
+    rng, runs = np.random.default_rng(n), 1000
+    logs = rng.normal(0.1, 0.02, (runs, n))
+    logs += (rng.random((runs, n)) < spoilt) * rng.choice([-1, 1], (runs, n)) * rng.uniform(2.3, 6, (runs, n))
+    found = [paired_log_ratio(np.exp(x), np.ones(n)) for x in logs]
+    assert np.mean([f.lo <= np.exp(0.1) <= f.hi for f in found]) >= 0.935
+
+
+def test_one_spoilt_pair_of_five_makes_no_ratio_and_hides_none():
+    before, after = [12.5, 12.4, 1240.0, 12.6, 12.5], [11.4, 11.3, 11.4, 11.5, 11.4]
+    found = paired_log_ratio(before, after)
+    assert found.value == pytest.approx(1.1, rel=0.01) and found.reliable and found.n == 5
+    assert found.lo > 1.05 and found.hi < 1.15
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "note"),
+    [
+        ([63.0], [0.0378], "1 pair cannot bound a ratio"),
+        ([0.19, 63.0], [0.0378, 0.0378], "2 pairs cannot bound a ratio"),
+        ([0.19, 0.19, 63.0], [0.0378, 0.0378, 0.0378], "not resolved: 3 pairs lie between 5.03x and 1,667x"),
+        (
+            [1e-4, 1.0, 2e6],
+            [1.0, 1.0, 1.0],
+            "not resolved: 3 pairs lie between below 0.001x and above a million x",
+        ),
+        ([1e-3, 1.0, 9e5], [1.0, 1.0, 1.0], "not resolved: 3 pairs lie between 0.001x and 900,000x"),
+    ],
+)
+def test_a_ratio_that_pairs_do_not_bound_says_so(before, after, note):
+    found = paired_log_ratio(before, after)
+    assert not found.reliable and found.note == note
+
+
+@given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=12))
+def test_no_interval_is_printed_that_reaches_beyond_a_factor_of_two(a):
+    found = of_pairs(paired_log_ratio(a, np.ones(len(a))), "--rounds")
+    if isinstance(found, Measured):
+        assert found.hi / found.value <= 2.0000001 and found.value / found.lo <= 2.0000001
+        assert len(a) >= 3
+    else:
+        assert "use --rounds" in found.reason or "quieter machine" in found.reason
 
 
 @given(positive)
@@ -108,3 +176,24 @@ def test_a_a_is_rarely_different_and_a_three_percent_slowdown_is_found():
     assert false <= 0.065
     found = np.mean([judge_pairs(1.03 * y, x)[1] is Judgement.SLOWER for x, y in zip(a, b, strict=True)])
     assert found >= 0.90
+
+
+def test_an_interval_is_one_of_95_percent_unless_another_is_asked_for():
+    assert wilson(3, 10) == wilson(3, 10, 0.95) and standard_errors(9) == standard_errors(9, 0.95)
+    assert paired_log_ratio([1, 2, 3], [2, 2, 2]) == paired_log_ratio([1, 2, 3], [2, 2, 2], 0.95)
+    assert mean_interval(np.arange(200.0)) == mean_interval(np.arange(200.0), 0.95)
+    assert quantile_interval(np.arange(200.0), 0.5) == quantile_interval(np.arange(200.0), 0.5, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("value", "lo", "hi", "different"),
+    [
+        (1.01, 1.001, 1.02, True),  # exactly one per cent is large enough
+        (0.99, 0.98, 0.999, True),
+        (1.0099, 1.001, 1.02, False),
+        (1.5, 1.0, 2.0, False),  # touching 1 is not excluding it
+        (0.5, 0.2, 1.0, False),
+    ],
+)
+def test_a_difference_is_certain_and_at_least_one_per_cent(value, lo, hi, different):
+    assert is_different(interval(lo, value, hi)) is different

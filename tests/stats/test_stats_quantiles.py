@@ -17,10 +17,13 @@ from edgescope.stats import (
     early_stopping_estimate,
     needed,
     percentile,
+    quantile_effective_n,
     quantile_interval,
+    reach,
     upper_bound,
     upper_rank,
 )
+from edgescope.stats.special import beta_quantile
 
 LINEAR = np.arange(1.0, 1001.0)
 
@@ -46,14 +49,62 @@ def test_p99_needs_459():
     assert upper_rank(459, 0.99, 0.99) == 459
 
 
-def test_bound_of_459_samples_is_the_slowest():
-    x = np.random.default_rng(0).permutation(np.arange(459.0))
-    assert upper_bound(x, 0.99) == 458.0
-
-
 def test_refusal_says_what_it_has_and_needs():
     x = np.random.default_rng(1).exponential(size=300)
-    assert upper_bound(x, 0.99) == Absent("n/a: have 300, need 459")
+    found = upper_bound(x, 0.99)
+    assert isinstance(found, Absent)
+    have = re.fullmatch(r"n/a: have (\d+), need 459", found.reason)
+    assert have and int(have[1]) <= 300
+
+
+def test_independent_samples_lose_little_to_the_counting_of_clusters():
+    worth = [quantile_effective_n(np.random.default_rng(i).normal(size=2000), 0.99) for i in range(40)]
+    assert 0.3 * 2000 <= np.median(worth) <= 2000
+    bounds = [upper_bound(np.random.default_rng(i).normal(size=2000), 0.99) for i in range(40)]
+    assert not any(isinstance(b, Absent) for b in bounds)
+    assert np.median(bounds) == pytest.approx(stats.norm.ppf(0.99), abs=0.7)
+
+
+def stalls(rng, n, stall, share):
+    """Which of n queries are in a stall: dwells are geometric."""
+    apart = stall * (1 - share) / share
+    dwells = rng.geometric(np.tile([1 / apart, 1 / stall], n // stall + 20))
+    return np.repeat(np.arange(len(dwells)) % 2 == 1, dwells)[:n]
+
+
+@pytest.mark.parametrize(("n", "stall"), [(5_000, 10), (20_000, 10), (20_000, 40)])
+def test_stalls_within_reach_hardly_ever_get_a_bound_that_is_too_low(n, stall):
+    assert stall <= reach(n, 0.99)
+    rng = np.random.default_rng(5)
+    low = 0
+    for _ in range(60):
+        slow = stalls(rng, n, stall, 0.012)
+        x = np.exp(0.2 * rng.normal(size=n)) * np.where(slow, 3.0, 1.0)
+        found = upper_bound(x, 0.99)
+        low += not isinstance(found, Absent) and found < 2.0  # the true p99 is a stall's, 2.47
+    assert low <= 3
+
+
+def test_the_slowest_in_one_clump_are_one_opinion():
+    x = np.random.default_rng(8).normal(1.0, 0.1, 20_000)
+    x[700:760] += 0.45
+    assert isinstance(upper_bound(x, 0.99), Absent)
+    assert quantile_effective_n(x, 0.5) > 2500, "the median knows nothing of it"
+
+
+def test_equal_latencies_of_a_coarse_clock_are_no_clump():
+    x = np.where(np.random.default_rng(9).uniform(size=4000) < 0.3, 11.0, 10.0)
+    assert quantile_effective_n(x, 0.99) > 1000
+
+
+def test_reach_is_the_longest_stall_that_is_hardly_ever_missed():
+    assert reach(4590, 0.99) == pytest.approx(10)
+    assert 0.99 ** (4590 / reach(4590, 0.99)) <= 0.01
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.floats(0.01, 0.99))
+def test_beta_quantile_turns_the_incomplete_beta_round(a, b, p):
+    assert beta_quantile(p, a, b) == pytest.approx(stats.beta.ppf(p, a, b), abs=1e-9)
 
 
 @settings(max_examples=50)
@@ -62,7 +113,9 @@ def test_quantile_interval_covers_exactly_when_independent(n, q):
     x = np.random.default_rng(n).permutation(np.arange(1.0, n + 1.0))
     interval = quantile_interval(x, q)
     if isinstance(interval, Absent):
-        assert 1 - q**n < 0.975 or 1 - (1 - q) ** n < 0.975 or n < 600  # the last: chance correlation
+        assert (
+            1 - q**n < 0.975 or 1 - (1 - q) ** n < 0.975 or n < 1000
+        )  # the last: what few of the slowest prove
         return
     if interval.n_eff < n:  # a permutation that looks correlated by chance: wider, still covers
         return
@@ -156,3 +209,81 @@ def _detail(folder):
     lines = (folder / "mlperf_log_detail.txt").read_text().splitlines()
     records = [json.loads(line.split("MLLOG", 1)[1]) for line in lines if "MLLOG" in line]
     return {r["key"]: r["value"] for r in records}
+
+
+@pytest.mark.parametrize("q", [0.05, 0.5, 0.9, 0.95, 0.99, 0.999])
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.975, 0.99])
+def test_needed_is_the_least_count_whose_slowest_bounds_the_quantile(q, confidence):
+    n = needed(q, confidence)
+    assert 1 - q**n >= confidence and (n == 1 or 1 - q ** (n - 1) < confidence)
+    assert upper_rank(n, q, confidence) == n and (n == 1 or upper_rank(n - 1, q, confidence) is None)
+
+
+def test_no_samples_have_no_rank():
+    assert upper_rank(0, 0.5, 0.9) is None and upper_rank(-3, 0.5, 0.9) is None
+    assert upper_rank(1, 0.5, 0.5) == 1
+
+
+def test_effective_samples_are_the_fewer_of_the_series_and_of_its_tail():
+    from edgescope.stats.intervals import tau
+    from edgescope.stats.quantiles import quantile_effective_n
+
+    rng = np.random.default_rng(8)
+    slow = lfilter([1.0], [1.0, -0.9], rng.normal(size=5000))
+    above = slow > np.quantile(slow, 0.9)
+    assert quantile_effective_n(slow, 0.9) == pytest.approx(5000 / max(tau(slow), tau(above)))
+    assert quantile_effective_n(slow, 0.9) == pytest.approx(quantile_effective_n(slow[::-1], 0.9))
+    assert quantile_effective_n(3 * slow + 7, 0.9) == pytest.approx(quantile_effective_n(slow, 0.9))
+    clustered = rng.normal(1, 0.1, 5000)
+    for start in (500, 1500, 2500, 3500):
+        clustered[start : start + 50] += 0.25
+    tail = tau(clustered > np.quantile(clustered, 0.95))
+    assert quantile_effective_n(clustered, 0.95) == pytest.approx(5000 / tail) and tail > tau(clustered)
+    assert quantile_effective_n([], 0.5) == 0.0 and quantile_effective_n([3.0], 0.5) == 1.0
+
+
+@pytest.mark.parametrize(("n", "q"), [(100, 0.5), (200, 0.8), (40, 0.5), (1500, 0.3)])
+def test_the_interval_of_independent_samples_lies_at_the_binomials_ranks(n, q):
+    x = next(
+        y
+        for seed in range(99)
+        if (y := np.random.default_rng(seed).permutation(np.arange(1.0, n + 1))) is not None
+        and quantile_interval(y, q).n_eff == quantile_interval(n + 1 - y, 1 - q).n_eff == n
+    )
+    found = quantile_interval(x, q)
+    top = next(r for r in range(1, n + 1) if stats.binom.cdf(r - 1, n, q) >= 0.975)
+    low = next(r for r in range(1, n + 1) if stats.binom.cdf(r - 1, n, 1 - q) >= 0.975)
+    assert (found.lo, found.hi) == (n + 1 - low, top)
+    mirrored = quantile_interval(n + 1 - x, 1 - q)
+    assert (mirrored.lo, mirrored.hi) == (n + 1 - found.hi, n + 1 - found.lo)
+    wide = quantile_interval(x, q, 0.5)
+    assert found.lo < wide.lo <= wide.hi < found.hi and wide.value == found.value == percentile(x, q)
+
+
+def test_the_interval_says_what_the_harder_of_its_ends_needs():
+    x = np.random.default_rng(0).permutation(np.arange(30.0))
+    assert quantile_interval(x, 0.9) == Absent("n/a: have 30, need 36")
+    assert quantile_interval(x, 0.1) == Absent("n/a: have 30, need 36")
+
+
+def test_a_rank_among_effective_samples_is_mapped_away_from_the_quantile():
+    from edgescope.stats.quantiles import _spread
+
+    assert _spread(459, 459.0, 459) == 458 and _spread(1, 459.0, 459) == 0
+    assert _spread(50, 100.0, 1000) == 499 and _spread(100, 100.0, 1000) == 999
+    assert _spread(1, 3.0, 10) == 3 and _spread(2, 3.0, 10) == 6 and _spread(3, 3.0, 10) == 9
+    assert _spread(100, 99.5, 1000) == 999  # never beyond the slowest
+
+
+def brute_force_estimate(n, q):
+    """LoadGen's rule told plainly: discard the t - 1 slowest, t the most for which n queries still pass."""
+    passing = np.flatnonzero(stats.binom.cdf(np.arange(n), n, 1 - q) < 0.01)
+    return n - int(passing[-1]) if len(passing) and passing[-1] else None
+
+
+@pytest.mark.parametrize("n", [64, 80, 81, 100, 333, 662, 837, 838, 1000, 4000])
+@pytest.mark.parametrize("q", [0.9, 0.99])
+def test_early_stopping_equals_the_rule_told_plainly(n, q):
+    rank = brute_force_estimate(n, q)
+    found = early_stopping_estimate(np.random.default_rng(n).permutation(np.arange(n)), q)
+    assert isinstance(found, Absent) if rank is None else found == rank

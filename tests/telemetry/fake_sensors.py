@@ -59,6 +59,27 @@ class Dear(Counting):
         return super().read()
 
 
+class Stepping(Counting):
+    """A counter that moves every 0.12 s."""
+
+    def read(self):
+        super().read()
+        return [(self.name, time.monotonic_ns(), float(time.monotonic() // 0.12))]
+
+
+class Cached(Counting):
+    """As `Dear`, but an answer at once after another comes from a cache, as NVML's GPM metrics do."""
+
+    last = 0.0
+
+    def read(self):
+        fresh, end = time.monotonic() - self.last > 0.005, time.process_time() + 0.004
+        while fresh and time.process_time() < end:
+            pass
+        self.last = time.monotonic()
+        return super().read()
+
+
 class Refusing:
     def __init__(self):
         raise RuntimeError("no driver")

@@ -25,8 +25,8 @@ def _fakes_reach_the_watcher(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH")))))
 
 
-def fake(kind: str, every: int = 1, **kwargs) -> SourceSpec:
-    return SourceSpec(f"fake_sensors:{kind}", kwargs, every)
+def fake(kind: str, every: int = 1, *, edges: bool = False, **kwargs) -> SourceSpec:
+    return SourceSpec(f"fake_sensors:{kind}", kwargs, every, edges)
 
 
 def channel(readings, name):
@@ -97,6 +97,66 @@ def test_a_dear_source_is_read_less_often(tmp_path):
     assert 3 <= rows(sampler, "count") <= rows(sampler, "pid") / 2
     assert list(cost["slowed"]) == ["fake_sensors:Dear"]
     assert cost["slowed"]["fake_sensors:Dear"] >= 100
+
+
+def test_a_source_that_only_looks_cheap_at_first_is_read_less_often_too(tmp_path):
+    with Sampler([fake("Cached"), fake("Pid", name="pid")], 50, tmp_path) as sampler:
+        until(lambda: rows(sampler, "pid") >= 30)
+    cost = sampler.cost()
+    assert rows(sampler, "count") <= 12  # three at first, five that are tried, one at the end
+    assert cost["slowed"]["fake_sensors:Cached"] >= 50
+
+
+def test_an_edge_source_is_read_at_an_edge_and_until_it_moves_and_hardly_else(tmp_path):
+    specs = [fake("Stepping", every=10_000, edges=True), fake("Pid", name="pid")]
+    with Sampler(specs, 20, tmp_path) as sampler:
+        until(lambda: rows(sampler, "pid") >= 8)
+        begun = rows(sampler, "count")
+        marked = time.monotonic_ns()
+        sampler.mark()
+        until(lambda: rows(sampler, "count") > begun)
+        until(lambda: rows(sampler, "pid") >= 20)
+        inside = rows(sampler, "count")
+        stopped = time.monotonic_ns()
+        sampler.mark()
+    t_ns, count = sampler.readings().series("count")
+    assert 2 <= inside - begun <= 4, "at the edge and on up to three ticks, of twelve"
+    assert marked <= t_ns[begun] and stopped <= t_ns[inside]
+    assert count[inside - 1] > count[begun] and (count[begun : inside - 1] == count[begun]).all()
+    assert count[-1] > count[inside], "it waited for the next step although it was told to stop at once"
+    cost = sampler.cost()
+    assert cost["alive"] and cost["ticks"] <= rows(sampler, "pid") + 1, "a mark is no tick"
+
+
+def test_an_edge_source_that_has_moved_is_left_alone(tmp_path):
+    specs = [fake("Counting", every=10_000, edges=True), fake("Pid", name="pid")]
+    with Sampler(specs, 50, tmp_path) as sampler:
+        ticks(sampler, 2)
+        begun = rows(sampler, "count")
+        sampler.mark()
+        until(lambda: rows(sampler, "count") > begun)
+        ticks(sampler, 6)
+        assert rows(sampler, "count") - begun == 2
+
+
+def test_an_edge_source_that_does_not_move_is_given_up(tmp_path):
+    with Sampler([fake("Pid", every=10_000, edges=True, name="pid")], 50, tmp_path) as sampler:
+        ticks(sampler, 2)
+        begun, start = rows(sampler, "pid"), time.monotonic()
+        sampler.mark()
+    assert rows(sampler, "pid") - begun == 5  # at the edge, three times after it, at the end
+    assert time.monotonic() - start < 4
+
+
+def test_a_mark_for_nobody_does_no_harm(tmp_path):
+    sampler = Sampler([fake("Counting", edges=True)], 50, tmp_path)
+    sampler.mark()
+    with sampler:
+        kill(sampler)
+        sampler.mark()
+    sampler.mark()
+    NullSampler().mark()
+    assert not sampler.cost()["alive"]
 
 
 def test_a_killed_watcher_keeps_its_readings_and_never_looks_clean(tmp_path):
@@ -274,7 +334,8 @@ def test_the_null_sampler_has_the_same_face():
     with NullSampler() as sampler:
         pass
     assert len(sampler.readings().t_ns) == 0
-    assert sampler.cost()["alive"] is False
+    nothing = {"hz": 0.0, "ticks": 0, "missed_ticks": 0, "cpu_s": 0.0, "alive": False, "end": "off (hz = 0)"}
+    assert sampler.cost() == nothing
 
 
 def test_the_real_cpu_is_watched(tmp_path):

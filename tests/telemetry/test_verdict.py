@@ -59,7 +59,11 @@ def test_clean_shows_its_figures():
         ({"psi_memory_some": 0.06}, {}, Trust.DISTURBED),
         ({}, {"slowdown": 1.09}, Trust.CLEAN),
         ({}, {"slowdown": 1.11}, Trust.DISTURBED),
-        ({}, {"slowdown": 0.5}, Trust.CLEAN),
+        ({}, {"slowdown": 0.92}, Trust.CLEAN),
+        ({}, {"slowdown": 0.9}, Trust.DISTURBED),
+        ({}, {"memory": 1.49}, Trust.CLEAN),
+        ({}, {"memory": 1.51}, Trust.DISTURBED),
+        ({}, {"memory": 1 / 1.51}, Trust.DISTURBED),
         (
             {},
             {"throttle": Throttle(("cpu3 core_throttle_count rose by 12",), ("1 counter",))},
@@ -187,3 +191,15 @@ def test_a_mean_is_weighted_by_the_time_inside_the_window():
     assert mean_share(r, "cpu_steal", S // 2, 2 * S) == pytest.approx((0.5 * 0.2 + 1.0 * 0.4) / 1.5)
     assert mean_share(r, "cpu_steal", 3 * S, 4 * S) is None
     assert mean_share(r, "nothing", 0, S) is None
+
+
+@pytest.mark.parametrize("slowdown", [1.2, 1 / 1.2])
+def test_a_machine_that_sped_up_is_as_disturbed_as_one_that_slowed(slowdown):
+    assert verdict(readings(), slowdown=slowdown).trust is Trust.DISTURBED
+    assert verdict(readings(), slowdown=1 / 1.05).trust is Trust.CLEAN
+
+
+def test_two_speeds_within_the_run_disturb_it_with_the_evidence():
+    text = "two speed states: 1.08 ms for 62%, 1.72 ms for 38%; change at 3.1 s"
+    found = verdict(readings(), slowdown=1.0, speeds=text)
+    assert found.trust is Trust.DISTURBED and found.evidence[0] == text

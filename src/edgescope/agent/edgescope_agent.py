@@ -180,6 +180,11 @@ def product(volts: Callable[[], float], amperes: Callable[[], float]) -> Callabl
     return lambda: volts() * amperes()
 
 
+def with_sign(watts: Callable[[], float], amperes: Callable[[], float]) -> Callable[[], float]:
+    """Return a reader of watts with the sign of the current: an INA238's power register has none."""
+    return lambda: math.copysign(watts(), min(amperes(), 0.0) or 1.0)
+
+
 def gauges(
     name: str, unit: str, scope: str, path: str, scale: float = 1.0, *, kind: str = "gauge"
 ) -> List[Gauge]:
@@ -243,7 +248,11 @@ def hwmon_rail(chip: str, c: int, unlabelled: str) -> List[Gauge]:
     if len(both) < 2:
         return []
     if os.path.exists(power):
-        return gauges(name + "_power_w", "W", "rail", power, 1e-6, kind=kind) + both
+        try:
+            signed = with_sign(scaled(power, 1e-6), scaled(amperes, 1e-3))
+        except OSError:
+            return both
+        return [Gauge(name + "_power_w", "W", "rail", power, signed, kind=kind), *both]
     watts = product(scaled(volts, 1e-3), scaled(amperes, 1e-3))
     source = f"{volts} x {os.path.basename(amperes)}"
     return [Gauge(name + "_power_w", "W", "rail", source, watts, kind=kind), *both]
@@ -393,7 +402,7 @@ class CpuShares:
         self.last, self.now = self.now, (busy, steal, busy + idle + iowait + steal, self.mine_s())
 
 
-RAIL = re.compile(r"(?<![\w/])([A-Z][A-Z0-9_]*) (\d+)(?:mW)?/\d+(?:mW)?(?:/\d+mW)?(?= |$)")
+RAIL = re.compile(r"(?<![\w/])([A-Z][A-Z0-9_]*) (-?\d+)(?:mW)?/-?\d+(?:mW)?(?:/-?\d+mW)?(?= |$)")
 
 
 def tegrastats_rails(line: str) -> Dict[str, float]:

@@ -60,7 +60,8 @@ def ratio(joules: Floats, samples: Floats) -> Measured | None:
     alike = min(max(0.0, seen + (1 + 3 * seen) / n + _doubt(n)), _ALIKE)
     error = math.sqrt(n * float(rest.var(ddof=1)) * (1 + alike) / (1 - alike)) / float(samples.sum())
     half = t_quantile(0.975, n - 1) * error
-    return Measured(value, "J", max(0.0, value - half), value + half, n)
+    least = 0.0 if joules.min() >= 0 else -math.inf  # the monitor of an idle rail may read a little below 0
+    return Measured(value, "J", max(least, value - half), value + half, n)
 
 
 def of_window(per_sample: Measured, blocks: Measured | None) -> Measured:

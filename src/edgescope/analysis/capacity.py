@@ -1,7 +1,7 @@
 """How many clients fit: which number to try next, and what the tries say together.
 
-Three facts bound the answer before anything is searched: the closed loop's throughput (no more than that can be
-answered), the queue it would feed (analysis.queueing), and one client (less cannot be offered). The search starts from
+Three facts bound the answer before anything is searched: the closed loop's throughput (what one process can answer),
+the queue it would feed (analysis.queueing), and one client (less cannot be offered). The search starts from
 there, steps by one twentieth and soon doubles the step until it has one number that fits and one that does not, halves
 what lies between, and looks again at a number beside the edge that was not clear.
 """
@@ -104,7 +104,7 @@ class Capacity:
     limit: Limit
     points: tuple[Point, ...]
     throughput: Field
-    """Queries per second of the closed loop: no more than that can be answered."""
+    """Queries per second of the closed loop: one process that is never idle, in_flight queries at a time."""
     warnings: tuple[str, ...] = ()
 
 

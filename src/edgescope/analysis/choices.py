@@ -7,7 +7,7 @@ least the largest order-statistic bound of any of its processes: a constraint is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,9 @@ from edgescope.analysis.bounds import Spread, fresh, pooled
 from edgescope.analysis.crowd_cells import kept_warm
 from edgescope.analysis.memory_figures import GPU, MEMORY, first
 from edgescope.analysis.objective import QUANTITIES, Wanted
+from edgescope.analysis.percentiles import QUANTILES, percentile_of, percentiles
 from edgescope.analysis.replicates import (
+    MEASURED,
     across,
     bounds,
     by_replicate,
@@ -28,10 +30,9 @@ from edgescope.analysis.replicates import (
 )
 from edgescope.analysis.variants import NOT_VERIFIED, VariantRow, rejection, variant, worst_verdict
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
-from edgescope.stats import percentile, refusal, upper_bound
+from edgescope.stats import upper_bound
 from edgescope.stats.quantiles import quantile_effective_n
 
-QUANTILES: Mapping[str, float] = {"p50_s": 0.50, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99, "p999_s": 0.999}
 #: Columns whose bound may need the raw rows of all processes together.
 TAILS = frozenset({"p90_s", "p95_s", "p99_s", "p999_s"})
 #: Column -> metric of a result, of those that one name serves for every trial.
@@ -41,7 +42,7 @@ METRICS = {
     "energy_per_sample_j": "energy_per_sample_j",
 }
 #: Ends that say what a variant does over its window; a crash or a refusal of a longer one hides no shorter one.
-FINISHED = (Status.OK, Status.WRONG_OUTPUT)
+FINISHED = (*MEASURED, Status.WRONG_OUTPUT)
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,19 @@ def asks_tails(wanted: Wanted) -> bool:
     return any(QUANTITIES[c.quantity].column in TAILS for c in wanted.constraints)
 
 
-Load = tuple[str, float | None, str, str, int]
+Load = tuple[str, float | None, str, str, str, int, int]
 
 
 def load(trial: Trial) -> Load:
-    """Return what a trial is offered: scenario, rate, arrivals, models beside, of an open loop the queries in flight.
+    """Return what a trial is offered: scenario, rate, arrivals, models beside, io, of an open loop what it meets.
+
+    An open loop's rate is offered to each process, and the queries in flight bound what waits: both are part of it.
 
     Cells of two loads answer two questions: one that is offered ten times as much is not ten times as good.
     """
     opened = trial.rate is not None or trial.scenario == "trace"
-    return (trial.scenario, trial.rate, trial.arrivals, trial.beside, trial.in_flight if opened else 0)
+    met = (trial.in_flight, trial.processes) if opened else (0, 0)
+    return (trial.scenario, trial.rate, trial.arrivals, trial.beside, trial.io, *met)
 
 
 def belongs(trial: Trial, to: Load) -> bool:
@@ -118,11 +122,11 @@ def _longest(group: Sequence[Result]) -> list[Result]:
     most = max(r.trial.max_s for r in finished)
     long = [r for r in group if r.trial.max_s == most]
     started = [r for r in long if not kept_warm(r)]
-    return started if any(r.status is Status.OK for r in started) else long
+    return started if any(r.status in MEASURED for r in started) else long
 
 
 def _done(group: Sequence[Result]) -> dict[int, Result]:
-    return by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT, Status.UNSTABLE))
+    return by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
 
 
 def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: str) -> Choice:
@@ -132,7 +136,8 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
     status, why = rejection(group)
     notes: list[str] = []
     asked = {QUANTITIES[c.quantity].column for c in wanted.constraints}
-    figures = {n: _latency(done, n, spreads, notes if n in asked else []) for n in QUANTILES}
+    points = percentiles(done)
+    figures = {n: _latency(done, n, points[n], spreads, notes if n in asked else []) for n in QUANTILES}
     figures |= {name: _between(done, name, spreads, scope) for name in METRICS}
     row = Choice(
         cell=first.trial.cell,
@@ -178,21 +183,8 @@ def _figure(result: Result, column: str) -> Field:
     if column in ("peak_rss_bytes", "gpu_memory_bytes"):
         return first(result, MEMORY if column == "peak_rss_bytes" else GPU)
     if column in QUANTILES:
-        stored = result.metrics.get(f"latency_{column.removesuffix('_s')}_s")
-        return stored if stored is not None else _quantile(result, QUANTILES[column])
+        return percentile_of(result, column)
     return field_of(result, METRICS[column])
-
-
-def _quantile(result: Result, q: float) -> Field:
-    latency = latencies_s(result)
-    if latency is None:
-        return Absent("raw latencies are not loaded" if result.trial.scenario != "offline" else "offline")
-    need = math.ceil(round(1 / (1 - q), 6))
-    return (
-        Measured(percentile(latency, q), "s", n=len(latency))
-        if len(latency) >= need
-        else refusal(len(latency), need)
-    )
 
 
 def _between(done: Sequence[Result], column: str, spreads: Spreads, scope: str) -> Field:
@@ -214,28 +206,19 @@ def _between(done: Sequence[Result], column: str, spreads: Spreads, scope: str) 
     return replace(mean, lo=lo, hi=hi if column in METRICS else max(hi, mean.value))
 
 
-def _latency(done: Sequence[Result], column: str, spreads: Spreads, notes: list[str]) -> Field:
-    """Return the mean of the processes' percentiles; its end is where a fresh one stays below."""
+def _latency(done: Sequence[Result], column: str, point: Field, spreads: Spreads, notes: list[str]) -> Field:
+    """Return the cell's percentile; its end is where a fresh process stays below."""
+    if isinstance(point, Absent):
+        return point
     found = values(done, column)
-    if not found:
-        return _pooled(done, column, notes)
-    mean = float(np.mean(found))
-    ends = fresh(found, spreads.of(column))
-    top = [max(found)] + ([ends[1]] if ends else [])
+    top = [point.value, *found]
     if column in TAILS:
         top.append(_order_bound(done, column, notes))
-    return Measured(mean, "s", min(found) if ends is None else min(*found, ends[0]), max(top), len(found))
-
-
-def _pooled(done: Sequence[Result], column: str, notes: list[str]) -> Field:
-    """Return the percentile of all processes' rows together, where each alone has too few of them."""
-    parts = [x for x in map(latencies_s, done) if x is not None]
-    rows = np.concatenate(parts) if len(parts) > 1 else np.zeros(0)
-    if len(rows) * (1 - QUANTILES[column]) < 1:
-        return next((_figure(r, column) for r in done), Absent("no replicate finished"))
-    value = percentile(rows, QUANTILES[column])
-    top = _order_bound(done, column, notes) if column in TAILS else value
-    return Measured(value, "s", None, max(value, top), len(parts))
+    if len(found) < len(done):  # of all processes' queries together
+        return Measured(point.value, "s", None, max(top), len(done))
+    ends = fresh(found, spreads.of(column))
+    least = min(found) if ends is None else min(*found, ends[0])
+    return Measured(point.value, "s", least, max([*top, ends[1]] if ends else top), len(found))
 
 
 def _order_bound(done: Sequence[Result], column: str, notes: list[str]) -> float:
@@ -254,6 +237,7 @@ def _order_bound(done: Sequence[Result], column: str, notes: list[str]) -> float
     if n:
         worth = quantile_effective_n(rows, QUANTILES[column]) if len(rows) else n
         sure = math.floor(100 * (1 - QUANTILES[column] ** worth))
-        count = f"{n} queries" if worth > 0.9 * n else f"{n} queries, which count for {worth:.0f}"
-        notes.append(f"its {column.removesuffix('_s')} is bounded by the longest of {count}: {sure} % sure")
+        few = "" if worth > 0.9 * n else f"effective n {worth:.0f}, "
+        name = column.removesuffix("_s")
+        notes.append(f"{name} upper bound = slowest of {n:,} queries ({few}confidence {sure} %)")
     return max([*longest, *known, 0.0])

@@ -1,21 +1,25 @@
 """Two cells side by side: what was set differently first, then what came out, then a judgement.
 
 A ratio means nothing before the settings are known to differ only in what is being compared, so differences
-lead. Replicates are paired by number (pair i ran next to each other); the ratio of each pair cancels what the
-machine did to both. Latencies with other io, watts of another scope and numbers of another machine are
-NOT-COMPARABLE.
+lead. Replicates of one number that began within an hour of each other are a pair; the ratio of a pair cancels
+what the machine did to both. Of runs that are no pairs the ratio is that of two independent figures. Latencies with
+other io, watts of another scope and numbers of another machine are NOT-COMPARABLE.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from edgescope.analysis.replicates import across, by_replicate, judged, pooled_quantile
+from edgescope.analysis.percentiles import percentiles
+from edgescope.analysis.quotient import of_fields, of_pairs
+from edgescope.analysis.replicates import MIN_REPLICATES, across, by_replicate, judged, neighbours
 from edgescope.analysis.scopes import METRICS, scope, scopes
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Json, Measured, Result
-from edgescope.stats import Judgement
+from edgescope.stats import Interval, Judgement, judge
 
 #: Metric -> whether a higher value is better; the first is the one a comparison is judged by.
 JUDGED: Mapping[str, bool] = {
@@ -26,6 +30,10 @@ JUDGED: Mapping[str, bool] = {
     "energy_dynamic_per_sample_j": False,
     "power_w": False,
 }
+
+
+#: Facts that differ from one run to the next whatever was set: clocks, load, free memory, the command that ran it.
+MOMENTARY = re.compile(r"(^|\.)(time|uptime_s|load_average|memory_available_bytes|psi_\w+|command)(\.|$)")
 
 
 @dataclass(frozen=True)
@@ -85,12 +93,17 @@ def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: b
     for group, side in ((baseline, "baseline"), (candidate, "candidate")):
         _one_cell(group, side)
     old, new = by_replicate(baseline), by_replicate(candidate)
+    paired = neighbours(old, new)
     blockers = _blockers(baseline, candidate)
     rows: list[Row] = []
     if force or not blockers:
-        rows = [_row(old, new, name, higher, bool(blockers)) for name, higher in JUDGED.items()]
+        ratio_of = partial(_paired, paired) if paired[0] else partial(_apart, (old, new))
+        for name, higher in JUDGED.items():
+            sides = _side(list(old.values()), name), _side(list(new.values()), name)
+            ratio, judgement = ratio_of(sides, name, higher)
+            rows.append(Row(name, *sides, ratio, Judgement.NOT_COMPARABLE if blockers else judgement))
         rows.append(_p99(old, new))
-    pairs = len(old.keys() & new.keys())
+    pairs = len(paired[0])
     return Comparison(
         baseline[0].trial.label,
         candidate[0].trial.label,
@@ -107,6 +120,10 @@ def _warnings(
 ) -> tuple[str, ...]:
     """Return what weakens the rows; a meter's warnings where power or energy is among them."""
     found = ["one pair gives no interval: nothing is judged by it"] if pairs == 1 else []
+    if not pairs and rows:
+        found.append(
+            "not measured together: the ratios are of independent figures, and hold what the machine did to one side"
+        )
     if any(r.metric in METRICS and isinstance(r.ratio, Measured) for r in rows):
         for side, group in (("baseline", old), ("candidate", new)):
             said = dict.fromkeys(w for r in group.values() for w in r.warnings if w.startswith("W-PWR-3"))
@@ -134,28 +151,42 @@ def _one_cell(group: Sequence[Result], side: str) -> None:
     cells = sorted({r.trial.label for r in group}) if len({r.trial.cell for r in group}) > 1 else []
     if not group or cells:
         what = f"the {side} holds {'several cells' if cells else 'no result'}"
-        fix = "name one cell on each side, or compare_all for two stores"
+        fix = "name one cell on each side (edgescope list)"
         raise UsageError("E-CMP-1", what, evidence=", ".join(cells), effect="Nothing was compared", fix=fix)
 
 
-def _row(old: Mapping[int, Result], new: Mapping[int, Result], name: str, higher: bool, blocked: bool) -> Row:
-    """One judged metric; pairs with a positive value on both sides count."""
-    first, second = _side(list(old.values()), name), _side(list(new.values()), name)
-    found = judged(new, old, name, higher)
+Runs = Mapping[int, Result]
+
+
+def _paired(
+    runs: tuple[Runs, Runs], sides: tuple[Field, Field], name: str, higher: bool
+) -> tuple[Field, Judgement]:
+    """Return the ratio over the pairs with a positive value on both sides, and the judgement on it."""
+    found = judged(runs[1], runs[0], name, higher)
     if found is None:
-        return Row(
-            name, first, second, Absent("no replicate number has a value on both sides"), Judgement.AMBIGUOUS
-        )
-    ratio, judgement = found
-    return Row(name, first, second, ratio.measured("1"), Judgement.NOT_COMPARABLE if blocked else judgement)
+        return Absent("no replicate number has a value on both sides"), Judgement.AMBIGUOUS
+    return of_pairs(found[0], "--replicates"), found[1]
+
+
+def _apart(
+    runs: tuple[Runs, Runs], sides: tuple[Field, Field], name: str, higher: bool
+) -> tuple[Field, Judgement]:
+    """Return the ratio of two independent figures, each with its spread, and what it says where that is known."""
+    ratio = of_fields(sides[1], sides[0])
+    if min(map(len, runs)) < MIN_REPLICATES or not isinstance(ratio, Measured):
+        return ratio, Judgement.AMBIGUOUS
+    if ratio.lo is None or ratio.hi is None:
+        return ratio, Judgement.AMBIGUOUS
+    interval = Interval(ratio.lo, ratio.hi, ratio.value, ratio.n, ratio.n)
+    return ratio, judge(interval, interval, higher)
 
 
 def _side(results: Sequence[Result], name: str) -> Field:
-    return pooled_quantile(results, 0.5) if name == "latency_p50_s" else across(results, name)
+    return percentiles(results)["p50_s"] if name == "latency_p50_s" else across(results, name)
 
 
 def _p99(old: Mapping[int, Result], new: Mapping[int, Result]) -> Row:
-    first, second = pooled_quantile(list(old.values()), 0.99), pooled_quantile(list(new.values()), 0.99)
+    first, second = (percentiles(list(side.values()))["p99_s"] for side in (old, new))
     ratio: Field = Absent("no p99 on both sides")
     if isinstance(first, Measured) and isinstance(second, Measured) and first.value > 0:
         ratio = Measured(second.value / first.value, "1")
@@ -191,7 +222,7 @@ def differences(a: Sequence[Result], b: Sequence[Result]) -> tuple[Difference, .
         old, new = [_flat(read(r)) for r in a], [_flat(read(r)) for r in b]
         for name in sorted({k for facts in old + new for k in facts}):
             before, after = ({repr(facts.get(name)) for facts in side} for side in (old, new))
-            if len(before) == len(after) == 1 and before != after:
+            if len(before) == len(after) == 1 and before != after and not MOMENTARY.search(name):
                 found.append(Difference(f"{prefix}.{name}", old[0].get(name), new[0].get(name)))
     return tuple(found)
 

@@ -40,7 +40,7 @@ def cores(view: View) -> Found:
     if n is None:
         return unknown("the number of CPU cores of this machine is not known")
     voices = [v for s in over_processes(view.cells) if (v := _growth(s, n / 2))]
-    missing = "no cell of several processes beside one of P = 1"
+    missing = "needs both P = 1 and P > 1 runs"
     found = heard(voices, "series", missing, "latency at the largest P, of that at P = 1")
     if not voices:
         return found

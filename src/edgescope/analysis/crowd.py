@@ -149,7 +149,7 @@ def crowd_metrics(
     each = [throughput(of_worker(queries, w.number, window), window) for w in own]
     out = metrics(queries, window, trial.scenario)
     if trial.scenario != "offline":
-        out |= latency_metrics(due_in(queries, [w.number for w in own], window).latency_ns())
+        out |= latency_metrics(due_in(queries, [w.number for w in own], window).latency_ns(), window)
     return {
         **out,
         "throughput_per_process_sps": _divided(out["throughput_sps"], len(own)),
@@ -203,12 +203,12 @@ def shares(result: Result) -> list[Share]:
 
 def worker_latency(queries: Queries, window: Window, worker: int) -> dict[str, Field]:
     """Return one worker's latency numbers."""
-    return latency_metrics(due_in(queries, [worker], window).latency_ns())
+    return latency_metrics(due_in(queries, [worker], window).latency_ns(), window)
 
 
 def _worst(queries: Queries, window: Window, own: Sequence[Worker], scenario: str) -> Field:
     if scenario == "offline":
-        return Absent("offline: everything waits in one pile, only throughput counts")
+        return Absent("latency n/a (offline: only throughput counts)")
     tails = [worker_latency(queries, window, w.number)["latency_p99_s"] for w in own]
     lacking = [t for t in tails if isinstance(t, Absent)]
     known = [t for t in tails if isinstance(t, Measured)]
@@ -230,7 +230,7 @@ def _beside(queries: Queries, window: Window, others: Sequence[Worker]) -> dict[
     numbers = [w.number for w in others]
     parts = [of_worker(queries, n, window) for n in numbers]
     done = Queries({k: np.concatenate([part.columns[k] for part in parts]) for k in QUERY_DTYPES})
-    tail = latency_metrics(due_in(queries, numbers, window).latency_ns())["latency_p99_s"]
+    tail = latency_metrics(due_in(queries, numbers, window).latency_ns(), window)["latency_p99_s"]
     return {"beside_throughput_sps": throughput(done, window), "beside_latency_p99_s": tail}
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgescope.analysis.activity import ACTIVITY, activity
-from edgescope.analysis.replicates import MIN_REPLICATES, across, field_of, pooled_quantile
+from edgescope.analysis.percentiles import percentiles
+from edgescope.analysis.replicates import MEASURED, MIN_REPLICATES, across
 from edgescope.analysis.scopes import METRICS, usual, within
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
 
@@ -143,7 +144,7 @@ def kept_warm(result: Result) -> bool:
 def _cell(group: Sequence[Result]) -> Cell:
     newest = sorted(group, key=lambda r: r.started_at)
     latest = list({(r.trial.id, kept_warm(r)): r for r in newest}.values())
-    done = [r for r in latest if r.status is Status.OK]
+    done = [r for r in latest if r.status in MEASURED]
     warm = [r for r in done if kept_warm(r)]
     fresh = [r for r in done if not kept_warm(r)]
     counted = fresh if len(fresh) >= MIN_REPLICATES else [*fresh, *warm]
@@ -158,7 +159,7 @@ def _cell(group: Sequence[Result]) -> Cell:
         reason="" if runs else end.reason,
         verdict=next((t for t in TRUST if t in trusts), Trust.UNKNOWN),
         interval=_interval(len(fresh), len(runs) - len(fresh)),
-        lost=tuple(r for r in latest if r.status is not Status.OK) if runs else (),
+        lost=tuple(r for r in latest if r.status not in MEASURED) if runs else (),
         figures=_figures(runs) if runs else {},
     )
 
@@ -181,8 +182,8 @@ def _figures(runs: Sequence[Result]) -> dict[str, Field]:
     out |= {name: within(field, runs, scope) for name, field in out.items() if name in METRICS}
     p = runs[0].trial.processes
     out["throughput_per_process_sps"] = scaled(out["throughput_sps"], 1 / p)
-    for q, name in ((0.5, "latency_p50_s"), (0.99, "latency_p99_s")):
-        out[name] = pooled_quantile(runs, q) if len(runs) > 1 else field_of(runs[0], name)
+    latency = percentiles(runs)
+    out |= {"latency_p50_s": latency["p50_s"], "latency_p99_s": latency["p99_s"]}
     return out | {name: activity(runs, name) for name in ACTIVITY}
 
 

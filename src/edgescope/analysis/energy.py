@@ -1,20 +1,23 @@
 """Energy over a window: a counter's difference where the hardware has one, else power integrated over time.
 
 A counter (RAPL, NVML) has no sampling error but moves in steps (1 ms to 100 ms), so its value at the window's
-edges is interpolated between its updates. Power readings are collapsed to the sensor's own updates and integrated by
-trapezoid with interpolated edges; polling faster than the sensor adds no knowledge, so the number of distinct updates
-is reported and too few of them are a warning. `lo` and `hi` bound what either cannot have seen (analysis.integral).
+edges is interpolated between its updates. One that is dear to read (NVML's) is read about the edges, and the course of
+the energy between them is that of the power beside it. Power readings are collapsed to the sensor's own updates and
+integrated by trapezoid with interpolated edges; polling faster than the sensor adds no knowledge, so the number of
+distinct updates is reported and too few of them are a warning. `lo` and `hi` bound what either cannot have seen
+(analysis.integral).
 Energy has a scope: what the meter sits in front of. Figures of two scopes must not be compared.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgescope.analysis.integral import Total, count, integrate
-from edgescope.analysis.updates import updates
+from edgescope.analysis.updates import Updates, updates
 from edgescope.errors import message
 from edgescope.records import Absent, Channel, Field, Measured, Readings
 
@@ -27,10 +30,18 @@ _SUFFIXES = ("_energy_j", "_power_w", "_power_average_w")
 edges: which of them says more depends on the window and the load, and their bounds know."""
 MIN_UPDATES = {"counter": 5, "gauge": 20, "average": 20}
 """Fewer distinct updates inside the window than this: a warning; a counter's error is at its edges only."""
+NARROW = 0.2
+"""A counter whose bounds lie no further apart than this share of the energy needs no more updates."""
 AVERAGED_S = {"_power_average_w": 1.0}
 """Suffix -> seconds that a reading is the mean of: NVML's average power is one of 1 s (nvml.h, field 185).
 
 tegrastats' mean since its start is no such average: its channel, `_power_since_start_w`, is left out."""
+INSTANT = re.compile(r"_INSTANT\b|\brefresh \d+ ms|^tegrastats ")
+"""Sources of gauges that are known to show the moment, or at most the mean since their own last update: NVML's field of
+that name, and power monitors whose averaging the kernel tells or sets (an INA3221 means over its own refresh)."""
+SMEARED_S = 1.0
+"""Of any other gauge nobody knows that it is none of the averages that meters show, as NVML's mean of the last second
+was before there was a field of the moment: its bounds reach as far as those of such an average."""
 _LEFT_OUT = {
     "carrier": "a camera, a display and the supply's losses",
     "module": "the carrier board, cameras and the supply's losses",
@@ -111,8 +122,19 @@ def _best(
     ways = [_one(readings, meter, channel, span, samples) for channel in channels]
     measured = [w for w in ways if isinstance(w.energy_j, Measured)]
     if sure := [w for w in measured if not w.warnings]:
-        return min(sure, key=lambda way: (way.method != "counter", _width(way)))
+        best, *rest = sorted(sure, key=lambda way: (way.method != "counter", _width(way)))
+        return _shaped(best, rest)
     return max(measured, key=_updates, default=ways[0])
+
+
+def _shaped(counter: Energy, others: Sequence[Energy]) -> Energy:
+    """Return a counter that was read at its edges only with the course of power between them."""
+    finer = next((w.total for w in others if w.total and w.total.joules > 0), None)
+    total = counter.total
+    if counter.method != "counter" or not total or not finer or finer.refresh_s >= total.refresh_s:
+        return counter
+    by = total.joules / finer.joules
+    return replace(counter, total=replace(total, curve=finer.curve.times(by), refresh_s=finer.refresh_s))
 
 
 def _width(way: Energy) -> float:
@@ -164,8 +186,24 @@ def _total(readings: Readings, channel: Channel, start_ns: int, seconds: float) 
     seen = updates(t_ns, value, start_ns)
     if _method(channel) == "counter":
         return count(seen, seconds)
-    averaged = next((s for suffix, s in AVERAGED_S.items() if channel.name.endswith(suffix)), 0.0)
-    return integrate(seen, seconds, average_s=None if channel.kind == "gauge" else averaged)
+    if channel.kind != "gauge":
+        averaged = next((s for suffix, s in AVERAGED_S.items() if channel.name.endswith(suffix)), 0.0)
+        return integrate(seen, seconds, average_s=averaged)
+    total = integrate(seen, seconds)
+    return (
+        total if INSTANT.search(channel.source) or isinstance(total, str) else _unsure(total, seen, seconds)
+    )
+
+
+def _unsure(total: Total, seen: Updates, seconds: float) -> Total:
+    """Return the total with bounds that hold for a gauge and for an average of SMEARED_S alike."""
+    smeared = integrate(seen, seconds, average_s=SMEARED_S)
+    if isinstance(smeared, str) or None in (total.lo, total.hi, smeared.lo, smeared.hi):
+        return total
+    lows, highs = (
+        [x for x in pair if x is not None] for pair in ((total.lo, smeared.lo), (total.hi, smeared.hi))
+    )
+    return replace(total, lo=min(lows), hi=max(highs))
 
 
 def _method(channel: Channel) -> str:
@@ -183,6 +221,9 @@ def _warnings(channel: Channel, total: Total, seconds: float) -> tuple[str, ...]
     enough = MIN_UPDATES.get(channel.kind, MIN_UPDATES["gauge"])
     if total.updates >= enough or (total.updates <= 1 and total.polls >= enough):
         return ()  # a steady sensor may rightly show one value throughout
+    ends = (total.hi or 0.0) - (total.lo or 0.0)
+    if _method(channel) == "counter" and total.lo is not None and ends <= NARROW * total.joules:
+        return ()
     needed = math.ceil(max(2.0, enough / max(total.updates, 1)) * seconds)
     return (
         message(

@@ -71,8 +71,8 @@ def _without(reason: str) -> Baseline:
     return Baseline(dict.fromkeys(NAMES, Absent(reason)))
 
 
-def _inner(idle: Idle) -> tuple[int, int]:
-    """Return the part of an idle stretch that is not next to the load."""
+def inner(idle: Idle) -> tuple[int, int]:
+    """Return from when to when an idle stretch counts: not next to the load."""
     cut = round(SETTLE * (idle.stop_ns - idle.start_ns))
     return (
         (idle.start_ns, idle.stop_ns - cut) if idle.when == "before" else (idle.start_ns + cut, idle.stop_ns)
@@ -81,7 +81,7 @@ def _inner(idle: Idle) -> tuple[int, int]:
 
 def _power(spent: Energy, readings: Readings, idle: Idle) -> Field:
     """Return the mean power of an idle stretch by the meter that measured the load."""
-    found = [e for e in energies(readings, *_inner(idle), 0) if e.meter == spent.meter]
+    found = [e for e in energies(readings, *inner(idle), 0) if e.meter == spent.meter]
     return found[0].power_w if found else Absent(f"{spent.meter} gave no reading in the idle stretch")
 
 
@@ -139,7 +139,7 @@ def _clocks(readings: Readings, idle: Sequence[Idle], window: Window) -> tuple[s
     for channel in readings.channels:
         if channel.unit != "Hz" or channel.kind == "counter":
             continue
-        rest = [_mean(readings, channel.name, *_inner(i)) for i in idle]
+        rest = [_mean(readings, channel.name, *inner(i)) for i in idle]
         busy, known = _mean(readings, channel.name, window.start_ns, window.stop_ns), [r for r in rest if r]
         if busy and known and abs(float(np.mean(known)) - busy) > CLOCKS * busy:
             found.append(

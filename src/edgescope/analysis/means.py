@@ -14,6 +14,7 @@ import numpy as np
 
 from edgescope.analysis.replicates import MIN_REPLICATES, Ends, reaching
 from edgescope.records import Absent, Field, Measured
+from edgescope.stats.pairs import MIN_PAIRS, trimmed
 from edgescope.stats.special import t_quantile
 
 
@@ -63,11 +64,12 @@ Error = tuple[float, int]
 
 
 def _error(ratio: Measured) -> Error | None:
-    """Return what a ratio's interval says of its log: half width / t; exact for a ratio that is 1 by definition."""
-    if ratio.lo is None or ratio.hi is None or ratio.lo <= 0 or ratio.n < 2:
+    """Return what a paired ratio's interval says of its log; exact for a ratio that is 1 by definition."""
+    if ratio.lo is None or ratio.hi is None or ratio.lo <= 0 or ratio.n < MIN_PAIRS:
         return (0.0, 1) if ratio.value == 1.0 else None
     half = (math.log(ratio.hi) - math.log(ratio.lo)) / 2
-    return half / t_quantile(0.975, ratio.n - 1), ratio.n - 1
+    freedom = ratio.n - 2 * trimmed(ratio.n) - 1
+    return half / t_quantile(0.975, freedom), freedom
 
 
 def _half(errors: Sequence[Error | None], weights: Sequence[float]) -> float | None:

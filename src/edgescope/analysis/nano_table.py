@@ -22,10 +22,11 @@ import numpy as np
 from edgescope.analysis import roofline
 from edgescope.analysis.means import log_mean, plain_mean, spread
 from edgescope.analysis.nano_study import Study, StudyRow, study
-from edgescope.analysis.replicates import by_replicate, neighbours, value_of
-from edgescope.analysis.variants import LEFT_OUT, SCREEN_S, VariantRow, pick, table, variant
+from edgescope.analysis.quotient import of_pairs
+from edgescope.analysis.replicates import MEASURED, NOT_RUN, by_replicate, neighbours, value_of
+from edgescope.analysis.variants import SCREEN_S, VariantRow, pick, table, variant
 from edgescope.errors import UsageError
-from edgescope.records import Absent, Field, Machine, Measured, ModelInfo, Result, Status, Trial, digest
+from edgescope.records import Absent, Field, Machine, Measured, ModelInfo, Result, Trial, digest
 from edgescope.stats import paired_log_ratio
 
 WARM_QUERIES = 10
@@ -305,14 +306,14 @@ def _claimed(before: Mapping[int, Result], after: Mapping[int, Result]) -> Field
     pairs = [(c, w) for c, w in both if c and w]
     if not pairs:
         return Absent("no round has a cold start before and a warm call after")
-    return paired_log_ratio([c for c, _ in pairs], [w for _, w in pairs]).measured("1")
+    return of_pairs(paired_log_ratio([c for c, _ in pairs], [w for _, w in pairs]), "--rounds")
 
 
 def _passed(results: Sequence[Result]) -> tuple[str, ...]:
     """Return the precisions of the variants whose every checked process passed the gate, in screening runs too."""
     checked = [r for r in results if r.verification is not None]
     wrong = {_name(r.trial) for r in checked if r.verification and not r.verification.passed}
-    right = [r for r in checked if r.status is Status.OK and _name(r.trial) not in wrong]
+    right = [r for r in checked if r.status in MEASURED and _name(r.trial) not in wrong]
     return tuple(dict.fromkeys(r.trial.precision for r in right))
 
 
@@ -364,5 +365,5 @@ def _limit(row: NanoRow, precision: str, ceilings: roofline.Ceilings | Absent) -
 
 def _rejections(results: Sequence[Result]) -> tuple[str, ...]:
     """Return `openvino int8 b1 wrong_output` for each variant that dropped out, in screening runs too."""
-    out = [r for r in results if r.status is not Status.OK and r.status not in LEFT_OUT]
+    out = [r for r in results if r.status not in (*MEASURED, *NOT_RUN)]
     return tuple(dict.fromkeys(f"{r.trial.label} {r.status.value}" for r in out))

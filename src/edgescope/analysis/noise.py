@@ -5,7 +5,8 @@ by is noise, and their mean is known: s^2 = sum(d^2) / n, with n degrees of free
 
     floor       95 % of single pairs of identical cells differ by no more than exp(t(0.975, n) s) - 1
     detectable  the change whose 95 % interval excludes 1 in 80 % of comparisons of k pairs:
-                exp((t(0.975, k-1) + t(0.8, k-1)) s / sqrt(k)) - 1, the usual sample-size formula
+                exp((c(k) + t(0.8, h-1)) s / sqrt(k)) - 1, the usual sample-size formula with the half width c(k)
+                that stats.pairs takes of k pairs, h of which it does not trim
     needed      the least k for which a given change is that
 
 FASTER and SLOWER also ask for a size of 1 % (stats.pairs), so a change of just 1 % is seen as significant, and
@@ -21,14 +22,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from edgescope import plain_files, plain_json
+from edgescope.errors import StoreError
+from edgescope.stats.pairs import MIN_PAIRS, standard_errors, trimmed
 from edgescope.stats.special import t_quantile
 
 PAIRS = 5
 """Replicates that `detectable` is given for: the final rounds of `optimize`, unless told otherwise."""
 CHANGES = (0.01, 0.02, 0.05)
 LEVEL, POWER = 0.95, 0.80
+MOST_BYTES = 1_000_000
 FILE = "noise.json"
-_MOST = 10_000
+_FEW, _MOST = 60, 10_000
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,16 @@ def floor(s: float, n: int) -> float:
 
 def detectable(s: float, k: int) -> float:
     """Return the least change that k pairs find in 80 % of comparisons."""
-    return math.expm1((t_quantile(0.5 + LEVEL / 2, k - 1) + t_quantile(POWER, k - 1)) * s / math.sqrt(k))
+    power = t_quantile(POWER, k - 2 * trimmed(k) - 1)
+    return math.expm1((standard_errors(k, LEVEL) + power) * s / math.sqrt(k))
 
 
 def needed(s: float, change: float) -> int | None:
     """Return the least number of pairs that find `change`; None above 10,000."""
-    lo, hi = 2, _MOST
+    lo, hi = _FEW, _MOST
+    for k in range(MIN_PAIRS, _FEW):  # one pair more may detect less where it is the first that is trimmed
+        if detectable(s, k) <= change:
+            return k
     if detectable(s, hi) > change:
         return None
     while lo < hi:
@@ -89,12 +98,12 @@ def save(noise: Noise, root: Path) -> Path:
 def stored(root: Path, machine_id: str) -> Noise | None:
     """Return what was measured on this machine last; None where nothing was, or it cannot be read."""
     try:
-        page: dict[str, Any] = json.loads((root / machine_id / FILE).read_text())
+        page: dict[str, Any] = plain_json.parsed(plain_files.read(root / machine_id / FILE, MOST_BYTES))
         page["p50_s"] = [(float(a), float(b)) for a, b in page["p50_s"]]
         page |= {key: float(page[key]) for key in ("spread", "floor", "detectable")}
         page |= {key: dict(page[key]) for key in ("needed", "verdicts")}
         return Noise(**page)
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, StoreError):
         return None
 
 

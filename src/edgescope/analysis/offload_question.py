@@ -45,10 +45,8 @@ def _assumed(model: Model, network: Profile) -> list[str]:
     """Return what the figures rest on that nobody measured."""
     out = []
     if not network.measured:
-        shape = (
-            "without jitter" if network.jitter_s == 0 else "its excess over the floor taken as exponential"
-        )
-        out.append(f"the network was given, not measured: round trips {shape}")
+        shape = "without jitter" if network.jitter_s == 0 else "RTT jitter modelled as exponential"
+        out.append(f"the network was given, not measured: {shape}")
     if network.loss_absent:
         out.append(f"loss: {network.loss_absent}; none is added")
     for way in ("up", "down"):

@@ -1,6 +1,7 @@
 """One metric of one cell over the same metric of another, with the interval that its runs deserve.
 
-Three replicate numbers that both cells have are pairs of neighbours in time: their ratios give Student's t interval.
+Three replicate numbers that both cells have are pairs of neighbours in time, whose ratios have an interval of their
+own (stats.pairs). Where they do not resolve the ratio there is none, and what would resolve it stands in its place.
 With fewer, each side keeps the interval it has (from within its run, or between its own replicates) and the two are
 joined by the delta method on logs, as those of independent figures are. A figure without one gives a ratio without one.
 """
@@ -12,18 +13,32 @@ from collections.abc import Sequence
 
 from edgescope.analysis.replicates import MIN_REPLICATES, across, by_replicate, paired_values
 from edgescope.records import Absent, Field, Measured, Result
-from edgescope.stats import paired_log_ratio
+from edgescope.stats import Interval, paired_log_ratio
+from edgescope.stats.pairs import MIN_PAIRS, RESOLVED
 
 NOTICED = 0.05
 """Share by which two cells must differ before a difference between them is spoken of."""
+ENOUGH, MOST = 5, 20
+"""Pairs that bound a ratio on a quiet machine, and the most that are worth asking for on one that is not."""
 
 
 def quotient(over: Sequence[Result], under: Sequence[Result], name: str) -> Field:
     """Return `over` / `under` of one metric; n is the number of pairs, 1 where the runs were no pairs."""
     first, second = paired_values(by_replicate(over), by_replicate(under), name)
     if len(first) >= MIN_REPLICATES:
-        return paired_log_ratio(first, second).measured("1")
+        return of_pairs(paired_log_ratio(first, second), "--replicates")
     return of_fields(across(over, name), across(under, name))
+
+
+def of_pairs(ratio: Interval, flag: str) -> Field:
+    """Return a paired ratio where its pairs resolve it, else why not; `flag` asks for more of them."""
+    if ratio.reliable:
+        return ratio.measured("1")
+    wish = ENOUGH
+    if ratio.n >= MIN_PAIRS:  # the interval narrows with the square root of the pairs
+        wish = max(ENOUGH, math.ceil(ratio.n * (math.log(ratio.hi / ratio.value) / math.log(RESOLVED)) ** 2))
+    more = f"use {flag} {wish}" if wish <= MOST else "measure on a quieter machine"
+    return Absent(f"{ratio.note}: {more}")
 
 
 def of_fields(over: Field, under: Field) -> Field:

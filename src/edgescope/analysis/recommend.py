@@ -20,7 +20,7 @@ from edgescope.analysis.choices import Choice, Spreads
 from edgescope.analysis.objective import QUANTITIES, STEADY, Wanted
 from edgescope.analysis.pareto import nondominated
 from edgescope.analysis.remarks import Remark, remarks
-from edgescope.analysis.variants import show
+from edgescope.analysis.variants import WORDS, show
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, Result
 
@@ -34,12 +34,6 @@ USUAL = (
     ("peak_rss_bytes", True),
     ("gpu_memory_bytes", True),
 )
-WORDS = {
-    "throughput": "throughput",
-    "latency": "median latency",
-    "energy": "energy a sample",
-    "watts": "power",
-}
 
 
 @dataclass(frozen=True)
@@ -147,7 +141,7 @@ def _reasons(pick: Choice, ties: Sequence[Choice], best: Choice | None, wanted: 
     figure = getattr(pick, wanted.goal.column)
     lead = f"{wanted.goal.words} {kept}: {show(replace(figure, lo=None, hi=None))} over {_processes(runs)}"
     if figure.lo is not None and figure.hi is not None and runs > 1:
-        lead += f", a fresh one in [{show(figure).partition('[')[2]}"
+        lead += f", 95 % prediction interval for a new process [{show(figure).partition('[')[2]}"
     out = [lead, *(c.kept(pick) for c in wanted.constraints)]
     if best is not None and best.cell != pick.cell:
         out.append(_price(pick, best, wanted))
@@ -181,7 +175,7 @@ def _price(pick: Choice, best: Choice, wanted: Wanted) -> str:
 def _tied(pick: Choice, ties: Sequence[Choice], wanted: Wanted) -> str:
     names = [c.label if c.trial.model == pick.trial.model else c.name for c in ties[:4]]
     more = f" and {len(ties) - 4} more" if len(ties) > 4 else ""
-    return f"not surely better than {', '.join(names)}{more}: choose among them by habit, or measure more processes"
+    return f"statistically tied with {', '.join(names)}{more}; add --confirm 5"
 
 
 def _unconfirmed(best: Choice, wanted: Wanted, least: int) -> tuple[Choice, tuple[str, ...]]:

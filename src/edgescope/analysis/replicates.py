@@ -1,8 +1,7 @@
 """Replicates: the fresh processes that repeat one cell, and what they say together.
 
 Two processes of the same program differ (memory layout, placement, the machine's mood) by more than the noise
-within either, so the spread between replicates is what an interval must show. Percentiles of several
-replicates are taken from their pooled raw samples, never from their percentiles.
+within either, so the spread between replicates is what an interval must show (percentiles: analysis.percentiles).
 
 What a meter cannot have seen it misses in every replicate alike (a sensor that lags behind a short warm-up): the spread
 between them does not show it, so intervals of power and energy reach at least as far as the mean of the meter's bounds.
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -20,19 +19,22 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.crowd import due_in
 from edgescope.analysis.scopes import METRICS
-from edgescope.analysis.summary import PILED, metrics, quantile_metric, told
+from edgescope.analysis.summary import PILED, metrics, told
 from edgescope.records import Absent, Field, Measured, Result, Status
-from edgescope.stats import Interval, Judgement, judge, paired_log_ratio, percentile
+from edgescope.stats import Interval, Judgement, judge, paired_log_ratio
 from edgescope.stats.special import t_quantile
 
+MEASURED = (Status.OK, Status.UNSTABLE)
+"""What was measured counts: a replicate is never left out for what it says, an unstable one is told as such."""
 MIN_REPLICATES = 3
 """Fewer replicates make an interval of Student's t that is too wide to say anything."""
+NOT_RUN = (Status.CANCELLED, Status.SKIPPED)
 NEIGHBOURS_S = 3600.0
 """Seconds between two starts up to which runs of one number are a pair: later ones met another machine."""
 
 
-def by_replicate(results: Iterable[Result], statuses: Collection[Status] = (Status.OK,)) -> dict[int, Result]:
-    """Return the finished replicates by number; of a number that was run twice, the one started last."""
+def by_replicate(results: Iterable[Result], statuses: Collection[Status] = MEASURED) -> dict[int, Result]:
+    """Return the measured replicates by number; of a number that was run twice, the one started last."""
     done = [r for r in results if r.status in statuses]
     return {r.trial.replicate: r for r in sorted(done, key=lambda r: r.started_at)}
 
@@ -74,6 +76,48 @@ def paired_values(
     both = ((value_of(a[i], name), value_of(b[i], name)) for i in sorted(a.keys() & b.keys()))
     usable = [(x, y) for x, y in both if x is not None and y is not None and x > 0 and y > 0]
     return [x for x, _ in usable], [y for _, y in usable]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The runs of two cells that are pairs, by number, and why other runs of a number that both have are none."""
+
+    over: Mapping[int, Result]
+    under: Mapping[int, Result]
+    left_out: tuple[str, ...] = ()
+    """`replicate 3: crashed`; never for what a run measured."""
+
+    @property
+    def words(self) -> str:
+        """`4 of 5 pairs`."""
+        n, of = len(self.over), len(self.over) + len(self.left_out)
+        return f"{n} of {of} pair{'s' if of != 1 else ''}"
+
+
+def pairs(over: Sequence[Result], under: Sequence[Result], name: str, within_s: float = math.inf) -> Pairs:
+    """Return every number that both sides ran as a pair, but what has no value of `name` to compare.
+
+    `within_s`: seconds by which the starts of a pair may differ.
+    """
+    both, values = [_newest(side) for side in (over, under)], [by_replicate(over), by_replicate(under)]
+    paired, left_out = [], []
+    for i in sorted(both[0].keys() & both[1].keys()):
+        ended = next((side[i] for side, done in zip(both, values, strict=True) if i not in done), None)
+        if ended is not None:
+            left_out.append(f"replicate {i}: {ended.status.value} ({ended.trial.label})")
+        elif any((value_of(side[i], name) or 0.0) <= 0 for side in values):
+            left_out.append(f"replicate {i}: no {name} on both sides")
+        elif within_s < math.inf and _apart_s(values[0][i], values[1][i]) > within_s:
+            left_out.append(f"replicate {i}: the two runs began more than {within_s / 60:.0f} minutes apart")
+        else:
+            paired.append(i)
+    return Pairs({i: values[0][i] for i in paired}, {i: values[1][i] for i in paired}, tuple(left_out))
+
+
+def _newest(results: Iterable[Result]) -> dict[int, Result]:
+    """Return the newest run of every number that was run at all, whatever became of it."""
+    ran = [r for r in results if r.status not in NOT_RUN]
+    return {r.trial.replicate: r for r in sorted(ran, key=lambda r: r.started_at)}
 
 
 def neighbours(
@@ -161,30 +205,3 @@ def across(results: Sequence[Result], name: str) -> Field:
     half = t_quantile(0.975, len(found) - 1) * float(values.std(ddof=1)) / math.sqrt(len(found))
     ends = reaching(mean - half, mean + half, (bounds(r, name) for r in results))
     return Measured(mean, found[0].unit, *ends, len(found))
-
-
-def pooled_quantile(results: Sequence[Result], q: float) -> Field:
-    """q-quantile of the pooled raw latencies in seconds, n their count.
-
-    The interval shows the spread between replicates where there are three: Student's t on the logs of
-    theirs, around the pooled point. One replicate has its order-statistic interval; two have none.
-    """
-    parts = [x for x in (latencies_s(r) for r in results) if x is not None and len(x)]
-    if not parts:
-        return _stored_quantile(results, q)
-    pooled = quantile_metric(np.concatenate(parts), q)
-    if len(parts) == 1 or isinstance(pooled, Absent):
-        return pooled
-    if len(parts) < MIN_REPLICATES:
-        return Measured(pooled.value, "s", n=pooled.n)
-    logs = np.log([max(percentile(x, q), 1e-12) for x in parts])
-    spread = math.exp(t_quantile(0.975, len(parts) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(parts)))
-    return Measured(pooled.value, "s", pooled.value / spread, pooled.value * spread, pooled.n)
-
-
-def _stored_quantile(results: Sequence[Result], q: float) -> Field:
-    """Without raw rows only a single replicate's own percentile can stand: percentiles cannot be pooled."""
-    if len(results) == 1 or (results and results[0].trial.scenario in PILED):
-        return field_of(results[0], f"latency_p{q * 100:g}_s")
-    reason = "raw latencies are not loaded, and percentiles cannot be pooled"
-    return Absent(reason if results else "no replicate finished")

@@ -25,18 +25,21 @@ from edgescope.stats import (
     percentile,
     quantile_interval,
     refusal,
+    states,
     upper_bound,
 )
 
 Latencies = NDArray[np.int64]
 
-OFFLINE = Absent("offline: everything waits in one pile, only throughput counts")
+OFFLINE = Absent("latency n/a (offline: only throughput counts)")
 NO_TIME = "every query took 0 s by this clock: nothing to take a share of"
 DRIFT_MATTERS = 0.02
 """Share of the mean from which a significant drift is warned of."""
+CHANGES_TOLD = 3
+"""Moments of change that are told one by one."""
 PILED = ("offline", "mlperf_offline")
 """Scenarios in which everything has arrived at the start."""
-IDLING = Absent("idle_gap: most of the window is idleness that was asked for")
+IDLING = Absent("throughput n/a (idle_gap: the window is mostly idle, as asked)")
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
@@ -48,7 +51,7 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
     """
     rows = queries.rows(window)
     status = rows.columns["status"]
-    latency = latency_metrics(told(rows, scenario).latency_ns())
+    latency = latency_metrics(told(rows, scenario).latency_ns(), window)
     return {
         **(dict.fromkeys(latency, OFFLINE) if scenario in PILED else latency),
         "throughput_sps": IDLING if scenario == "idle_gap" else throughput(rows, window),
@@ -65,10 +68,10 @@ def told(rows: Queries, scenario: str) -> Queries:
     return idle_gaps.back_to_back(rows) if scenario == "idle_gap" else rows
 
 
-def latency_metrics(latency_ns: Latencies) -> dict[str, Field]:
+def latency_metrics(latency_ns: Latencies, window: Window) -> dict[str, Field]:
     """Return the latency numbers of successful queries in time order (nanoseconds), in seconds."""
     x = np.asarray(latency_ns, dtype=np.float64) * 1e-9
-    out: dict[str, Field] = {"latency_mean_s": _of(x, 2, lambda: mean_interval(x).measured("s"))}
+    out: dict[str, Field] = {"latency_mean_s": _of(x, 2, lambda: _mean(x, window))}
     for name, q in QUANTILES.items():
         out[f"latency_{name}_s"] = quantile_metric(x, q)
     out["latency_p99_bound_s"] = _bound(x, upper_bound)
@@ -77,6 +80,13 @@ def latency_metrics(latency_ns: Latencies) -> dict[str, Field]:
     out["latency_cv"] = _of(x, 2, lambda: _cv(x))
     out["drift"] = _drift(x)
     return out
+
+
+def _mean(x: NDArray[np.float64], window: Window) -> Field:
+    """Return the mean, with its interval where the window was long enough to meet the speeds the machine runs at."""
+    found = mean_interval(x)
+    known = states(x).known_over((window.stop_ns - window.start_ns) * 1e-9)
+    return found.measured("s") if known else Measured(found.value, "s", n=found.n)
 
 
 def _cv(x: NDArray[np.float64]) -> Field:
@@ -136,6 +146,28 @@ def _drift(x: NDArray[np.float64]) -> Field:
     return Measured(found.share, "1", found.lo, found.hi, len(x))
 
 
+def speeds(queries: Queries, window: Window, scenario: str) -> str:
+    """Return `two speed states: 1.08 ms for 62 %, ...; change at 3.1 s` where one worker's window had several, or ''.
+
+    From issued to done: how long a query waited says nothing of the machine's speed. Offline has no such time, and
+    after an idle gap a query is slower for a reason of its own.
+    """
+    rows = queries.rows(window)
+    ok = rows.columns["status"] == QUERY_OK
+    if scenario in PILED or scenario == "idle_gap" or len(np.unique(rows.columns["worker"])) != 1:
+        return ""
+    issued = rows.columns["issued_ns"][ok]
+    found = states((rows.columns["done_ns"][ok] - issued) * 1e-9)
+    if not found.several:
+        return ""
+    count = {2: "two", 3: "three"}.get(len(found.found), str(len(found.found)))
+    each = ", ".join(f"{s.level * 1e3:.3g} ms for {s.share:.0%}" for s in found.found)
+    at = [f"{(issued[i] - window.start_ns) * 1e-9:.1f} s" for i in found.changes[:CHANGES_TOLD]]
+    more = len(found.changes) - len(at)
+    tail = f" and {more} more" if more > 0 else ""
+    return f"{count} speed states: {each}; change{'s' if len(found.changes) > 1 else ''} at {', '.join(at)}{tail}"
+
+
 def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[str, ...]:
     """Return what a reader must know about these numbers, each with its evidence and the remedy."""
     rows = queries.rows(window)
@@ -143,12 +175,17 @@ def warnings(queries: Queries, window: Window, scenario: str = "single_stream") 
     found = drift(x)
     interval, failed = mean_interval(x), int(np.count_nonzero(rows.columns["status"] != QUERY_OK))
     timed = scenario not in PILED
+    several = speeds(queries, window, scenario)
     queue = backlog.backlog(rows, window) if scenario in backlog.OPEN else None
     behind = queue is not None and queue.behind
     checks = (
         (behind, backlog.warning(queue) if queue is not None and behind else ""),
         (timed and not behind and not interval.reliable, _unreliable(interval)),
-        (timed and not behind and found.significant and abs(found.share) >= DRIFT_MATTERS, _drifting(found)),
+        (bool(several), _several(several)),
+        (
+            timed and not behind and not several and found.significant and abs(found.share) >= DRIFT_MATTERS,
+            _drifting(found),
+        ),
         (failed > 0, _failed(failed, len(rows))),
     )
     return tuple(text for applies, text in checks if applies)
@@ -159,6 +196,14 @@ def _unreliable(interval: Interval) -> str:
     effect = "The mean is given without its interval"
     return message(
         "W-STAT-3", "interval unreliable", evidence=evidence, effect=effect, fix="a longer --duration"
+    )
+
+
+def _several(text: str) -> str:
+    what = f"the machine changed its speed during the run: {text}"
+    effect = "Mean and percentiles depend on how long it happened to stay at each"
+    return message(
+        "W-STATE-1", what, effect=effect, fix="--replicates 5, or --duration 60s on a quiet machine"
     )
 
 

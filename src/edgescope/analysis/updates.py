@@ -77,20 +77,27 @@ def updates(t_ns: NDArray[np.int64], value: Floats, origin_ns: int) -> Updates:
     polls, shown = (t_ns - origin_ns) / 1e9, value[answered][first]
     new = np.concatenate(([True], np.diff(shown) != 0))[: len(shown)]
     before = np.concatenate((polls[:1], polls[:-1]))
-    refresh, slowest = _refresh(polls, polls[new])
+    refresh, slowest = _refresh(polls, polls[new], (polls - before)[new])
     return Updates(polls[new], shown[new], (polls - before)[new], polls, refresh, slowest)
 
 
-def _refresh(polls: Floats, changes: Floats) -> tuple[float, float]:
+def _refresh(polls: Floats, changes: Floats, blind: Floats) -> tuple[float, float]:
     """Return (usual, slowest) seconds between updates.
 
     Where too few changes agree (a steady load that moved now and then), each poll may have been a new update, and the
     slowest that it may have been is what the two closest changes allow, at most a second.
     """
     gaps, poll = np.diff(changes), float(np.median(np.diff(polls))) if len(polls) > 1 else 0.0
-    closest = float(gaps.min(initial=_UNKNOWN))
+    closest = float(
+        (gaps + blind[:-1]).min(initial=_UNKNOWN)
+    )  # the earlier may have come while nobody looked
     single = gaps[gaps <= _SAME * np.quantile(gaps, _QUICK) + poll] if len(gaps) else gaps
     if len(single) < _AGREE:
         return poll, max(poll, closest)
     usual = float(single.mean())
-    return usual, float(gaps[gaps <= _SLOW * usual].max(initial=usual))
+    slow, unseen = gaps[gaps <= _SLOW * usual], blind[1:][gaps <= _SLOW * usual]
+    once = slow < _SLOW * usual - poll
+    # of a sensor that keeps its time to a poll, what took two refreshes was shown twice: an equal mean, not a late one
+    # (where nobody looked meanwhile, it may have been neither)
+    regular = slow[once].max(initial=usual) <= usual + poll and unseen[~once].max(initial=0.0) <= _SAME * poll
+    return usual, float((slow[once] if regular else slow).max(initial=usual))

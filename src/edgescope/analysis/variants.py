@@ -17,26 +17,36 @@ from edgescope.analysis import scopes
 from edgescope.analysis.compare import by_cell
 from edgescope.analysis.memory_figures import GPU, MEMORY, first
 from edgescope.analysis.objective import FASTEST, Objective, Wanted, goal
+from edgescope.analysis.percentiles import percentiles
+from edgescope.analysis.quotient import of_pairs
 from edgescope.analysis.replicates import (
+    MEASURED,
     NEIGHBOURS_S,
+    NOT_RUN,
+    Pairs,
     across,
     by_replicate,
     judged,
     neighbours,
     paired_values,
-    pooled_quantile,
+    pairs,
 )
 from edgescope.analysis.summary import PILED
-from edgescope.errors import UsageError
+from edgescope.errors import UsageError, message
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
 from edgescope.stats import Interval, Judgement, paired_log_ratio
+from edgescope.stats.pairs import MIN_EFFECT
 
-NOT_RUN = (Status.CANCELLED, Status.SKIPPED)
-#: Says that the machine was not steady, not that the variant is wrong; such replicates are left out.
-LEFT_OUT = (*NOT_RUN, Status.UNSTABLE)
 WORST_FIRST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
 
 
+#: Objective -> what its figure is called where nothing is compared.
+WORDS: Mapping[str, str] = {
+    "latency": "median latency",
+    "throughput": "throughput",
+    "energy": "energy a sample",
+    "watts": "power",
+}
 NOT_VERIFIED, NOT_MEASURED = Absent("not verified"), Absent("not measured")
 #: Windows up to this long screen candidates wherever the same results hold longer ones of the same variant.
 SCREEN_S = 0.5
@@ -68,9 +78,9 @@ class VariantRow:
     agreement: Field
     """Top-1 agreement with fp32 of a trained classifier, else Absent; `gate` has the sentence of either."""
     speedup: Field
-    """Baseline's median latency / this one's, paired by replicate (offline: throughputs); 2 is double.
+    """Baseline's median latency / this one's, over pairs of replicates (offline: throughputs); 2 is double.
 
-    A pair is two runs of one number that began within an hour of each other."""
+    A pair is two runs of one number that began within an hour of each other. Absent where they do not resolve it."""
     reference_accuracy: Field = NOT_VERIFIED
     p90_s: Field = NOT_MEASURED
     p95_s: Field = NOT_MEASURED
@@ -84,6 +94,10 @@ class VariantRow:
     """Why this variant can never be the best; '' where it can."""
     broken: tuple[str, ...] = ()
     """The constraints it breaks, with the figures: it is rejected for these alone."""
+    pairs: str = ""
+    """How many pairs the speed-up is of: `5 of 5 pairs`."""
+    notes: tuple[str, ...] = ()
+    """What must be known of the figures: pairs left out, unstable replicates, medians that pairs do not bear out."""
     replicates: Mapping[int, Result] = field(default_factory=dict, repr=False)
 
     @property
@@ -175,14 +189,14 @@ def _baseline(groups: Mapping[str, Sequence[Result]], wanted: str | None) -> str
     return found[0]
 
 
-def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) -> Mapping[int, Result]:
-    """Return the baseline's replicates that pair with a cell: those measured as long, where there are such."""
+def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) -> Sequence[Result]:
+    """Return the baseline's results that pair with a cell's: those measured as long, where there are such."""
     trial, wanted = groups[cell][0].trial, variant(groups[base][0].trial)
     for other, group in groups.items():
         t = group[0].trial
         if other != base and variant(t) == wanted and _effort(t) == _effort(trial):
-            return by_replicate(group)
-    return by_replicate(groups[base])
+            return group
+    return groups[base]
 
 
 def _row(
@@ -190,9 +204,9 @@ def _row(
 ) -> VariantRow:
     group = groups[cell]
     # a rejected variant's figures are shown too, struck out
-    done = by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT, Status.UNSTABLE))
+    done = by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
     results, first = list(done.values()), next(iter(done.values()), group[0])
-    checked = first.verification
+    checked, latency = first.verification, percentiles(results)
     fields = checked.fields if checked else {}
     row = VariantRow(
         cell=cell,
@@ -200,11 +214,11 @@ def _row(
         trial=first.trial,
         status=first.status,
         verdict=worst_verdict(results),
-        p50_s=pooled_quantile(results, 0.50),
-        p90_s=pooled_quantile(results, 0.90),
-        p95_s=pooled_quantile(results, 0.95),
-        p99_s=pooled_quantile(results, 0.99),
-        p999_s=pooled_quantile(results, 0.999),
+        p50_s=latency["p50_s"],
+        p90_s=latency["p90_s"],
+        p95_s=latency["p95_s"],
+        p99_s=latency["p99_s"],
+        p999_s=latency["p999_s"],
         throughput_sps=across(results, "throughput_sps"),
         peak_rss_bytes=_peak(results, MEMORY),
         gpu_memory_bytes=_peak(results, GPU),
@@ -214,11 +228,12 @@ def _row(
         accuracy=fields.get("accuracy", NOT_VERIFIED),
         reference_accuracy=fields.get("reference_accuracy", NOT_VERIFIED),
         agreement=fields.get("top1_agreement", NOT_VERIFIED),
-        speedup=_speedup(_against_cell(groups, cell, base), done),
+        speedup=NOT_MEASURED,
         gate=checked.detail if checked else "",
         rejected=rejected(group),
         replicates=done,
     )
+    row = _compared(row, _against_cell(groups, cell, base), group)
     broken = () if row.rejected else wanted.broken(row)
     return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
 
@@ -237,11 +252,11 @@ def rejection(every: Sequence[Result]) -> tuple[Status, str]:
     for r in group:
         if r.verification is not None and not r.verification.passed:
             return Status.WRONG_OUTPUT, f"wrong outputs: {r.verification.detail}"
-    failed = [r for r in group if r.status is not Status.OK and r.status not in LEFT_OUT]
+    failed = [r for r in group if r.status not in (*MEASURED, *NOT_RUN)]
     if failed:
         count = f" ({len(failed)} of {len(group)} replicates)" if len(group) > 1 else ""
         return failed[0].status, f"{failed[0].status.value}{count}: {failed[0].reason or 'no reason given'}"
-    done = [r for r in group if r.status is Status.OK]
+    done = [r for r in group if r.status in MEASURED]
     if not done:
         return group[0].status, f"{group[0].status.value}: {group[0].reason or 'did not run'}"
     return Status.OK, "" if all(r.verification for r in done) else "not verified against the fp32 reference"
@@ -266,20 +281,55 @@ def _peak(results: Sequence[Result], names: Sequence[str]) -> Field:
     return Measured(max(peaks), "bytes", n=len(peaks)) if peaks else absent
 
 
-def _speedup(baseline: Mapping[int, Result], variant: Mapping[int, Result]) -> Field:
-    near = neighbours(baseline, variant)
-    if any(r.trial.scenario in PILED for r in variant.values()):
-        after, before = paired_values(*near, "throughput_sps")
-    else:
-        before, after = paired_values(*near, "latency_p50_s")
-    if not before and not near[0] and baseline.keys() & variant.keys():
-        return Absent(
-            f"no pair: each run began more than {NEIGHBOURS_S / 60:.0f} minutes from the baseline's of its number;"
-            " measure both again"
-        )
-    if not before:
-        return Absent("no replicate number has a latency here and at the baseline")
-    return paired_log_ratio(before, after).measured("1")
+def _compared(row: VariantRow, baseline: Sequence[Result], group: Sequence[Result]) -> VariantRow:
+    """Return the row with its speed-up over the baseline's runs, the pairs it is of, and what is to be said of them."""
+    piled = row.trial.scenario in PILED
+    name = "throughput_sps" if piled else "latency_p50_s"
+    wrong = [replace(r, status=Status.OK) for r in row.replicates.values() if r.status not in MEASURED]
+    found = pairs(wrong or group, baseline, name, NEIGHBOURS_S)
+    speedup = _speedup(found, name, higher_is_better=piled)
+    notes = [f"{row.label}: left out of its pairs: {text}" for text in found.left_out]
+    unstable = sum(r.status is Status.UNSTABLE for r in row.replicates.values())
+    notes += (
+        [f"{row.label}: {unstable} of {len(row.replicates)} replicates unstable; they count"]
+        if unstable
+        else []
+    )
+    if isinstance(speedup, Measured) and not piled and row.cell != baseline[0].trial.cell:
+        notes += _borne_out(row, speedup, found.under)
+    return replace(row, speedup=speedup, pairs=found.words, notes=tuple(notes))
+
+
+def _speedup(found: Pairs, name: str, *, higher_is_better: bool) -> Field:
+    if not found.over:
+        return Absent(_pairless(found))
+    ours, theirs = paired_values(found.over, found.under, name)
+    if found.over == found.under:
+        return Measured(1.0, "1", 1.0, 1.0, len(ours))
+    return of_pairs(paired_log_ratio(*((ours, theirs) if higher_is_better else (theirs, ours))), "--rounds")
+
+
+def _pairless(found: Pairs) -> str:
+    if found.left_out:
+        return f"no pair of {len(found.left_out)}: {found.left_out[0]}; measure both again"
+    return "no replicate number was run here and at the baseline"
+
+
+def _borne_out(row: VariantRow, speedup: Measured, under: Mapping[int, Result]) -> list[str]:
+    """Return the warning that belongs to medians, as shown, whose ratio lies outside of what the pairs say; or []."""
+    theirs, ours = percentiles(list(under.values()))["p50_s"], row.p50_s
+    if not isinstance(theirs, Measured) or not isinstance(ours, Measured) or ours.value <= 0:
+        return []
+    shown, lo, hi = theirs.value / ours.value, speedup.lo or speedup.value, speedup.hi or speedup.value
+    if lo / (1 + MIN_EFFECT) <= shown <= hi * (1 + MIN_EFFECT):
+        return []
+    text = message(
+        "W-PAIR-1",
+        f"the medians shown are {shown:.3g}x apart, the pairs {show(speedup)}x ({row.label})",
+        effect="Replicates differ by more than the two variants, so neither figure speaks for the machine",
+        fix="more --rounds on a quiet machine",
+    )
+    return [text]
 
 
 def pick(found: VariantTable, objective: str = "latency") -> Pick:
@@ -297,8 +347,18 @@ def pick(found: VariantTable, objective: str = "latency") -> Pick:
     best = ranked[0]
     ties = [(other, *_against(best, other, wished)) for other in ranked[1:]]
     ties = [t for t in ties if t[2] is not Judgement.FASTER]
-    sentences = [_figures(best, found, wished)] + [_tie(*t) for t in ties]
+    sentences = [_figures(best, found, wished), *_undecided(ties)]
     return Pick(best, " ".join(sentences), tuple(t[0].label for t in ties))
+
+
+def described(row: VariantRow, wanted: Wanted = FASTEST) -> str:
+    """Return what one variant measured, as a sentence without a comparison."""
+    shown = show(getattr(row, wanted.goal.column))
+    text = f"{row.label}: {WORDS[wanted.objective]} {shown}"
+    text += f"; {row.gate.rstrip('.')}." if row.gate else "."
+    if row.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
+        text += f" Measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence)}."
+    return text
 
 
 def _infeasible(found: VariantTable) -> Pick | None:
@@ -322,19 +382,39 @@ def _against(best: VariantRow, other: VariantRow, goal: Objective) -> tuple[Inte
 
 def _figures(best: VariantRow, found: VariantTable, goal: Objective) -> str:
     text = f"{best.label}: {goal.words}, {show(getattr(best, goal.column))}"
-    if best.cell != found.baseline and isinstance(best.speedup, Measured):
-        text += f", {show(best.speedup)}x the speed of {found.row(found.baseline).label}"
+    if best.cell != found.baseline:
+        base = found.row(found.baseline).label
+        sure = isinstance(best.speedup, Measured)
+        text += f", {show(best.speedup)}x the speed of {base} ({best.pairs})" if sure else ""
+        text += "" if sure else f"; its speed-up over {base} is unknown: {show(best.speedup)}"
     text += f"; {best.gate.rstrip('.')}." if best.gate else "."
     if best.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
         text += f" Measured while {best.verdict.trust.value}: {'; '.join(best.verdict.evidence)}."
     return text
 
 
-def _tie(other: VariantRow, ratio: Interval | None, judgement: Judgement) -> str:
-    figures = f"ratio {show(ratio.measured('1'))} over {ratio.n} pairs" if ratio else "no pairs"
-    if judgement is Judgement.SAME:
-        return f"SAME as {other.label} ({figures}): either will do."
-    return f"Not decided against {other.label} ({figures}): more rounds would tell."
+Tie = tuple[VariantRow, Interval | None, Judgement]
+
+
+def _undecided(ties: Sequence[Tie]) -> list[str]:
+    """Return what is said of the variants that are not significantly worse: one sentence a kind."""
+    same = [t for t in ties if t[2] is Judgement.SAME]
+    paired = [t for t in ties if t[2] is not Judgement.SAME and t[1] is not None]
+    apart = [t for t in ties if t[1] is None]
+    out = [f"As good as {_listed(same)}: either will do."] if same else []
+    out += [f"Not significantly better than {_listed(paired)}: use more --rounds."] if paired else []
+    return out + ([f"Not measured together with {_listed(apart)}, so not compared."] if apart else [])
+
+
+def _listed(ties: Sequence[Tie]) -> str:
+    """Return the first of the names, with the ratio where it is a single one: all of them are in Pick.ties."""
+    names = [t[0].label for t in ties]
+    ratio = ties[0][1]
+    if len(ties) == 1 and ratio is not None:
+        count = f"{ratio.n} pair{'s' * (ratio.n != 1)}"
+        return f"{names[0]} (ratio {show(of_pairs(ratio, '--rounds'))}, {count})"
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _none(found: VariantTable, goal: Objective) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from edgescope import cache
@@ -35,7 +36,7 @@ def given_engine(named: str, model: Model, spec: Spec, tool: Tool) -> tuple[Path
             else f"{path.name} is not the engine this trial was planned with",
             evidence=f"its content is {content}" + (f", planned {pin}" if mark else ""),
             effect="Two different engines would be filed as one trial",
-            fix=f"--option engine={path}#{content}",
+            fix=f"--option {shlex.quote(f'engine={path}#{content}')}",
         )
     _same(facts, path, model, spec)
     return path, facts

@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import selectors
+import shlex
 import shutil
 import subprocess
 import sys
@@ -196,7 +197,7 @@ def surveyed(path: str, device: int, place: Place) -> Tool:
             "E-TRTX-2",
             f"{path} does not tell {missing}",
             evidence=" | ".join(said)[:300],
-            fix=f"{path} --help; nvidia-smi or tegrastats to see whether there is a GPU",
+            fix=f"{shlex.quote(str(path))} --help; nvidia-smi or tegrastats to see whether there is a GPU",
         )
     return Tool(path, version, flags, words, told.compute_capability, told.device, place)
 
@@ -216,7 +217,10 @@ def run(
         )
     except OSError as error:
         raise UnavailableError(
-            "E-TRTX-1", f"{argv[0]} cannot be started", evidence=str(error), fix=f"file {argv[0]}; uname -m"
+            "E-TRTX-1",
+            f"{argv[0]} cannot be started",
+            evidence=str(error),
+            fix=f"file {shlex.quote(argv[0])}; uname -m",
         ) from error
     try:
         assert process.stdout is not None

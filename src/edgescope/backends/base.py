@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from edgescope.errors import SettingError, UsageError
+from edgescope.errors import SettingError, UsageError, meant
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Field, Json, Queries, Scalar, Trial, Window
 
@@ -151,8 +151,12 @@ def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:
     unknown = sorted(set(spec.options) - set(known))
     if unknown:
         listing = "; ".join(f"{key}: {meaning}" for key, meaning in known.items())
+        close = [f"--option {c}={spec.options[u]}" for u in unknown if (c := meant(u, known))]
         raise UsageError(
-            "E-OPT-1", f"{name} has no option {', '.join(unknown)}", evidence=f"it has {listing}"
+            "E-OPT-1",
+            f"{name} has no option {', '.join(unknown)}",
+            evidence=f"it has {listing}",
+            fix=" ".join(close),
         )
     return spec
 

@@ -13,6 +13,7 @@ order, then that text. TensorRT reads it as code and dies with "LLVM ERROR: out 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
@@ -174,8 +175,8 @@ def rebuild(facts: EngineFacts) -> str:
     """Return the command that builds the same engine here."""
     batch = next((shapes[1][0] for shapes in facts.profile.values() if len(shapes) == 3 and shapes[1]), 1)
     return (
-        f"edgescope bench {facts.model} --backend {facts.program} --device cuda "
-        f"--precision {facts.precision} --batch {batch}"
+        f"edgescope bench {shlex.quote(facts.model)} --backend {shlex.quote(facts.program)} --device cuda "
+        f"--precision {shlex.quote(facts.precision)} --batch {batch}"
     )
 
 

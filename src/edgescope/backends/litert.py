@@ -188,7 +188,7 @@ def _own(model: HoldsTflite, spec: Spec) -> Path:
             "E-TFL-3",
             f"{path.name} does not compute in {spec.precision}",
             evidence=f"its heavy operators are {counted(model.kinds) or 'none'}",
-            effect="A .tflite has the precision it was converted with; under another label it would lie",
+            effect="The precision of a .tflite is fixed when it is converted",
             fix=f"--precision {holds}" if holds in ("fp32", "int8") else "convert it again in one precision",
         )
     if model.reduced and spec.precision == "fp32" and xnnpack_of(spec):

@@ -269,7 +269,7 @@ def _took_something(path: Path, told: Mapping[str, Json]) -> None:
             f"TensorRT takes no node of {path.name}",
             evidence=f"a profiled run: {_counts(told['providers'])}",
             effect="All of it would run on another provider under TensorRT's name",
-            fix="--backend onnxruntime --device cuda, or -o min_subgraph=1",
+            fix="--backend onnxruntime --device cuda, or --option min_subgraph=1",
         )
 
 

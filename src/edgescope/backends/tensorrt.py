@@ -15,6 +15,7 @@ be seen and tested here, and every old board would need an old release of it; so
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -157,7 +158,7 @@ class TensorRt:
                 "E-TRT-12",
                 f"TensorRT cannot load {artifact.path.name}",
                 evidence=log.said(),
-                fix=f"rm {artifact.path}*, then run it again: it is built anew",
+                fix=f"rm {shlex.quote(str(artifact.path))}*, then run it again: it is built anew",
             )
         return TensorRtSession(engine, runtime, artifact, log)
 

@@ -221,5 +221,5 @@ def _took_something(model: Model, found: dict[str, Json]) -> None:
             f"TensorRT takes no part of {model.info.name}",
             evidence=f"no block of operators became an engine; {counted(found['outside']) or 'none'} heavy in PyTorch",
             effect="All of it would run in PyTorch under TensorRT's name",
-            fix="-o min_block=1, or --backend torch_compile",
+            fix="--option min_block=1, or --backend torch_compile",
         )

@@ -63,7 +63,7 @@ def assembled(bare: Result, watch: Watch, run: Run) -> Result:
         metrics={**long_run.fields, **spent.metrics, **watch.metrics(), **run.metrics},
         queries=queries,
         readings=watch.readings,
-        verdict=watch.verdict(window),
+        verdict=watch.verdict(window, summary.speeds(queries, window, trial.scenario)),
         warnings=(
             *run.warnings,
             *spent.warnings,

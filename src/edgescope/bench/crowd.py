@@ -83,7 +83,7 @@ def measure(bare: Result, watch: Watch, crews: Crews | None = None) -> Found:
                 with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()):
                     look = partial(footprint.footprints, devices=watch.by_name, device=trial.device)
                     patience = patience_s(trial) if trial.scenario in backlog.OPEN else 0.0
-                    driven = shift.drive(seconds(trial), look, patience_s=patience)
+                    driven = shift.drive(seconds(trial), look, patience_s=patience, edge=watch.mark)
                 return _found(bare, watch, shift, driven, kept)
         except CrewError as error:
             return Found(replace(bare, status=error.status, reason=error.reason), True, "")

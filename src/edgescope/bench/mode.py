@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from edgescope.bench.watch import Devices
@@ -25,7 +26,7 @@ def require(trial: Trial, devices: Devices) -> str:
             f"mode {trial.mode} is not in effect in the process that measures",
             evidence=problem,
             effect="Nothing was measured",
-            fix=f"edgescope bench --mode {trial.mode}, which sets and restores it",
+            fix=f"edgescope bench --mode {shlex.quote(trial.mode)}, which sets and restores it",
         )
     return mode.evidence()
 

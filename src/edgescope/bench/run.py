@@ -128,6 +128,7 @@ def guarded(bare: Result, work: Callable[[Result], Result]) -> Result:
 
 def _measure(bare: Result, clock: Clock, hz: float, devices: Devices, crews: Crews | None) -> Result:
     trial, plan, watch = bare.trial, Plan(bare.trial), Watch(devices, hz)
+    plan.edge = watch.mark
     if trial.crowded or crews is not None:
         found = crowd.measure(bare, watch, crews)
         if found.result.status is not Status.OK:

@@ -1,7 +1,8 @@
-"""What looks at the machine while the queries run: the sampler, the throttle counters, a spin probe.
+"""What looks at the machine while the queries run: the sampler, the throttle counters, two probes.
 
-The spin probe (a fixed amount of integer work) runs before and after, outside the sampler's life; the counters
-are read at both ends; the sampler watches in between. Together they give the verdict.
+The spin probe (a fixed amount of integer work) and the memory probe (a walk over a buffer that no cache holds) run
+before and after, outside the sampler's life; the counters are read at both ends; the sampler watches in between.
+Together they give the verdict.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import scratch
+from edgescope.analysis.idle import inner
 from edgescope.clock import Clock
-from edgescope.devices import spin
+from edgescope.devices import spin, walk
 from edgescope.devices.base import Device, Throttle, ThrottleWatch
 from edgescope.records import Absent, Field, Idle, Json, Machine, Measured, Readings, Verdict, Window
 from edgescope.telemetry.base import Telemetry
@@ -38,7 +40,9 @@ class Watch:
         self.cost: Mapping[str, Json] = NullSampler().cost()
         self.throttle: Throttle | None = None
         self.slowdown: float | None = None
+        self.memory: float | None = None
         self.idle: tuple[Idle, ...] = ()
+        self._telemetry: Telemetry = NullSampler()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -46,16 +50,20 @@ class Watch:
         loops = spin.calibrate()
         before = spin.spin(loops)
         with ExitStack() as stack:
+            walker = stack.enter_context(walk.Walker())
+            walked = walker.seconds()
             folder = Path(stack.enter_context(scratch.folder("readings")))
-            telemetry = self._telemetry(folder)
+            self._telemetry = telemetry = self._made(folder)
             stack.callback(self._keep, telemetry)  # before the folder goes, after the sampler has stopped
             here = [device for device in self.devices if not device.present()]
             contexts = [context for device in here if (context := throttle_watch(device))]
             watches = [stack.enter_context(context) for context in contexts]
-            stack.enter_context(telemetry)
-            yield
+            with telemetry:
+                yield
+            again = walker.seconds()
         self.throttle = joined([watch.evidence() for watch in watches])
         self.slowdown = spin.slowdown(before, spin.spin(loops))
+        self.memory = again / walked if walked and again else None
 
     @contextmanager
     def idling(self, seconds: float, clock: Clock) -> Iterator[None]:
@@ -68,11 +76,18 @@ class Watch:
         if seconds <= 0:
             return
         start = clock.now()
-        stop = start + round(seconds * 1e9)
-        clock.sleep_until(stop)
-        self.idle = (*self.idle, Idle(when, start, stop))
+        rest = Idle(when, start, start + round(seconds * 1e9))
+        for edge in inner(rest):  # what of it counts
+            clock.sleep_until(edge)
+            self.mark()
+        clock.sleep_until(rest.stop_ns)
+        self.idle = (*self.idle, rest)
 
-    def _telemetry(self, folder: Path) -> Telemetry:
+    def mark(self) -> None:
+        """Say that a window begins or ends now."""
+        self._telemetry.mark()
+
+    def _made(self, folder: Path) -> Telemetry:
         if not self.hz:
             return NullSampler()
         specs = [spec for device in self.devices for spec in device.sources(os.getpid())]
@@ -81,8 +96,8 @@ class Watch:
     def _keep(self, telemetry: Telemetry) -> None:
         self.readings, self.cost = telemetry.readings(), telemetry.cost()
 
-    def verdict(self, window: Window) -> Verdict:
-        """Return whether the window's numbers may be trusted."""
+    def verdict(self, window: Window, speeds: str = "") -> Verdict:
+        """Return whether the window's numbers may be trusted; `speeds`: those it ran at, where they were several."""
         return judge(
             self.readings,
             window.start_ns,
@@ -90,6 +105,8 @@ class Watch:
             cost=self.cost,
             throttle=self.throttle,
             slowdown=self.slowdown,
+            memory=self.memory,
+            speeds=speeds,
         )
 
     def board_memory(self, device: str, window: Window, before: Json) -> dict[str, Field]:

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+from typing import TYPE_CHECKING
 
 from edgescope.cli import opened, trial_flags
+from edgescope.cli.waiting import waiting
+
+if TYPE_CHECKING:
+    from edgescope.records import Trial
 
 HELP = "measure one model in one engine"
+INTERRUPTED = "Replicates that were finished are stored; the same command measures all of them again."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -24,7 +29,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--precision", default="fp32", help="fp32, bf16, int8 ... (fp32)")
     sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
     sub.add_argument("--replicates", type=int, default=1, help="fresh processes; one JSON object a line each")
-    text = "drive trtexec on a board over ssh (docs/remote.md)"
+    text = "drive trtexec on a board over ssh (edgescope docs remote)"
     sub.add_argument("--on", default=None, metavar="ssh://USER@HOST[:PORT]", help=text)
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
@@ -33,7 +38,39 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the trial in fresh processes, store each result, print a card or JSON."""
-    from edgescope import codec, study
+    from edgescope import codec
+    from edgescope.cli import card
+
+    trials = asked(args)
+    if args.on:
+        opened.use_board(args.on, trials[0])
+    else:
+        opened.check_modes(trials)
+    cells = opened.cells(args, opened.store(args))
+    code, results = 0, []
+    for trial in trials:
+        with waiting(f"building what {trial.model} {trial.backend} {trial.precision} needs"):
+            cells.ahead([trial])
+        failed = cells.unprepared(trial)
+        if failed is not None and opened.refused(failed.reason):
+            opened.say(failed.reason)  # a mistake is no result, so nothing is stored
+            return 2
+        with waiting(f"measuring {trial.model} {trial.label}"):
+            result = cells.run(trial)
+        results.append(result)
+        if args.json:
+            print(json.dumps(codec.to_json(result), indent=1 if args.replicates == 1 else None))
+        else:
+            card.show(result)
+        code = max(code, opened.exit_code(result))
+    if len(results) > 1 and not args.json:
+        card.summary(results)
+    return code
+
+
+def asked(args: argparse.Namespace) -> tuple[Trial, ...]:
+    """Return the trials that the flags name, one for each replicate; UsageError for what cannot be."""
+    from edgescope import study
     from edgescope.models import zoo
 
     keys = trial_flags.keys(args, single=True)
@@ -43,21 +80,4 @@ def run(args: argparse.Namespace) -> int:
         "precision": args.precision,
         "batch": args.batch,
     }
-    trials = study.grid(keys | {"replicates": args.replicates})
-    if args.on:
-        opened.use_board(args.on, trials[0])
-    else:
-        opened.check_modes(trials)
-    cells = opened.cells(args, opened.store(args))
-    code = 0
-    for trial in trials:
-        print(f"measuring {trial.model} {trial.label} ...", file=sys.stderr, flush=True)
-        result = cells.run(trial)
-        if args.json:
-            print(json.dumps(codec.to_json(result), indent=1 if args.replicates == 1 else None))
-        else:
-            from edgescope.cli import card
-
-            card.show(result)
-        code = max(code, opened.exit_code(result))
-    return code
+    return study.grid(keys | {"replicates": args.replicates})

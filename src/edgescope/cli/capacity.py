@@ -1,6 +1,6 @@
 """Find how many clients or cameras fit on this machine: each sends --rate queries a second, and every promise is kept.
 
-A closed loop tells what can be answered at most; short runs find the edge; a sustained run confirms the answer, on the
+A closed loop tells how long a query takes; short runs find the edge; a sustained run confirms the answer, on the
 upper bound of the promised quantile. What keeps one client more from fitting is named: CPU, GPU, memory, power, heat,
 decoder, or the wait of queries for each other. The same command again resumes, or answers from the store.
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgescope.capacity_question import Question
 
 HELP = "find how many clients or cameras fit, and what limits them"
+INTERRUPTED = "What was finished is stored; the same command goes on where it was."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -38,7 +39,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_engine(sub.add_argument_group("engine"))
     trial_flags.add_safety(sub)
     sub.set_defaults(scenario="single_stream", processes="1", beside="")  # the search sets them
-    sub.set_defaults(rel_width=0.01, max_queries=None, duration=None, soak=None, idle=0.0)
+    sub.set_defaults(workload="inference", rel_width=0.01, max_queries=None, idle=0.0)
+    sub.set_defaults(duration=None, soak=None, min_duration=None, max_duration=None)
 
 
 def _add_promise(sub: argparse.ArgumentParser) -> None:
@@ -93,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
         from edgescope.report import capacity, writable
 
         writable(args.out, capacity.SUFFIXES)  # before minutes are spent
+    opened.limits(args)
     asked = question(args)
     opened.check_modes([asked.base])
     cells = opened.cells(args, opened.store(args))
@@ -120,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
 
 def question(args: argparse.Namespace) -> Question:
     """Return what is asked; UsageError for what cannot be."""
-    from edgescope import registry
+    from edgescope import ranges, registry
     from edgescope.analysis import slo
     from edgescope.capacity_question import Question
     from edgescope.errors import UsageError
@@ -151,7 +154,14 @@ def question(args: argparse.Namespace) -> Question:
         **keys,
     )
     return Question(
-        base, args.rate, promised, args.serve, args.arrivals, args.confirm, args.longest, args.most
+        ranges.checked(base),
+        args.rate,
+        promised,
+        args.serve,
+        args.arrivals,
+        args.confirm,
+        args.longest,
+        args.most,
     )
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.text import Text
 
+from edgescope.analysis import ids
 from edgescope.analysis.ends import ends
 from edgescope.cli import crowd_view, load_view, terminal
-from edgescope.records import Absent, Field, Result, Status, Trial, Trust
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
+from edgescope.stats import reach
 
+CELL = 8
+"""Characters of a cell's id that a listing shows; `compare` takes them for all its replicates."""
 TRUST_STYLE = {Trust.CLEAN: "green", Trust.THROTTLED: "red", Trust.DISTURBED: "yellow", Trust.UNKNOWN: "dim"}
 
 
@@ -27,6 +32,28 @@ def show(result: Result) -> None:
     out.print(Text(f"  result      {result.id}", style="dim"))
 
 
+def summary(results: Sequence[Result]) -> None:
+    """Print what the fresh processes of one cell say together."""
+    from edgescope.analysis.percentiles import percentiles
+    from edgescope.analysis.replicates import MEASURED, across
+
+    done = [r for r in results if r.status in MEASURED]
+    text = f"{len(done)} of {len(results)} processes measured"
+    if done:
+        latency = percentiles(done)
+        figures = {
+            "p50": latency["p50_s"],
+            "p99": latency["p99_s"],
+            "throughput": across(done, "throughput_sps"),
+        }
+        text += "".join(f"   {name} {terminal.why(found)}" for name, found in figures.items())
+    out = terminal.console()
+    out.print(Text("together   ", style="bold") + Text(text))
+    if len(done) < len(results):
+        counts = {s: sum(r.status is s for r in results) for s in dict.fromkeys(r.status for r in results)}
+        out.print(Text("           " + ", ".join(f"{n} {s.value}" for s, n in counts.items()), style="dim"))
+
+
 def _lines(result: Result) -> list[tuple[str, Text]]:
     if result.status not in (Status.OK, Status.WRONG_OUTPUT, Status.UNSTABLE):
         return [("status", status(result)), ("reason", Text(result.reason))]
@@ -40,8 +67,7 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
         *_long_run(result),
         ("start", Text("   ".join(f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first")))),
         ("memory", Text(_memory(result))),
-        ("power", Text(_metered(result, "power_w"))),
-        ("energy", Text(_metered(result, "energy_per_sample_j"))),
+        *_consumed(result),
         *([("idle", Text(_idle(result)))] if result.trial.idle_s else []),
     ]
     if result.verification is not None:
@@ -53,9 +79,7 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
         lines.append(("outputs", Text(text, style="yellow")))
     if result.effective is not None:
         e = result.effective
-        lines.append(
-            ("ran as", Text(f"{e.precision} on {e.device}, {e.threads or 'default'} threads; {e.evidence}"))
-        )
+        lines.append(("ran as", Text(f"{e.precision} on {e.device}, {_threads(e.threads)}; {e.evidence}")))
     lines.append(("sampler", Text(_sampler(result))))
     if result.reason:
         lines.append(("reason", Text(result.reason)))
@@ -77,10 +101,30 @@ def _latency(result: Result) -> str:
         f"p90 {terminal.show(m('latency_p90_s'), interval=False)}",
     ]
     parts.append(f"p99 {terminal.why(m('latency_p99_s'))}")
-    bound = terminal.measured(m("latency_p99_bound_s"))
-    if bound:
-        parts.append(f"p99 below {terminal.show(bound, interval=False)} with 99 % confidence")
-    return "   ".join(parts)
+    if isinstance(m("latency_p99_s"), Measured):
+        parts.append(_bound(m("latency_p99_bound_s")))
+    return "   ".join(part for part in parts if part)
+
+
+def _bound(found: Field | None) -> str:
+    """Return the upper bound of p99 with what it rests on, or why the p99 beside it stands without one."""
+    if isinstance(found, Measured):
+        longest = math.floor(reach(found.n, 0.99)) if found.n else 0
+        stalls = f", if no stall is longer than {longest} queries" if longest > 1 else ""
+        return f"p99 below {terminal.show(found, interval=False)} with 99 % confidence{stalls}"
+    return f"no bound of p99 ({found.reason.removeprefix('n/a: ')})" if found else ""
+
+
+def _threads(count: int | None) -> str:
+    return "1 thread" if count == 1 else f"{count or 'default'} threads"
+
+
+def _consumed(result: Result) -> list[tuple[str, Text]]:
+    """Return power and energy; in one line where the same keeps both from being measured."""
+    power, energy = (Text(_metered(result, name)) for name in ("power_w", "energy_per_sample_j"))
+    if power.plain == energy.plain:
+        return [("power", Text("and energy: ") + power)]
+    return [("power", power), ("energy", energy)]
 
 
 def _metered(result: Result, name: str) -> str:
@@ -157,8 +201,7 @@ def _row(result: Result) -> Sequence[str | Text]:
     m = result.metrics.get
     good = result.status is Status.OK
     return (
-        result.id[:12],
-        result.trial.model,
+        result.trial.model.partition("#")[0],
         _asked(result.trial),
         Text(result.status.value, style="green" if good else "red"),
         Text(result.verdict.trust.value, style=TRUST_STYLE[result.verdict.trust])
@@ -172,7 +215,7 @@ def _row(result: Result) -> Sequence[str | Text]:
 
 def line(result: Result) -> None:
     """Print one result of a sweep as it comes."""
-    _, model, label, status, verdict, p50, throughput, memory = _row(result)
+    model, label, status, verdict, p50, throughput, memory = _row(result)
     out = terminal.console()
     out.print(
         Text.assemble(
@@ -187,8 +230,10 @@ def lines(results: Sequence[Result]) -> None:
     Where they come from several machines, each row says from which.
     """
     several = len({r.machine.id for r in results}) > 1
-    header = ("result", "model", "variant", "status", "verdict", "p50", "throughput", "peak RSS")
-    rows = [header, *(tuple(map(str, _row(r))) for r in results)]
+    header = ("result", "cell", "model", "variant", "status", "verdict", "p50", "throughput", "peak RSS")
+    names = ids.short_ids(results)
+    rows: list[tuple[str, ...]] = [header]
+    rows += [(names[r.id], r.trial.cell[:CELL], *map(str, _row(r))) for r in results]
     if several:
         where = ["machine", *(r.machine.id[:8] for r in results)]
         rows = [(*row, machine) for row, machine in zip(rows, where, strict=True)]

@@ -1,7 +1,8 @@
 """Compare two variants: what was set differently first, then the numbers, then a judgement that needs both
 significance and size.
 
-  edgescope compare 3f2a 91bc            ids (or their beginnings) of results, trials or cells
+  edgescope compare 121c4a d14597        two results, named as `edgescope list` does
+  edgescope compare 3f2a 91bc            two cells by the beginnings of their ids: all their replicates
   edgescope compare 3f2a 91bc --other-store ../before
 """
 
@@ -23,7 +24,7 @@ HELP = "two variants: settings differences, ratios with intervals, a judgement"
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("baseline", help="beginning of a result, trial or cell id (edgescope list)")
+    sub.add_argument("baseline", help="a result or a cell, as edgescope list names it")
     sub.add_argument("candidate", help="likewise")
     sub.add_argument("--store", default=None, metavar="DIR")
     sub.add_argument(
@@ -34,14 +35,14 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare the replicates of the two cells that the ids belong to."""
+    """Compare the two results that are named, or the replicates of the two cells."""
     from edgescope.analysis.compare import compare
     from edgescope.store import Store
 
     store = opened.store(args)
     other = Store(Path(args.other_store)) if args.other_store else store
-    baseline = _cell(store, args.baseline)
-    found = compare(baseline, _cell(other, args.candidate), force=args.force)
+    baseline = _meant(store, args.baseline)
+    found = compare(baseline, _meant(other, args.candidate), force=args.force)
     if args.json:
         from edgescope.codec import to_plain
 
@@ -68,9 +69,8 @@ def run(args: argparse.Namespace) -> int:
     ]
     if rows:
         header = ("metric", found.baseline, found.candidate, "candidate / baseline", "candidate is")
-        terminal.table(
-            header, rows, title=f"Over {found.pairs} pair{'s' * (found.pairs != 1)} of fresh processes"
-        )
+        over = f"Over {found.pairs} pair{'s' * (found.pairs != 1)} of fresh processes"
+        terminal.table(header, rows, title=over if found.pairs else "Not measured together")
         for warning in found.warnings:
             terminal.note(warning)
     if noise := noise_view.stored(store, baseline[0].machine.id):
@@ -83,19 +83,7 @@ def _word(judgement: object) -> str:
     return str(getattr(judgement, "value", "")) if judgement else ""
 
 
-def _cell(store: Store, prefix: str) -> list[Result]:
-    from edgescope.errors import UsageError
+def _meant(store: Store, typed: str) -> list[Result]:
+    from edgescope.analysis import ids
 
-    found = store.find(prefix)
-    cells = {r.trial.cell for r in found}
-    if len(cells) > 1:
-        names = ", ".join(sorted({f"{r.trial.cell} ({r.trial.model} {r.trial.label})" for r in found}))
-        raise UsageError("E-CMP-2", f"{prefix!r} is the beginning of several cells", evidence=names)
-    machines = {r.machine.id for r in found}
-    if len(machines) > 1:
-        ids = ", ".join(f"{r.id} on {r.machine.id}" for r in found[:6])
-        raise UsageError(
-            "E-CMP-3", f"{prefix!r} was measured on several machines", evidence=ids, fix="give a result id"
-        )
-    cell, machine = cells.pop(), machines.pop()
-    return store.fulls([r for r in store.results() if r.trial.cell == cell and r.machine.id == machine])
+    return store.fulls(ids.meant(store.results(), typed))

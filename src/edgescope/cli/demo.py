@@ -11,6 +11,7 @@ import argparse
 from edgescope.cli import optimize
 
 HELP = "the main job on a real classifier and photographs, in a few minutes"
+INTERRUPTED = optimize.INTERRUPTED
 MODEL = "efficientnet_lite0"
 
 

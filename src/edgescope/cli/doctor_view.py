@@ -19,8 +19,8 @@ from edgescope.registry import REPLAYED
 
 if TYPE_CHECKING:
     from edgescope.devices.doctor import Report
+    from edgescope.devices.finding import Finding
     from edgescope.devices.probe import Metric
-    from edgescope.devices.readiness import Finding
 
 Line = tuple[str, str]
 """Text and a rich style."""

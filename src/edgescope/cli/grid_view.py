@@ -21,10 +21,7 @@ LISTED = 40
 def show(trials: Sequence[Trial], missing: Collection[str], *, as_json: bool) -> None:
     """Print the grid; `missing` holds the ids of the trials that have no result yet."""
     if as_json:
-        rows = [
-            {"trial": t.id, "label": f"{t.model} {t.label}", "finished": t.id not in missing} for t in trials
-        ]
-        print(json.dumps(rows, indent=1))
+        _rows(trials, missing)
         return
     _sizes(trials, missing)
     if len(trials) <= LISTED:
@@ -34,6 +31,16 @@ def show(trials: Sequence[Trial], missing: Collection[str], *, as_json: bool) ->
             print(f"{t.id}  {'to do   ' if t.id in missing else 'finished'}  {name(t)}")
     else:
         terminal.note("each cell: --dry-run --json")
+
+
+def _rows(trials: Sequence[Trial], missing: Collection[str]) -> None:
+    """Print a JSON list, each cell as soon as it is known."""
+    before = "[\n "
+    for t in trials:
+        row = {"trial": t.id, "label": f"{t.model} {t.label}", "finished": t.id not in missing}
+        print(before + json.dumps(row), end="")
+        before = ",\n "
+    print("\n]" if trials else "[]")
 
 
 def _sizes(trials: Sequence[Trial], missing: Collection[str]) -> None:

@@ -15,6 +15,7 @@ from edgescope.cli import (
     capacity,
     compare,
     demo,
+    docs,
     doctor,
     energy,
     list_results,
@@ -30,7 +31,8 @@ from edgescope.cli import (
     sweep,
     train,
 )
-from edgescope.errors import EdgescopeError
+from edgescope.cli.parsing import Parser
+from edgescope.errors import EdgescopeError, message
 
 VERBS = {
     "demo": demo,
@@ -52,6 +54,7 @@ VERBS = {
     "report": report,
     "study": study_verb,
     "record": record,
+    "docs": docs,
 }
 
 BOARD = "EDGESCOPE_BOARD"
@@ -61,9 +64,9 @@ EPILOG = """exit codes: 0 ok, 1 a trial or gate failed, 2 usage, 3 unsupported o
 effect, 5 stopped for memory or thermal safety, 6 ran elsewhere than asked, 130 interrupted"""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the whole command line."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="edgescope",
         description="Measure, explain and optimise deep learning on edge devices, with numbers you can defend.",
         epilog=EPILOG,
@@ -97,13 +100,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         print(
-            f"E-IO-2: {error}. Free some space or fix the path; what was finished is stored.", file=sys.stderr
+            message(
+                "E-IO-2",
+                str(error),
+                effect="Results finished earlier are untouched",
+                fix="free some space, or another path",
+            ),
+            file=sys.stderr,
         )
         return 1
     except KeyboardInterrupt:
-        print(
-            "I-STOP-1: interrupted. What was finished is stored; the same command resumes.", file=sys.stderr
-        )
+        left = getattr(VERBS[args.verb], "INTERRUPTED", "")
+        print(f"I-STOP-1: interrupted. {left}".rstrip(), file=sys.stderr)
         return 130
 
 

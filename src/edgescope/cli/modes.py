@@ -29,7 +29,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, or the commands."""
-    from edgescope.modes.listing import listing, without
+    from edgescope.modes.listing import listing, problems, without
 
     if args.install_helper:
         return _install()
@@ -41,11 +41,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return 0
-    _show(rows, without(devices, replay.root(devices)))
+    root = replay.root(devices)
+    _show(rows, without(devices, root), problems(devices, root))
     return 0
 
 
-def _show(rows: Sequence[Row], why_none: str) -> None:
+def _show(rows: Sequence[Row], why_none: str, problems: Sequence[str]) -> None:
     """Print the board's power modes with what they cap, then the other settings with what they set."""
     from edgescope.cli import terminal
 
@@ -58,6 +59,8 @@ def _show(rows: Sequence[Row], why_none: str) -> None:
                 terminal.note(f"{row.name} {row.change}: {row.why}")
     else:
         terminal.note(why_none)
+    for text in problems:
+        terminal.note(text)
     print()
     terminal.table(("setting", ""), [(row.name, row.why) for row in rows if row.id is None])
 

@@ -7,7 +7,7 @@ network, given or measured.
   edgescope offload CELL_A CELL_B --rtt 20ms --bandwidth 20Mbit --payload 40kB --out offload.html
 
 CELL_A was measured at the edge, CELL_B in the cloud (beginnings of ids, or labels). What it computes and what it leaves
-out: docs/offload.md. Splitting a model between its layers is not done: what is split is the queries.
+out: edgescope docs offload. Splitting a model between its layers is not done: what is split is the queries.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgescope import whole_file
 from edgescope.cli import opened
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from edgescope.store import Store
 
 HELP = "edge, cloud or both: from two machines' results and a network; --probe measures one"
+INTERRUPTED = "Nothing was written; the same command starts anew."
 GIVEN = ("rtt", "jitter", "bandwidth", "up", "down", "loss")
 
 
@@ -121,6 +123,8 @@ def _serve(args: argparse.Namespace) -> int:
     print(f"listening on {args.bind} port {server.port}; Ctrl-C ends it", file=sys.stderr, flush=True)
     try:
         server.forever()
+    except KeyboardInterrupt:  # how it is ended
+        return 0
     finally:
         server.close()
     return 0
@@ -136,7 +140,7 @@ def _probe(args: argparse.Namespace) -> int:
     keys = probe(host, port, tell=lambda text: print(text, file=sys.stderr, flush=True))
     path = args.out or Path("network.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(keys) + "\n")
+    whole_file.write_text(path, json.dumps(keys) + "\n")
     if args.json:
         print(json.dumps(keys))
     else:

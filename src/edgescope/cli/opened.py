@@ -102,20 +102,28 @@ def check_modes(trials: Iterable[Trial]) -> None:
 
 def retried(args: argparse.Namespace) -> set[Status]:
     """Return the statuses named by --retry."""
-    from edgescope.errors import UsageError
+    from edgescope.errors import UsageError, meant
     from edgescope.records import Status
 
     try:
         return {Status(word) for word in filter(None, (args.retry or "").split(","))}
     except ValueError as error:
-        known = ", ".join(s.value for s in Status)
-        raise UsageError("E-RETRY-1", f"--retry: {error}", evidence=f"known: {known}") from error
+        known = [s.value for s in Status]
+        close = [c for word in args.retry.split(",") if word not in known and (c := meant(word, known))]
+        raise UsageError(
+            "E-RETRY-1",
+            f"--retry: {error}",
+            evidence=f"known: {', '.join(known)}",
+            fix=f"--retry {','.join(close)}" if close else "",
+        ) from error
 
 
 def limits(args: argparse.Namespace) -> Limits:
     """Return what stops a trial."""
+    from edgescope import ranges
     from edgescope.isolate import Limits
 
+    ranges.limits(args.timeout, args.memory_floor, getattr(args, "soak", None))
     floor = None if args.memory_floor is None else int(args.memory_floor * 1e6)
     return Limits(args.timeout + (getattr(args, "soak", None) or 0.0), floor)  # a soak comes on top
 
@@ -127,6 +135,16 @@ def exit_code(result: Result) -> int:
     kind = next((code for prefix, code in REASONS.items() if result.reason.startswith(prefix)), None)
     codes = {Status.OK: 0, Status.UNSUPPORTED: 3, Status.OOM: 5}
     return codes.get(result.status, 1) if kind is None else kind
+
+
+def refused(reason: str) -> bool:
+    """Whether a trial can never run as it was asked for: a wrong flag, or a file that its engine cannot read."""
+    return reason.startswith((*USAGE, "E-MODEL-5:", "E-MODEL-6:"))
+
+
+def asked_wrongly(reason: str) -> bool:
+    """Whether a trial failed of what was asked, which trying again does not change."""
+    return reason.startswith(USAGE)
 
 
 def say(text: str) -> None:

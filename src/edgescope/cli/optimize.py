@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgescope.cli import opened, trial_flags
+from edgescope.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from edgescope.analysis.objective import Wanted
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from edgescope.records import Result, Trial
 
 HELP = "try engines and precisions on a model, verify each, pick one"
+INTERRUPTED = "What was finished is stored; the same command goes on where it was."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -72,10 +74,11 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.analysis.objective import wanted
 
     asked = wanted(args.objective, args.constraint)
+    opened.limits(args)  # before minutes are spent
     if args.report:
         from edgescope.report import writable
 
-        writable(Path(args.report))  # before minutes are spent
+        writable(Path(args.report))
     if args.save:
         from edgescope.deploy import ready
 
@@ -114,26 +117,27 @@ def _written(
     if args.report:
         from edgescope.report import write
 
-        out["report"] = str(write(results, Path(args.report), wanted=asked))
+        with waiting(f"writing {args.report}"):
+            out["report"] = str(write(results, Path(args.report), wanted=asked))
     return out
 
 
 def _base(args: argparse.Namespace) -> Trial:
     """Return what all candidates share."""
-    from edgescope import candidates
+    from edgescope import candidates, ranges
     from edgescope.models import zoo
     from edgescope.records import Trial
+    from edgescope.scenarios import asked
 
     keys = trial_flags.keys(args, single=True)
-    if args.duration is None:
-        keys |= {"min_s": 1.0, "max_s": 2.5}
+    keys = {"min_s": 1.0, "max_s": 2.5} | keys
     if args.fresh:
         import time
 
         keys["seed"] = time.time_ns() // 1_000_000  # another question, so nothing stored answers it
     usual = "cpu" if candidates.reads_tflite_only(args.model) else candidates.device()
     keys["device"] = keys["device"] or usual
-    return Trial(model=zoo.pin(args.model), batch=args.batch, **keys)
+    return ranges.checked(asked.checked(Trial(model=zoo.pin(args.model), batch=args.batch, **keys)))
 
 
 def _proposal(args: argparse.Namespace, base: Trial, there: Mapping[str, Installed]) -> Proposal:
@@ -158,7 +162,8 @@ def installed() -> dict[str, Installed]:
     from edgescope.candidates import Installed
 
     command = [sys.executable, "-m", "edgescope.cli.main", "backends", "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    with waiting("asking which engines are here"):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     rows = json.loads(done.stdout) if done.returncode == 0 else []
     return {
         row["name"]: Installed(row["available"], tuple(row["options"]), row["reason"], row["fix"])

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from edgescope.study import Study
 
 HELP = "the best of the measured cells that keeps every constraint, or a search for it"
+INTERRUPTED = "What was finished is stored; the same command goes on where it was."
 OBJECTIVES = ("throughput", "latency", "energy", "watts")
 
 
@@ -64,7 +65,7 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         "--search", action="store_true", help="measure what is promising, stored results or not"
     )
     group.add_argument(
-        "--budget", default="10%", metavar="N|10%", help="cells in all, at least 6 of a share (10%%)"
+        "--budget", default="10%", metavar="N|10%", help="cells to measure, at least 6 of a share (10%%)"
     )
     text = "further fresh processes of the pick (3 of a search, none of stored results)"
     group.add_argument("--confirm", type=int, default=None, metavar="N", help=text)
@@ -137,10 +138,12 @@ def _answer(
 
 
 def _whole(args: argparse.Namespace, stored: list[Result], wanted: Wanted) -> list[Result]:
-    """Return the results, with their raw rows where a bound of the tail may need them."""
+    """Return the results, with their raw rows where a percentile or the bound of a tail needs them."""
     from edgescope.analysis.choices import asks_tails
+    from edgescope.analysis.compare import by_cell
+    from edgescope.analysis.percentiles import lacks_rows
 
-    if not asks_tails(wanted):
+    if not asks_tails(wanted) and not any(lacks_rows(group) for group in by_cell(stored).values()):
         return stored
     store = opened.store(args)
     found = store.fulls(stored)
@@ -177,7 +180,7 @@ def _explore(
     machines.unmixed(trials, opened.store(args).results(), here(), args.machine)
     if budget:
         print(
-            f"searching {len(trials)} cells: {budget} are measured, stored ones counted",
+            f"searching {len(trials)} cells: {budget} of them are measured, beside those that the store holds",
             file=sys.stderr,
             flush=True,
         )

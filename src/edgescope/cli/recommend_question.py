@@ -50,6 +50,7 @@ class Question:
 def questions(args: argparse.Namespace, study: Study | None) -> list[Question]:
     """Return one question a model and load, or a load where models are named; one without models for nothing stored."""
     from edgescope.analysis.choices import belongs, load
+    from edgescope.analysis.question import of_harness
     from edgescope.models import zoo
 
     fits = _fits(args, study)
@@ -59,7 +60,10 @@ def questions(args: argparse.Namespace, study: Study | None) -> list[Question]:
         every = () if named else dict.fromkeys(r.trial.model for r in found)
         return [Question((name,), None, ()) for name in every] or [Question(named, None, ())]
     meant = [r.trial for r in found] if study is None else [t for t in study.trials if fits(t)]
-    known = dict.fromkeys((named or (t.model,), load(t)) for t in meant if not named or t.model in named)
+    meant = [t for t in meant if t.model in named or not named]
+    if not named and study is None:  # the harness is asked about by name, or where there is nothing else
+        meant = [t for t in meant if not of_harness(t)] or meant
+    known = dict.fromkeys((named or (t.model,), load(t)) for t in meant)
     return [
         Question(m, to, tuple(r for r in found if r.trial.model in m and belongs(r.trial, to)))
         for m, to in known
@@ -145,8 +149,7 @@ def _of_flags(args: argparse.Namespace, models: tuple[str, ...]) -> tuple[Trial,
     from edgescope import study
 
     keys = _keys(args)
-    if args.duration is None:
-        keys |= {"min_s": 1.0, "max_s": 2.5}
+    keys = {"min_s": 1.0, "max_s": 2.5} | keys
     if keys["backend"]:
         keys["precision"] = keys["precision"] or ["fp32"]
         return study.grid(keys | {"model": list(models), "device": args.device})

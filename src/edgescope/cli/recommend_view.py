@@ -55,16 +55,17 @@ def show(found: Recommendation, *, everything: bool = False) -> None:
         for reason in found.reasons:
             out.print(Text(f"  - {reason}"))
     for remark in found.remarks:
-        out.print(Text("unasked  ", style="bold cyan") + Text(str(remark)))
+        out.print(Text("note  ", style="bold cyan") + Text(str(remark)))
 
 
 def _counted(found: Recommendation) -> str:
     """Return how many cells there are, on which machine, and what became of them."""
     runs = [r for c in found.choices for r in c.replicates.values()]
     machine = next((r.machine.id for r in runs), "")
+    where = f" on machine {machine}" if machine else ""
     failed = sum(c.failed for c in found.choices)
     broken = sum(bool(c.broken) for c in found.choices)
-    parts = [f"{_of(len(found.choices), 'cell')}, {_of(len(runs), 'process')} on machine {machine}"]
+    parts = [f"{_of(len(found.choices), 'cell')}, {_of(len(runs), 'process')}{where}"]
     parts += [f"{broken} break a constraint"] if broken else []
     parts += [f"{failed} did not run or gave wrong outputs"] if failed else []
     return "; ".join(parts)
@@ -79,13 +80,15 @@ def _table(found: Recommendation, everything: bool) -> None:
     for extra in (found.pick, found.nearest, found.best):
         if extra is not None and extra.cell not in {r.cell for r in rows}:
             rows.append(extra)
+    if not rows:
+        return  # every cell failed: the reasons say so
     order = {c.cell: i for i, c in enumerate(found.choices)}
     rows.sort(key=lambda c: order[c.cell])
     shown = rows if everything else _fewest(rows, found)
     columns = [c for c in COLUMNS if _wanted(c[0], found, shown)]
     several = len(found.models) > 1
     body = [_row(c, columns, found, several) for c in shown]
-    *most, last = [WORDS[a] for a in found.axes] or ["nothing"]
+    *most, last = [WORDS[a] for a in found.axes] or ["anything"]
     on = f"{', '.join(most)} and {last}" if most else last
     title = "every cell" if everything else f"Pareto set: nothing measured beats these on {on} at once"
     terminal.console().print(Text(title, style="italic"))

@@ -10,9 +10,12 @@ addresses, environment and command lines are left out. `edgescope --board FILE V
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
 from pathlib import Path
 
 HELP = "capture this machine's sensors into one file that any machine can play"
+INTERRUPTED = "Nothing was written; the same command starts anew."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -21,6 +24,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--seconds", type=float, default=30.0, help="how long to watch (30)")
     sub.add_argument("--hz", type=float, default=2.0, help="how often to look (2)")
     sub.add_argument("--name", default="", help="what to call the board (its model's name)")
+    sub.add_argument("--json", action="store_true", help="print {path, board, files, frames, seconds, bytes}")
     sub.add_argument("--results", metavar="STORE", help="also take the results of this store")
 
 
@@ -34,9 +38,13 @@ def run(args: argparse.Namespace) -> int:
     what = capture(args.name or recorder.board_name(), plan)
     size = recorder.write(what, output, Path(args.results) if args.results else None)
     readable = sum(e.text is not None for e in what.entries)
+    if args.json:
+        facts = {"path": str(output), "board": what.board, "files": readable, "frames": len(what.frames)}
+        print(json.dumps(facts | {"seconds": what.seconds, "bytes": size}))
+        return 0
     terminal.note(
         f"{output}: {readable} files of {what.board}, {len(what.entries) - readable} unreadable, "
         f"{len(what.frames)} frames over {what.seconds:.1f} s, {size / 1e3:.0f} kB"
     )
-    terminal.note(f"play it: edgescope --board {output} doctor")
+    terminal.note(f"play it: edgescope --board {shlex.quote(str(output))} doctor")
     return 0

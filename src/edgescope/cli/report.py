@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 from edgescope.cli import opened
+from edgescope.cli.waiting import waiting
 
 HELP = "write one HTML page (or .md, .csv) from stored results"
+INTERRUPTED = "No report was written; one that was there before is as it was."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -28,15 +30,18 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the store and write the page; print its path."""
     from edgescope.errors import UsageError
-    from edgescope.report import write
+    from edgescope.report import writable, write
 
+    writable(Path(args.output))  # before anything is read
     store, machine = opened.store(args), opened.machine(args.machine)
-    found = (r for r in store.results() if args.model in r.trial.model)
-    results = store.fulls([r for r in found if r.machine.id.startswith(machine)])
+    with waiting(f"reading {store.root}"):
+        found = (r for r in store.results() if args.model in r.trial.model)
+        results = store.fulls([r for r in found if r.machine.id.startswith(machine)])
     for problem in store.problems:
         print(problem, file=sys.stderr)
     if not results:
         raise UsageError("E-REPORT-2", f"there are no results in {store.root}", fix="edgescope bench MODEL")
-    path = write(results, Path(args.output))
+    with waiting(f"writing {args.output} from {len(results)} result{'s' * (len(results) != 1)}"):
+        path = write(results, Path(args.output))
     print(json.dumps({"path": str(path), "results": [r.id for r in results]}) if args.json else path)
     return 0

@@ -11,6 +11,7 @@ import argparse
 from edgescope.cli import study_concurrent, study_nano_table
 
 HELP = "regenerate a published study's tables and figures beside its own"
+INTERRUPTED = "What --run had measured is stored; the same command goes on where it was."
 STUDIES = {"nano_table": study_nano_table, "concurrent": study_concurrent}
 
 

@@ -5,7 +5,8 @@
   edgescope sweep study.toml
 
 The same command again runs only what is missing. A cell that ran out of memory answers for the larger ones, and one
-that cannot fit is not started; both are shown as skipped, with the reason. docs/sweeps.md has every key of a study.
+that cannot fit is not started; both are shown as skipped, with the reason. `edgescope docs sweeps` has every key.
+The exit code is 1 while a cell of the grid has failed, whether in this run or an earlier one, and 0 otherwise.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ MANNER = ("cooldown", "cooldown_c", "order_seed", "timeout", "memory_floor", "wa
 BESIDE_STUDY = {"study", "dry_run", "machine", "store", "retry", "json", "allow_power_limit", *MANNER}
 
 HELP = "measure a grid of models, engines, precisions, batches and processes; resumable"
+INTERRUPTED = "What was finished is stored; the same command goes on where it was."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -73,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     opened.check_modes(plan.trials)
     if plan.store is not None and args.store is None:
         args.store = str(plan.store)
+    opened.limits(args)  # before anything runs
     store, where = opened.store(args), here()
     machines.unmixed(plan.trials, store.results(), where, args.machine)
     if args.dry_run:
@@ -85,15 +88,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
-    """Run the cells and show them; return 1 where one did not end well."""
+    """Run the cells and show them; return 1 where one of the grid has not ended well, now or in an earlier run."""
     from edgescope import codec, sweep
     from edgescope.cli import sweep_manner
-    from edgescope.cli.sweep_view import View
-    from edgescope.records import Status
+    from edgescope.cli.sweep_view import GOOD, View
 
     cells, view = opened.cells(args, opened.store(args)), View(trials, args.study or "")
-    good = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
-    worst = 0
+    new = {}
     with sweep_manner.manner(args, cells) as manner:
         told = opened.tell if args.json else view.tell
         if args.warm:
@@ -103,10 +104,11 @@ def _measure(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
                 print(json.dumps(codec.to_json(result)), flush=True)
             else:
                 view.show(result)
-            worst = max(worst, result.status not in good)
+            new[result.trial.id] = result
+    known = cells.finished() | new
     if not args.json:
-        view.close(cells.finished())
-    return worst
+        view.close(known)
+    return int(any(t.id not in known or known[t.id].status not in GOOD for t in trials))
 
 
 def _plan(args: argparse.Namespace) -> Study:
@@ -125,9 +127,9 @@ def _plan(args: argparse.Namespace) -> Study:
             f"{args.study} says what to measure",
             evidence=f"typed beside it: {stray}",
             effect="Nothing was measured",
-            fix=f"write it into [trial] of {args.study}, or give no study file (docs/sweeps.md)",
+            fix=f"write it into [trial] of {args.study}, or give no study file (edgescope docs sweeps)",
         )
-    plan = study.read(Path(args.study), zoo.pin)
+    plan = study.read(Path(args.study), zoo.pin, opened.say)
     for note in plan.notes:
         opened.say(note)
     for key, value in (plan.sweep or {}).items():
@@ -150,5 +152,5 @@ def _of_flags(args: argparse.Namespace) -> Study:
         keys["batch"] = [int(n) for n in args.batch.split(",")]
     except ValueError as error:
         raise UsageError("E-SWEEP-2", f"--batch takes whole numbers, not {args.batch!r}") from error
-    trials = study.grid(keys | {"replicates": args.replicates})
+    trials = study.grid(keys | {"replicates": args.replicates}, opened.say)
     return study.Study(tuple(study_cells.pinned(trial, zoo.pin) for trial in trials))

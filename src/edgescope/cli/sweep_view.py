@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from edgescope.cli import card, cell_names, terminal
+from edgescope.cli import card, cell_names, opened, terminal
 from edgescope.records import Result, Status, Trust
 
 if TYPE_CHECKING:
@@ -132,17 +133,23 @@ def grouped(results: Iterable[Result], name: object) -> list[Text]:
     for (status, _), mine in sorted(groups.items(), key=lambda item: -len(item[1])):
         cell = name(mine[0].trial) if callable(name) else ""
         code, what = said(mine[0].reason)
-        text = Text(f"  {len(mine):>3} {status.value:<12}", style=STYLE.get(status, "red"))
+        text = Text(f"  {len(mine):>3} {f'{status.value} ':<12}", style=STYLE.get(status, "red"))
         lines.append(text + Text(f"{code}{': ' if code else ''}{what}") + Text(f"  e.g. {cell}", style="dim"))
     return lines
+
+
+def _fixes(results: Sequence[Result]) -> list[str]:
+    """Return what the reasons of wrongly asked cells say to type instead."""
+    wrong = (r.reason.partition(" Try: ")[2] for r in results if opened.asked_wrongly(r.reason))
+    return list(dict.fromkeys(filter(None, wrong)))
 
 
 def following(results: Sequence[Result], study: str = "") -> list[str]:
     """Return what to type next, for what these results leave open."""
     from edgescope.cli.main import VERBS
 
-    statuses = {r.status for r in results}
-    lines = []
+    statuses = {r.status for r in results if not opened.asked_wrongly(r.reason)}
+    lines = [f"{fix}   for cells that were asked for wrongly" for fix in _fixes(results)]
     again = [
         s.value for s in (Status.UNSTABLE, Status.TIMEOUT, Status.CRASHED, Status.FAILED) if s in statuses
     ]
@@ -157,7 +164,7 @@ def following(results: Sequence[Result], study: str = "") -> list[str]:
         lines.append("edgescope doctor   says what disturbs this machine")
     if any(r.status is Status.OK for r in results):
         if "recommend" in VERBS:
-            asked = f" --study {study}" if study else ""
+            asked = f" --study {shlex.quote(study)}" if study else ""
             lines.append(f"edgescope recommend{asked}   picks one under your constraints")
         lines.append("edgescope report -o report.html   shows every cell")
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -25,9 +26,13 @@ PLAIN = {"1": "", "samples/s": "samples/s", "queries": ""}
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console; tables are not squeezed below 100 columns when output goes to a file."""
-    out = Console(stderr=stderr, highlight=False, soft_wrap=False)
-    return out if out.is_terminal else Console(stderr=stderr, highlight=False, width=150)
+    """Return a console; tables are not squeezed below 100 columns when output goes to a file.
+
+    Text is printed as it is: rich would take `[torch]` in a command or a user's name for markup and drop it.
+    """
+    made = partial(Console, stderr=stderr, highlight=False, markup=False, emoji=False)
+    out = made(soft_wrap=False)
+    return out if out.is_terminal else made(width=150)
 
 
 def scale(value: float, unit: str) -> tuple[float, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from edgescope.models.training import Epoch
 
 HELP = "train a network for clips on a folder of videos"
+INTERRUPTED = "Finished epochs are kept beside --out; the same command goes on after the last of them."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -57,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"held-out accuracy {found['value']:.1%} [{found['lo']:.1%}, {found['hi']:.1%}], {found['n']} videos,"
         f" one clip each; {about['seconds']:.0f} s\n"
-        f"next: edgescope bench {args.model}@{args.out}"
+        f"next: edgescope bench {shlex.quote(f'{args.model}@{args.out}')}"
     )
     return 0
 

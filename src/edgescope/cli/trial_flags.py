@@ -5,8 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from edgescope.trial_command import flag, option_value
+
+if TYPE_CHECKING:
+    from edgescope.records import Scalar
 
 SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|min)?$")
 FACTOR = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
@@ -33,19 +39,12 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(int(n) for n in dims.split("x"))
 
 
-def option(text: str) -> tuple[str, str | int | float | bool]:
-    """Read `key=value`; numbers and true/false become such."""
+def option(text: str) -> tuple[str, Scalar]:
+    """Read `key=value`; numbers and true/false become such, a value in double quotes stays text."""
     key, sep, value = text.partition("=")
     if not key or not sep:
         raise argparse.ArgumentTypeError(f"{text!r} is not an option; write key=value")
-    if value in ("true", "false"):
-        return key, value == "true"
-    for kind in (int, float):
-        try:
-            return key, kind(value)
-        except ValueError:
-            continue
-    return key, value
+    return key, option_value(value)
 
 
 def whole(text: str) -> int:
@@ -60,7 +59,7 @@ def number(text: str) -> float:
 
 def _one(text: str, pattern: str, what: str) -> str:
     if not re.fullmatch(pattern, text.strip(), re.ASCII | re.IGNORECASE):
-        several = "; several make an axis in study.toml (docs/sweeps.md)" if "," in text else ""
+        several = "; several make an axis in study.toml (edgescope docs sweeps)" if "," in text else ""
         raise argparse.ArgumentTypeError(f"{text!r} is not {what}{several}")
     return text
 
@@ -109,7 +108,7 @@ def _axis(name: str, text: str, single: bool) -> Any:
             "E-SWEEP-6",
             f"--{name} takes one value here, not {text!r}",
             effect="Nothing was measured",
-            fix=f"edgescope sweep --model MODEL --{name} {text}",
+            fix=f"edgescope sweep --model MODEL --{name} {shlex.quote(str(text))}",
         )
     return values if len(values) > 1 else values[0]
 
@@ -119,16 +118,19 @@ def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -
     group = sub.add_argument_group("how long")
     text = "seconds measured, or auto: until the mean is known within --rel-width, 1 to 10 s"
     group.add_argument("--duration", type=seconds_or_auto, default=duration, metavar="5s|auto", help=text)
+    text = "seconds measured at least and at most, where --duration is not given (1s and 10s)"
+    for end in ("min_s", "max_s"):
+        group.add_argument(flag(end), type=seconds, default=None, metavar="1s", help=text)
     text = "measure this long, and tell burst from sustained performance once it has settled"
     group.add_argument("--soak", type=seconds, default=None, metavar="10min", help=text)
     group.add_argument(
-        "--rel-width", type=float, default=0.01, help="95 %% half-width that suffices (0.01 = 1 %%)"
+        flag("rel_width"), type=float, default=0.01, help="95 %% half-width that suffices (0.01 = 1 %%)"
     )
     text = "seconds thrown away at the start, or auto: until the latencies have settled"
-    group.add_argument("--warmup", type=seconds_or_auto, default=None, metavar="1s|auto", help=text)
+    group.add_argument(flag("warmup"), type=seconds_or_auto, default=None, metavar="1s|auto", help=text)
     text = "seconds the loaded model idles before and after, for idle power and dynamic energy (0)"
-    group.add_argument("--idle", type=seconds, default=0.0, metavar="10s", help=text)
-    group.add_argument("--max-queries", type=int, default=None, help="measure exactly this many queries")
+    group.add_argument(flag("idle_s"), type=seconds, default=0.0, metavar="10s", help=text)
+    group.add_argument(flag("max_queries"), type=int, default=None, help="measure exactly this many queries")
 
 
 def add_safety(sub: argparse.ArgumentParser) -> None:
@@ -152,44 +154,46 @@ def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: st
     group = sub.add_argument_group("load", about if lists else None)
     several = "; comma-separated" if lists else ""
     text = "single_stream, multi_stream, offline; at --rate: fixed_rate, server, burst; trace; idle_gap; mlperf_..."
-    group.add_argument("--scenario", default="single_stream", metavar="NAME", help=text)
+    group.add_argument(flag("scenario"), default="single_stream", metavar="NAME", help=text)
     text = "queries/s offered by an open loop, to each process"
-    group.add_argument("--rate", type=number, default=None, help=text)
+    group.add_argument(flag("rate"), type=number, default=None, help=text)
     text = "of burst the queries that come at once, of trace FILE or loop:FILE, of idle_gap milliseconds"
-    group.add_argument("--arrivals", default="", metavar="8|FILE|0,33", help=text)
+    group.add_argument(flag("arrivals"), default="", metavar="8|FILE|0,33", help=text)
     text = "queries outstanding at once in each process, a thread each (1)"
-    group.add_argument("--in-flight", type=whole, default=1, help=text)
+    group.add_argument(flag("in_flight"), type=whole, default=1, help=text)
     text = f"worker processes at once, each with a load of its own; they agree on a start and a stop ({processes})"
-    group.add_argument("--processes", default=processes, metavar="P", help=text + several)
+    group.add_argument(flag("processes"), default=processes, metavar="P", help=text + several)
     text = (
         "how workers share the device: shared, pinned (CPUs of their own), mps, mps=50 (per cent of the GPU)"
     )
-    group.add_argument("--sharing", default="shared", help=text + several)
+    group.add_argument(flag("sharing"), default="shared", help=text + several)
     text = "other models that run meanwhile, one more worker each, joined by +"
-    group.add_argument("--beside", default="", metavar="MODEL", help=text + several)
+    group.add_argument(flag("beside"), default="", metavar="MODEL", help=text + several)
+    text = "what a query asks for (inference)"
+    group.add_argument(flag("workload"), default="inference", metavar="NAME", help=text)
     add_engine(group)
 
 
 def add_engine(group: argparse._ArgumentGroup) -> None:
     """Add the flags that say in which setting, where and with which options an engine runs."""
     text = "reversible setting, e.g. 15W, cpus=0-1, quota=0.5, MAXN+jetson_clocks (see edgescope modes)"
-    group.add_argument("--mode", default="as_is", metavar="NAME", help=text)
+    group.add_argument(flag("mode"), default="as_is", metavar="NAME", help=text)
     text = "let --mode gpu_power=WATTS lower the GPU's power limit (root)"
     group.add_argument("--allow-power-limit", action="store_true", help=text)
     text = "cpu or cuda (what the backend usually runs on)"
-    group.add_argument("--device", default=None, choices=("cpu", "cuda"), help=text)
+    group.add_argument(flag("device"), default=None, choices=("cpu", "cuda"), help=text)
     text = "where inputs and outputs live: host, or on a GPU pinned or device (host)"
-    group.add_argument("--io", default="host", help=text)
+    group.add_argument(flag("io"), default="host", help=text)
     group.add_argument("--threads", type=whole, default=None, help="threads of the engine")
     text = "option of the backend, e.g. layout=channels_last (see edgescope backends)"
-    group.add_argument("--option", type=option, action="append", default=[], metavar="K=V", help=text)
+    group.add_argument(flag("options"), type=option, action="append", default=[], metavar="K=V", help=text)
     text = "shape of an input with open axes"
     group.add_argument(
-        "--shapes", type=shape, action="append", default=[], metavar="name=1x3x224x224", help=text
+        flag("shapes"), type=shape, action="append", default=[], metavar="name=1x3x224x224", help=text
     )
     text = "lower bound asked of the accuracy gate"
-    group.add_argument("--gate", type=float, default=None, metavar="0..1", help=text)
-    group.add_argument("--seed", type=int, default=0)
+    group.add_argument(flag("gate"), type=float, default=None, metavar="0..1", help=text)
+    group.add_argument(flag("seed"), type=int, default=0)
 
 
 def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
@@ -207,6 +211,7 @@ def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
 
         options["calibration"] = folder.pin(str(options["calibration"]))
     out = {
+        "workload": args.workload,
         "scenario": args.scenario,
         "mode": args.mode,
         "rate": args.rate,
@@ -224,7 +229,13 @@ def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
         "rel_width": args.rel_width,
         "max_queries": args.max_queries,
     }
+    return out | _window(args)
+
+
+def _window(args: argparse.Namespace) -> dict[str, float]:
+    """Return the least and the greatest length of the measured window, as far as flags say them."""
     duration = args.soak or args.duration
     if duration is not None:
-        out |= {"min_s": duration, "max_s": duration}
-    return out
+        return {"min_s": duration, "max_s": duration}
+    ends = {"min_s": args.min_duration, "max_s": args.max_duration}
+    return {name: value for name, value in ends.items() if value is not None}

@@ -9,11 +9,26 @@ from rich.text import Text
 
 from edgescope.analysis.variants import Pick, VariantRow, VariantTable
 from edgescope.candidates import NotHere
-from edgescope.cli import terminal
+from edgescope.cli import opened, terminal
 from edgescope.cli.card import TRUST_STYLE
 from edgescope.codec import to_json as result_to_json
 from edgescope.codec import to_plain
 from edgescope.records import Absent, Field, Json, Measured, Result, Status
+
+
+def _speedup(row: VariantRow) -> str:
+    """Return the speed-up with the pairs it is of, below its interval."""
+    text = terminal.ratio(row.speedup)
+    return f"{text}\n{row.pairs}" if row.pairs and text != "n/a" else text
+
+
+def _agreement(row: VariantRow) -> str:
+    """Return the share with the floor that its lower end is held against: a precision's own."""
+    checks = [r.verification for r in row.replicates.values() if r.verification]
+    floor = next((c.threshold for c in checks if c.method == "top1_agreement"), None)
+    text = _share(row.agreement)
+    return text if floor is None or text == "n/a" else f"{text}\n(from {floor:.0%})"
+
 
 #: Ends that another attempt may change; the store answers with them until --retry names them.
 AGAIN = (Status.TIMEOUT, Status.CRASHED, Status.OOM, Status.FAILED, Status.UNSUPPORTED)
@@ -25,9 +40,9 @@ COLUMNS: tuple[tuple[str, Callable[[VariantRow], str]], ...] = (
     ("peak RSS", lambda row: terminal.show(row.peak_rss_bytes, interval=False)),
     ("power", lambda row: _scoped(row.power_w, row)),
     ("energy/sample", lambda row: _scoped(row.energy_per_sample_j, row)),
-    ("class as fp32", lambda row: _share(row.agreement)),
+    ("class as fp32", _agreement),
     ("accuracy", lambda row: _count(row.accuracy)),
-    ("speed-up", lambda row: terminal.ratio(row.speedup)),
+    ("speed-up", _speedup),
 )
 
 
@@ -49,6 +64,8 @@ def show(found: VariantTable, best: Pick, not_here: Sequence[NotHere] = ()) -> N
         terminal.note(f"screened out  {screened(row)}")
     for missing in not_here:
         terminal.note(f"not here  {missing.label}: " + "; ".join(filter(None, (missing.reason, missing.fix))))
+    for text in [text for row in rows for text in (*row.notes, _unresolved(row)) if text]:
+        terminal.note(text)
     for text in dict.fromkeys(_absent(row) for row in found.rows if not row.rejected):
         terminal.note(text)
     if best.row is None:
@@ -59,7 +76,12 @@ def show(found: VariantTable, best: Pick, not_here: Sequence[NotHere] = ()) -> N
 
 def again(found: VariantTable) -> list[str]:
     """Return the statuses by which rows are rejected and that another attempt may change."""
-    said = {row.rejected.partition(":")[0].partition(" ")[0] for row in found.rows if row.rejected}
+    rows = (row.rejected for row in found.rows if row.rejected)
+    said = {
+        text.partition(":")[0].partition(" ")[0]
+        for text in rows
+        if not opened.asked_wrongly(text.partition(": ")[2])
+    }
     return [status.value for status in AGAIN if status.value in said]
 
 
@@ -87,6 +109,10 @@ def _scoped(field: Field, row: VariantRow) -> str:
     """Return watts or joules with what they were measured in front of."""
     text = terminal.show(field)
     return f"{text} ({row.scope})" if row.scope and isinstance(field, Measured) else text
+
+
+def _unresolved(row: VariantRow) -> str:
+    return f"speed-up of {row.label}: {row.speedup.reason}" if isinstance(row.speedup, Absent) else ""
 
 
 def _share(field: Measured | Absent) -> str:

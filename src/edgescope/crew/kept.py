@@ -68,6 +68,11 @@ class Crews:
         self._kept[trial.sharing] = same, crew
         return crew
 
+    @property
+    def pids(self) -> set[int]:
+        """The processes of all workers that are kept."""
+        return {member.pid for _, crew in self._kept.values() for member in crew.members}
+
     def idle(self, trial: Trial) -> int:
         """Return how many kept workers do nothing in the trial; on a GPU each still holds what its engine keeps."""
         everybody = sum(len(crew.members) for _, crew in self._kept.values())

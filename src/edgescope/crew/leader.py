@@ -231,11 +231,17 @@ class Shift:
                     words[member.number] = word
 
     def drive(
-        self, seconds: float, at_stop: Callable[[Sequence[int]], Seen], *, patience_s: float = 0.0
+        self,
+        seconds: float,
+        at_stop: Callable[[Sequence[int]], Seen],
+        *,
+        patience_s: float = 0.0,
+        edge: Callable[[], object] = int,
     ) -> Driven[Seen]:
         """Have all warm up, agree on a start and a stop `seconds` later, and collect; `at_stop(pids)` is asked then.
 
-        `patience_s` is what the scenario may take after the stop to serve what waits.
+        `edge` is called at the start and at the stop. `patience_s` is what the scenario may take after the stop to
+        serve what waits.
         """
         self.say("drive")
         ready = self.gathered("ready", "ready")
@@ -243,8 +249,11 @@ class Shift:
         start = time.monotonic_ns() + LEAD_NS
         span = Span(start, start + round(seconds * 1e9))
         self.say("start", start_ns=span.start_ns, stop_ns=span.stop_ns)
+        time.sleep(max(0, span.start_ns - time.monotonic_ns()) / 1e9)
+        edge()
         early = self.gathered("driven", "done", until_ns=span.stop_ns)
         last = self.counter.look()
+        edge()
         seen = at_stop([member.pid for member in self.members])
         words = self.gathered("driven", "done", limit_s=self._grace_s() + patience_s, before=early)
         return Driven(span, (first, last), ready, words, seen)

@@ -202,11 +202,10 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def main(argv: list[str]) -> int:
-    """Serve the leader whose process id is given; return 0 when it has gone."""
+def main(argv: list[str]) -> None:
+    """Serve the leader whose process id is given until it has gone."""
     die_with_parent(int(argv[0]))
     serve(Talk.own())
-    return 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ A line is a row of items, each a name and a form:
     NVENC 79%@166, NVENC0_FREQ @1556, NVENC off, VIC_FREQ 115, APE 174, PVA0_FREQ [0%,0%@1215], MTS fg 0% bg 0%
     CPU@44.4C, cpu@34.3C/34.8C             temperature, and since R39 its maximum; -256C is a sensor without power
     VDD_IN 4915mW/4915mW, GPU 467/467      power now and averaged since the start, mW with or without the unit;
-                                           since R39 a maximum follows
+                                           since R39 a maximum follows; a rail that idles may be below 0
+
+The date comes first from R35 on; what a logger put before the line is read by `_log_stamp`, and its time counts.
 
 Nothing is dropped: an item whose form is not known stays in the line as text, with no field. tegrastats' MB
 is 2^20 bytes. Sources: the tegrastats pages of the Jetson Linux and DRIVE OS guides, and lines that users
@@ -24,10 +26,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from edgescope.devices._log_stamp import Stamp, board, stamp
 from edgescope.devices.base import Unsupported
 
 _N = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
 """A number; longer ones are no reading, and would become infinite."""
+_SIGNED = rf"-?{_N}"
+"""A power or a temperature: the monitor of an idle rail may read a little below 0 (VDD_GPU -392mW on a Thor)."""
 _NAME = r"[A-Za-z][A-Za-z0-9_]{0,40}"
 _BYTES = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _PER_WATT = {"": 1e3, "mW": 1e3, "W": 1.0}
@@ -61,11 +66,16 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A parsed line; the texts of its items joined are the line without its date, but for spaces."""
+    """A parsed line; the texts of its items joined are the line without dates and a logger's words, but for spaces."""
 
     items: tuple[Item, ...]
-    when: datetime | None = None
-    """The board's wall clock, of no stated zone; from R35 on."""
+    stamp: Stamp | None = None
+    """The logger's time where one put its own before the line, else the board's, printed from R35 on."""
+
+    @property
+    def when(self) -> datetime | None:
+        """Return the date, of no zone unless it states one."""
+        return self.stamp.when if self.stamp else None
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -80,26 +90,47 @@ class Line:
 
 def parse(text: str) -> Line:
     """Return what the line says; never raises. Text that is no tegrastats line has no fields."""
-    at, when, items = 0, None, []
-    if found := _DATE.match(text):
-        when = _date(found)
-        at = found.end() if when else 0
-    while found := _SPACE.match(text, at):
+    stamp, before, begin, end = _begun(text)
+    items = _items(text, 0, before) + _items(text, begin, end)
+    return Line(_named_apart(items), stamp)
+
+
+def _begun(text: str) -> tuple[Stamp | None, int, int, int]:
+    """Return the line's time, where words end that nobody knows, and where tegrastats' own items begin and end."""
+    end = len(text)
+    found = _HEAD.search(text, 0, _LONGEST_PREFIX) or _DATE.match(text)
+    if not found:
+        return None, 0, 0, end
+    own = _date(found["date"])
+    begin = found.end("date") if own else found.start()
+    prefix = text[: found.start()]
+    if not prefix.strip():
+        return board(own) if own else None, 0, begin, end
+    logged = stamp(prefix, own.year if own else 0)
+    if logged is None or any(item.fields for item in _items(text, 0, found.start())):
+        return (board(own), found.start(), begin, end) if own else (None, 0, 0, end)
+    quote = prefix.rstrip()[-1]
+    return logged, 0, begin, text.index(quote, begin) if quote in "\"'" and quote in text[begin:] else end
+
+
+def _items(text: str, at: int, end: int) -> list[Item]:
+    items = []
+    while (found := _SPACE.match(text, at, end)) and found.end() < end:
         at = found.end()
-        item = _item(text, at)
+        item = _item(text, at, end)
         at += len(item.text)
         items.append(item)
-    return Line(_named_apart(items), when)
+    return items
 
 
-def _item(text: str, at: int) -> Item:
-    begin = _BEGIN.match(text, at)
+def _item(text: str, at: int, end: int) -> Item:
+    begin = _BEGIN.match(text, at, end)
     for form, fields_of in _FORMS_BY_FIRST.get(begin["first"], ()) if begin else ():
-        if found := form.match(text, at):
+        if found := form.match(text, at, end):
             fields = tuple(fields_of(found))
             if fields:
                 return Item(found.group(), fields)
-    return Item(_WORD.match(text, at)[0])  # type: ignore[index]  # _SPACE ends before a word
+    return Item(_WORD.match(text, at, end)[0])  # type: ignore[index]  # _SPACE ends before a word
 
 
 def _named_apart(items: list[Item]) -> tuple[Item, ...]:
@@ -121,18 +152,17 @@ def _named_apart(items: list[Item]) -> tuple[Item, ...]:
 
 _SPACE = re.compile(r"\s*(?=\S)")
 _WORD = re.compile(r"\S+")
-_DATE = re.compile(
-    r"\s*(?:(?P<mdy>[0-9]{2}-[0-9]{2}-[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2})"
-    r"|\[?(?P<ymd>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2})\]?(?: :)?)(?=\s|$)"
-)
-"""R35 and later put the date first; before that some loggers put their own, year first."""
+_OWN = r"(?P<date>[0-9]{2}-[0-9]{2}-[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2})"
+"""R35 and later put the date first."""
+_DATE = re.compile(rf"\s*{_OWN}(?=\s|$)")
+_HEAD = re.compile(rf"(?:^|(?<=[\s\"',;:|\]]))(?:{_OWN}\s+)?(?:(?:RAM|IRAM|SWAP)\s+[0-9]|(?:CPU|cpu)\s*\[)")
+"""How tegrastats' own text begins, in every release."""
+_LONGEST_PREFIX = 400
 
 
-def _date(found: re.Match[str]) -> datetime | None:
+def _date(text: str | None) -> datetime | None:
     try:
-        if found["mdy"]:
-            return datetime.strptime(found["mdy"], "%m-%d-%Y %H:%M:%S")
-        return datetime.fromisoformat(found["ymd"])
+        return datetime.strptime(text, "%m-%d-%Y %H:%M:%S") if text else None
     except ValueError:
         return None
 
@@ -280,11 +310,11 @@ def _form(firsts: str, pattern: str, fields_of: FieldsOf) -> tuple[str, re.Patte
 
 
 _FORMS = (
-    _form("@", rf"(?P<name>{_NAME})@(?P<now>-?{_N})C(?:/(?P<max>-?{_N})C)?", _temperature),
+    _form("@", rf"(?P<name>{_NAME})@(?P<now>{_SIGNED})C(?:/(?P<max>{_SIGNED})C)?", _temperature),
     _form(
-        _DIGITS,
-        rf"(?P<name>{_NAME})\s+(?P<now>{_N})(?P<unit>mW|W)(?:/(?P<mean>{_N})(?P=unit))?"
-        rf"(?:/(?P<max>{_N})(?P=unit))?",
+        _DIGITS + "-",
+        rf"(?P<name>{_NAME})\s+(?P<now>{_SIGNED})(?P<unit>mW|W)(?:/(?P<mean>{_SIGNED})(?P=unit))?"
+        rf"(?:/(?P<max>{_SIGNED})(?P=unit))?",
         _rail,
     ),
     _form(
@@ -293,7 +323,11 @@ _FORMS = (
         rf"(?=[0-9@])(?:(?P<busy>{_N})%)?(?:@(?:(?P<clock>{_N})|\[(?P<clocks>{_LIST})\]))?)",
         _engine,
     ),
-    _form(_DIGITS, rf"(?P<name>{_RAIL})\s+(?P<now>{_N})(?P<unit>)/(?P<mean>{_N})(?:/(?P<max>{_N}))?", _rail),
+    _form(
+        _DIGITS + "-",
+        rf"(?P<name>{_RAIL})\s+(?P<now>{_SIGNED})(?P<unit>)/(?P<mean>{_SIGNED})(?:/(?P<max>{_SIGNED}))?",
+        _rail,
+    ),
     _form(_DIGITS, rf"(?P<name>{_CLOCKED})\s+(?P<clock>{_N})", _bare_clock),
     _form("[", r"(?:(?:CPU|cpu)\s+)?\[(?P<list>[^\[\]]{0,4000})\]" + rf"(?:@(?P<clock>{_N}))?", _cores),
     _form(
@@ -307,5 +341,5 @@ _FORMS = (
 )
 _FORMS_BY_FIRST = {
     first: tuple((form, fields_of) for firsts, form, fields_of in _FORMS if first in firsts)
-    for first in f"@[f{_DIGITS}oO"
+    for first in f"@[f{_DIGITS}-oO"
 }

@@ -48,6 +48,9 @@ class SourceSpec:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     every: int = 1
     """Read on every n-th tick of the sampler; slow-moving or dear metrics take 5 or 10."""
+    edges: bool = False
+    """Dear, and needed at the edges of a window only (a counter): read when the sampler is told of one, and after it;
+    `every` is for whoever tells it of none."""
 
 
 class Source(Protocol):

@@ -1,8 +1,9 @@
 """The Jetson modules that edgescope knows: boards.toml as types, and which of them a device tree names.
 
 A board is recognised by its module's P-number (`nvidia,p3768-0000+p3767-0005`: carrier p3768, module p3767-0005),
-else by a whole string of `compatible`, else by words of `model`. A board that none of them names is no guess: its
-rails are shown as rails and no total is formed. This module imports neither numpy nor an engine.
+unless its carrier makes it another product, else by a whole string of `compatible`, else by words of `model`. A board
+that none of them names is no guess: its rails are shown as rails and no total is formed. This module imports neither
+numpy nor an engine.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import functools
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ class Board:
     sources: tuple[str, ...]
     compatible: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
+    carriers: Mapping[str, str] = field(default_factory=dict)
+    """P-number of a carrier -> product name, where the carrier makes the module another product."""
 
     def scope_of(self, label: str) -> str:
         """Return the scope of the rail with this label; `rail` where the board is not known to have it."""
@@ -99,6 +102,7 @@ class Metric:
 class _Table:
     boards: Mapping[str, Board]
     jetpack: Mapping[str, str]
+    series: Mapping[str, str]
     metrics: tuple[Metric, ...]
 
 
@@ -117,6 +121,11 @@ def jetpack(release: str) -> str:
     return _table().jetpack.get(release, "")
 
 
+def jetpack_series(release: str) -> str:
+    """Return the first number of the JetPacks made of this L4T release, '' where it is not known."""
+    return _table().series.get(release.partition(".")[0], "")
+
+
 def recognise(compatible: Sequence[str], model: str = "", ids: Iterable[str] = ()) -> Named:
     """Return the board that a device tree names.
 
@@ -124,6 +133,8 @@ def recognise(compatible: Sequence[str], model: str = "", ids: Iterable[str] = (
     lists the boards it found by their EEPROM.
     """
     numbers = [n for text in (*ids, *compatible) for n in _p_numbers(text)]
+    if kit := _of_carrier(numbers):
+        return kit
     for exact in (True, False):
         for number in numbers:
             found = _of_module(number, exact=exact)
@@ -147,12 +158,26 @@ def _p_numbers(text: str) -> list[str]:
     return [f"p{a}-{b}" if b else f"p{a}" for part in parts for a, b in _P_NUMBER.findall(part)]
 
 
+def _of_carrier(numbers: Sequence[str]) -> Named | None:
+    """Return the product that a carrier makes of a module (a p3701-0008 on a p3740-0002 is an IGX Orin)."""
+    hits = [(number, board) for number in numbers for board in boards().values() if number in board.carriers]
+    if not hits:
+        return None
+    carrier, board = hits[0]
+    known = {m for b in boards().values() for m in b.modules}
+    return Named(board, next((n for n in numbers if n in known), ""), board.carriers[carrier], carrier)
+
+
 def _of_module(number: str, *, exact: bool) -> Named | None:
-    """Return the board of this P-number; not exact: of its first half, unless two families share that (p3767)."""
+    """Return the board of this P-number; not exact: of its first half, unless two families share that (p3767).
+
+    A product that only a carrier makes of a module (IGX Orin) is no family of that module.
+    """
     hits = [
         board
         for board in boards().values()
-        if any(m == number if exact else m.startswith(number[:5]) for m in board.modules)
+        if (exact or not board.carriers)
+        and any(m == number if exact else m.startswith(number[:5]) for m in board.modules)
     ]
     if len(hits) != 1:
         return None
@@ -163,7 +188,8 @@ def _of_module(number: str, *, exact: bool) -> Named | None:
 def _table() -> _Table:
     data = tomllib.loads((Path(__file__).parent / "boards.toml").read_text(encoding="utf-8"))
     known = {key: _board(key, entry) for key, entry in data["boards"].items()}
-    return _Table(known, data["jetpack"], tuple(Metric(**entry) for entry in data["metrics"]))
+    metrics = tuple(Metric(**entry) for entry in data["metrics"])
+    return _Table(known, data["jetpack"], data["jetpack_series"], metrics)
 
 
 def _board(key: str, entry: dict[str, Any]) -> Board:

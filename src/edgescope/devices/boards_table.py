@@ -55,7 +55,7 @@ def between(page: str, begin: str, end: str, text: str) -> str:
 
 def _modules(known: Iterable[Board]) -> Iterator[Sequence[str]]:
     for board in known:
-        numbers = ", ".join(board.modules)
+        numbers = ", ".join([*board.modules, *(f"any on the carrier {number}" for number in board.carriers)])
         total, scope = _total(board)
         yield board.name, numbers, board.soc, board.compute, total, scope, board.verified
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgescope.devices import containers, readiness, readiness_board, unlock
-from edgescope.devices.base import Device, Mode
+from edgescope.devices.base import Device
+from edgescope.devices.finding import Finding
 from edgescope.devices.manifest import machine
 from edgescope.devices.probe import Metric, located, probe
-from edgescope.devices.readiness import Finding
+from edgescope.devices.settings import settings
 from edgescope.devices.trips import Trip, next_trip
-from edgescope.errors import EdgescopeError
 from edgescope.records import Machine
 
 
@@ -48,7 +48,8 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
     facts, metrics = probe(devices, watch_s, lambda: machine(devices), root)
     values = {m.name: m.value for m in metrics if m.value is not None}
     trips = _trips(metrics, root)
-    modes, broken = _modes(devices)
+    modes, problems = settings(devices)
+    broken = [Finding(e.code, e.what, e.fix, e.evidence) for e in problems]
     return Report(
         facts,
         {name: device.present() for name, device in devices.items()},
@@ -63,18 +64,6 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
         containers.kind(root),
         containers.flags(root),
     )
-
-
-def _modes(devices: Mapping[str, Device]) -> tuple[dict[str, Mode], list[Finding]]:
-    """Return the settings of all devices by name, and a finding for each device whose own list cannot be read."""
-    modes: dict[str, Mode] = {}
-    broken = []
-    for device in devices.values():
-        try:
-            modes |= {} if device.present() else device.modes()
-        except EdgescopeError as error:
-            broken.append(Finding(error.code, error.what, error.fix, error.evidence))
-    return modes, broken
 
 
 def _trips(metrics: Sequence[Metric], root: Path) -> dict[str, Trip]:

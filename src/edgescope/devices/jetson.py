@@ -62,6 +62,8 @@ class JetsonDevice:
             "cpu_clusters": CpuClusters.facts(root),
             "engines": Engines.facts(root),
         }
+        if unread := registry.need("edgescope.modes.nvpmodel:problems", "power modes", "")(root):
+            state["nvpmodel_problems"] = unread
         return jetson_identity.stable(root), state
 
     def sources(self, pid: int) -> Sequence[SourceSpec]:

@@ -37,7 +37,7 @@ def stable(root: Path) -> dict[str, Any]:
     """Return what names the board; an unknown one has reasons in place of facts."""
     named = recognise(root)
     if named.board is None:
-        reason = absent(f"{named.how}: add it to boards.toml (docs/boards.md)")
+        reason = absent(f"{named.how}: add it to boards.toml (edgescope docs boards)")
         return {"board": reason, "module": reason, "soc": soc(root), "compute_capability": reason}
     module = named.module or absent(f"recognised by {named.how}; no P-number of a module is named")
     return {
@@ -86,7 +86,9 @@ def jetpack(root: Path) -> Fact:
     release = l4t(root)
     if is_absent(release):
         return release
-    return boards.jetpack(release) or absent(f"L4T {release} is in no JetPack that is known, or in several")
+    series = boards.jetpack_series(release)
+    of = f"of JetPack {series}, in no single {series}.x" if series else "in no JetPack"
+    return boards.jetpack(release) or absent(f"L4T {release} is {of} that is known")
 
 
 def _words(text: str) -> str:

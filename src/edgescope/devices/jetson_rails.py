@@ -1,6 +1,8 @@
 """A Jetson's power rails: volts, amperes and watts of each, and a total only where boards.toml says how.
 
-Power is the driver's own figure where there is one, else voltage times current, read one straight after the other. What
+Power is the driver's own figure where there is one, else voltage times current, read one straight after the other. The
+INA238's power register has no sign (its data sheet), so the sign is the current's: a rail that idles may read a little
+below 0, as tegrastats prints it. What
 a rail feeds and its scope come from boards.toml for the board that the device tree names; a label that this board does
 not have, or has twice, stays a rail of scope `rail`, and no total is guessed.
 """
@@ -153,6 +155,8 @@ class _Rail:
         if self._power is not None:
             limit_w = self._limit_v * _LIMIT_A
             watts = _within(self._power.number(self._scale), -limit_w, limit_w, "W", self._power)
+            if isinstance(watts, float) and isinstance(amperes, float) and amperes < 0:
+                watts = -abs(watts)
         elif isinstance(volts, float) and isinstance(amperes, float):
             watts = volts * amperes
         else:

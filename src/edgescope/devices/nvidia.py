@@ -57,13 +57,18 @@ class NvidiaDevice:
         if reason:
             kwargs = {"channels": _ABSENT, "reason": reason}
             return (SourceSpec("edgescope.devices.null:AbsentSource", kwargs, every=1_000_000),)
-        every = {"power": 1, "energy": 1, "state": 5}
+        every = {"power": 1, "energy": 50, "state": 5}
         return tuple(
             spec
             for i in range(self._count())
             for spec in (
                 *(
-                    SourceSpec("edgescope.devices.nvml:NvmlSource", {"index": i, "part": part}, every[part])
+                    SourceSpec(
+                        "edgescope.devices.nvml:NvmlSource",
+                        {"index": i, "part": part},
+                        every[part],
+                        edges=part == "energy",
+                    )
                     for part in PARTS
                 ),
                 SourceSpec("edgescope.devices.gpm:GpmSource", {"index": i}, every=5),

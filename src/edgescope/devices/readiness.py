@@ -1,49 +1,32 @@
 """Is this machine ready for a measurement? Findings diagnose, then prescribe; each carries a code.
 
-This half is any Linux machine's: who is busy, which settings make clocks move, who else polls sensors. What a board
-adds (heat, modes, cores that are off, fan, supply) is readiness_board.py; what cannot be measured at all, and what
-would unlock it, is unlock.py.
+This half is any Linux machine's: who is busy, which settings make clocks move; which programs run meanwhile is
+onlookers.py. What a board adds (heat, modes, cores that are off, fan, supply) is readiness_board.py; what cannot be
+measured at all, and what would unlock it, is unlock.py.
 """
 
 from __future__ import annotations
 
-import glob
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgescope import cores
+from edgescope.devices import onlookers
+from edgescope.devices.finding import Finding
 from edgescope.devices.kernel_files import is_absent
 
 BUSY_SHARE = 0.10
 STEAL_SHARE = 0.02
 FREE_SHARE = 0.15
 SWAP_SHARE = 0.80
-_WATCHERS = ("tegrastats", "jtop", "nvidia-smi", "dcgm", "nsys", "ncu", "edgescope")
-"""Programs that poll the same sensors or measure at the same time."""
-_DESKTOPS = (
-    *("Xorg", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "plasmashell", "weston", "lxsession"),
-    *("lxqt-session", "xfce4-session", "sway", "compiz", "mutter"),
-)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One diagnosis: code, what it is, the command that helps ('' where none does), what was read."""
-
-    code: str
-    text: str
-    fix: str = ""
-    evidence: str = ""
 
 
 def disturbances(
     values: Mapping[str, float], cpu: Mapping[str, Any], root: Path = Path("/")
 ) -> tuple[Finding, ...]:
     """Return what would disturb a measurement now, from metric values and the CPU's state facts."""
-    return (*_load(values, cpu), *_memory(values, cpu), *_settings(cpu), *_programs(root))
+    return (*_load(values, cpu), *_memory(values, cpu), *_settings(cpu), *onlookers.findings(root))
 
 
 def _load(values: Mapping[str, float], cpu: Mapping[str, Any]) -> list[Finding]:
@@ -109,46 +92,3 @@ def _settings(cpu: Mapping[str, Any]) -> list[Finding]:
             Finding("W-PWR-1", "running on battery: firmware may lower the clocks", "plug in the charger")
         )
     return out
-
-
-def _programs(root: Path) -> list[Finding]:
-    watchers: dict[str, list[int]] = {}
-    desktop: dict[str, int] = {}
-    for pid, words in _others(root):
-        names = [os.path.basename(word) for word in words[:3]]
-        watcher = next((w for w in _WATCHERS for name in names if name.startswith(w)), "")
-        if watcher:
-            watchers.setdefault(watcher, []).append(pid)
-        elif names[0] in _DESKTOPS:
-            desktop.setdefault(names[0], pid)
-    out = []
-    for program, pids in watchers.items():
-        which = f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
-        text = f"{program} is running ({which}) and may measure or poll sensors at the same time"
-        stop = "sudo systemctl stop jtop" if program == "jtop" else f"kill {' '.join(map(str, pids))}"
-        out.append(Finding("W-PROC-1", text, stop))
-    if desktop:
-        text = "a desktop session is running: it draws on the GPU and wakes the CPU"
-        seen = ", ".join(f"{name} (process {pid})" for name, pid in desktop.items())
-        fix = "sudo systemctl isolate multi-user.target   (back: graphical.target)"
-        out.append(Finding("W-GUI-1", text, fix, seen))
-    return out
-
-
-def _others(root: Path) -> list[tuple[int, list[str]]]:
-    """Return (pid, argv) of every process that is not this one, above it or below it."""
-    found: dict[int, tuple[int, list[str]]] = {}
-    for entry in glob.glob(str(root / "proc/[0-9]*")):
-        try:
-            stat = Path(entry, "stat").read_bytes()
-            words = Path(entry, "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        found[int(os.path.basename(entry))] = (int(stat[stat.rindex(b")") + 2 :].split()[1]), words)
-    mine, pid = {os.getpid()}, os.getpid()
-    while pid in found and pid > 1:
-        pid = found[pid][0]
-        mine.add(pid)
-    return sorted(
-        (p, words) for p, (parent, words) in found.items() if p not in mine and parent != os.getpid()
-    )

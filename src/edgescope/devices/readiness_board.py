@@ -12,9 +12,9 @@ from typing import Any
 
 from edgescope.devices.base import Mode
 from edgescope.devices.cpu_sensors import policies
+from edgescope.devices.finding import Finding
 from edgescope.devices.jetson_held import HELD, pair
 from edgescope.devices.kernel_files import KernelFile, cpu_list, fact, is_absent
-from edgescope.devices.readiness import Finding
 from edgescope.devices.trips import Trip
 
 NEAR_TRIP_C = 5.0
@@ -39,6 +39,7 @@ def findings(
         *_heat(values, trips),
         *_throttled(values, root),
         *_mode(modes, state),
+        *_conf(state),
         *_cores(root),
         *_fan(values),
         *_supply(values),
@@ -102,6 +103,16 @@ def _mode(modes: Mapping[str, Mode], state: Mapping[str, Any]) -> list[Finding]:
         return []
     text = f"the board's power mode is noted as {name}, and it is not in effect"
     return [Finding("E-MODE-2", text, f"reboot, or set it again: sudo nvpmodel -m {ident}", problem)]
+
+
+def _conf(state: Mapping[str, Any]) -> list[Finding]:
+    """Lines of the board's nvpmodel.conf that were not understood are no modes, or less of one."""
+    jetson = state.get("jetson", {})
+    lines = jetson.get("nvpmodel_problems", []) if isinstance(jetson, Mapping) else []
+    if not lines:
+        return []
+    text = "not all of /etc/nvpmodel.conf is understood; power modes are listed without the rest"
+    return [Finding("W-NVP-1", text, "edgescope modes", "; ".join(lines[:3]))]
 
 
 def power_mode(state: Mapping[str, Any]) -> tuple[str, str]:

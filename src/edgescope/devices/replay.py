@@ -117,7 +117,9 @@ class Replayed:
         """Return the device's own sources, each wrapped; a program of this machine is none of the board's."""
         folder, target = str(self._stage.folder), f"{__name__}:{ReplaySource.__name__}"
         return tuple(
-            SourceSpec(target, {"target": s.target, "kwargs": dict(s.kwargs), "stage": folder}, s.every)
+            SourceSpec(
+                target, {"target": s.target, "kwargs": dict(s.kwargs), "stage": folder}, s.every, s.edges
+            )
             for s in self._inner.sources(pid)
             if "root" in s.kwargs
         )

@@ -1,11 +1,12 @@
 """A file of tegrastats lines, of any board and release, as rows of readings.
 
-    log = read("run.log")                      # R35 and later print the date
-    log = read("run.log.gz", interval_s=0.1)   # before that there is no time in a line: say the interval
+    log = read("run.log")                      # R35 and later print the date; many loggers put their own time first
+    log = read("run.log.gz", interval_s=0.1)   # otherwise there is no time in a line: say the interval
     python -m edgescope.devices.tegrastats_log run.log > run.csv    # a column a channel; also a --meter log
 
-Dates are the board's wall clock in whole seconds, of no stated zone. Lines that share a second are spread over
-it, since ten lines are not one moment. Time never runs backwards here: where the clock was set back, the next
+A logger's time (journald, `ts`, a CSV file: `_log_stamp` names the forms) counts for more than the board's, which is in
+whole seconds and of no stated zone. Lines that share a whole second are spread over it, since ten lines are not one
+moment. Time never runs backwards here: where the clock was set back, the next
 line follows one interval later; where it leaps ahead, the board may have slept, so the gap stays. Both are told.
 
 What another program printed in between (stderr, a shell) is counted and left out. Of a line that was cut off
@@ -27,6 +28,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TextIO
 
+from edgescope.devices._log_stamp import Stamp
 from edgescope.devices._tegrastats_line import Line, parse
 from edgescope.devices.base import ChannelSpec, Value
 from edgescope.devices.tegrastats import spec_of
@@ -49,7 +51,7 @@ class Log:
     clock: str
     """Where the times come from, in words."""
     start: datetime | None
-    """The first line's wall clock; None where lines carry no date."""
+    """The first line's wall clock, of no zone unless it states one; None where lines carry no date."""
     interval_s: float
     """Median time between two lines; 0 for a single line."""
     remarks: tuple[str, ...]
@@ -74,7 +76,7 @@ def read(
         remarks.append(f"{cut} lines were cut off: what may be cut in half is left out")
     if strange := [text for line in whole for text in line.unknown]:
         remarks.append(f"{len(strange)} items could not be read, such as {strange[0]!r}")
-    times, clock, steps = _times([line.when for line in whole], interval_s)
+    times, clock, steps = _times([line.stamp for line in whole], interval_s)
     specs: dict[str, ChannelSpec] = {}
     rows: list[Row] = []
     for t_ns, line in zip(times, whole, strict=True):
@@ -136,7 +138,7 @@ def _mended(lines: list[Line]) -> tuple[list[Line], int]:
         if short and layout == whole[: len(layout)]:
             out.append(_without_cut_end(line))
         elif short and layout and layout[0] != whole[0]:
-            out.append(Line(line.items[1:], line.when))
+            out.append(Line(line.items[1:], line.stamp))
         else:
             out.append(line)
             whole_lines += 1
@@ -151,39 +153,59 @@ def _without_cut_end(line: Line) -> Line:
         items and len(items) == len(line.items) and items[-1].text[-1].isdigit()
     ):  # more digits may have followed
         items.pop()
-    return Line(tuple(items), line.when)
+    return Line(tuple(items), line.stamp)
 
 
-def _times(whens: Sequence[datetime | None], interval_s: float | None) -> tuple[list[int], str, list[str]]:
+def _times(stamps: Sequence[Stamp | None], interval_s: float | None) -> tuple[list[int], str, list[str]]:
     """Return ns since the first line of each, what clock that is, and its steps in words."""
-    if not any(whens):
+    clocks = Counter(s.clock for s in stamps if s)
+    if not clocks:
         if interval_s is None or not 0 < interval_s < 1e6:
             raise UsageError(
                 "E-TEGRA-1",
-                "the log has no dates (L4T before R35), and no interval was given",
+                "the log has no dates (L4T before R35, no logger's either), and no interval was given",
                 fix="--interval 1 (seconds: what tegrastats was started with)",
             )
         step = interval_s * 1e9
         return (
-            [round(i * step) for i in range(len(whens))],
+            [round(i * step) for i in range(len(stamps))],
             f"line number times {interval_s:g} s, as told",
             [],
         )
-    seconds = _seconds(whens)
-    pace = interval_s or _pace(seconds)
-    times, steps = _spread(seconds, pace)
+    chosen = clocks.most_common(1)[0][0]
+    mine = [s if s and s.clock == chosen else None for s in stamps]
+    seconds, exact = _seconds(mine), any(s.exact for s in mine if s)
+    times, steps = _spread(seconds, interval_s or _pace(seconds), exact)
     zero = times[0]
-    clock = f"the board's wall clock (no zone stated, whole seconds), from {min(filter(None, whens))}"
-    return [round((t - zero) * 1e9) for t in times], clock, steps
+    return [round((t - zero) * 1e9) for t in times], _words(chosen, mine, exact), steps
 
 
-def _seconds(whens: Sequence[datetime | None]) -> list[float]:
-    """Return each date in seconds; a line without one (its beginning was cut off) shares its neighbour's."""
-    known = next(w for w in whens if w)
-    out = []
-    for when in whens:
-        known = when or known
-        out.append((known - datetime(1970, 1, 1)).total_seconds())
+def _words(clock: str, stamps: Sequence[Stamp | None], exact: bool) -> str:
+    """Return which clock it is, of which zone, how fine, and when it begins."""
+    first = next(s for s in stamps if s)
+    zone = (
+        []
+        if first.period_s or not first.when
+        else ["no zone stated" if not first.when.tzinfo else "zone stated"]
+    )
+    fine = "fractions of a second" if exact else "whole seconds"
+    since = f", from {first.when}" if first.when else ""
+    return f"{clock} ({', '.join([*zone, fine])}){since}"
+
+
+def _seconds(stamps: Sequence[Stamp | None]) -> list[float]:
+    """Return each time in seconds; a line without one (its beginning was cut off) shares its neighbour's.
+
+    A clock that begins anew, at midnight or at the turn of a year that is not printed, goes on.
+    """
+    known = next(s for s in stamps if s)
+    out: list[float] = []
+    turns = 0.0
+    for one in stamps:
+        if one and one.period_s and one.seconds < known.seconds - one.period_s / 2:
+            turns += one.period_s
+        known = one or known
+        out.append(known.seconds + turns)
     return out
 
 
@@ -197,8 +219,8 @@ def _pace(seconds: Sequence[float]) -> float:
     return max(sum(steady) / max(len(steady), 1), 1 / len(seconds))
 
 
-def _spread(seconds: Sequence[float], pace: float) -> tuple[list[float], list[str]]:
-    """Return times that never fall, and the clock's steps in words."""
+def _spread(seconds: Sequence[float], pace: float, exact: bool) -> tuple[list[float], list[str]]:
+    """Return times that never fall, and the clock's steps in words; `exact` ones are not whole seconds."""
     out: list[float] = []
     steps: list[str] = []
     runs = [(s, len(list(group))) for s, group in groupby(seconds)]
@@ -208,7 +230,9 @@ def _spread(seconds: Sequence[float], pace: float) -> tuple[list[float], list[st
         after = runs[i + 1][0] - second if i + 1 < len(runs) else 0.0
         near = 0 < after <= leap
         start, step = second, after / count if near else pace
-        if i == 0 and near:  # the log began somewhere in this second: its lines end where the next begins
+        if exact:
+            step = min(step, pace)
+        elif i == 0 and near:  # the log began somewhere in this second: its lines end where the next begins
             step = min(step, pace)
             start = second + after - count * step
         if out and start + offset < out[-1]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 from edgescope.devices import containers, jetson_identity
+from edgescope.devices.finding import Finding
 from edgescope.devices.kernel_files import fact
-from edgescope.devices.readiness import Finding
 
 _FILE = re.compile(r"no permission to read (\S+?)(?=[;,)]|$|\s)")
 _PRESSURE = (4, 20)

@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import inspect
 import random
+import shlex
 import sys
 import sysconfig
 import traceback
@@ -24,9 +25,11 @@ import torch
 
 from edgescope import cache
 from edgescope.errors import ModelError
+from edgescope.models import _torchvision
 from edgescope.records import Json, digest
 
 SEED = 0
+_torchvision.ensure()  # a user's module may import torchvision, or timm, which imports it
 _watching: list[set[str]] = []
 
 
@@ -104,7 +107,7 @@ def _call(name: str) -> Any:
             "E-FACTORY-2",
             f"{name}() raised an error",
             evidence=_last(error),
-            fix=f"python -c 'import {module_name}; {module_name}.{attribute}()'",
+            fix=f"python -c {shlex.quote(f'import {module_name}; {module_name}.{attribute}()')}",
         ) from error
 
 

@@ -1,24 +1,28 @@
 """Makes `import torchvision` work where its compiled operators cannot be loaded.
 
-torchvision's wheel carries a binary, `_C.so`, built for one torch build (often the CUDA one). Beside a CPU-
-only or a vendor's torch it does not load, and then even `import torchvision` fails, because Python code in
-it refers to operators that the binary would have declared. The image classifiers need none of them. This
-module declares those operators with torch.library first: nms in numpy, roi_align through torchvision's own
-Python version. Where the binary loads, nothing is changed. It is the one place that may try an import.
+torchvision's wheel carries a binary built for one torch build (often the CUDA one). Beside a CPU-only or a
+vendor's torch it does not load, and then even `import torchvision` fails, because Python code in it refers to
+operators that the binary would have declared. The image classifiers need none of them. `ensure()` watches for
+that import, by whoever makes it: torchvision tries its own binary under whatever name it has, torch is asked
+what was declared, and only what is missing is declared here: nms in numpy, roi_align through torchvision's
+own Python version. Declaring an operator twice ends the process, so nothing is declared on a guess.
 """
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from edgescope.errors import UnavailableError
 
 NMS = "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 QNMS = "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
@@ -32,45 +36,66 @@ _declared: list[Any] = []
 
 
 @cache
-def ensure() -> bool:
-    """Make torchvision importable; True where its compiled operators loaded, False where ours stand in."""
-    if _binary_loads():
-        return True
-    _declare()
-    _lift_check()
-    return False
+def ensure() -> None:
+    """Let the next `import torchvision` of this process succeed, with its own operators or with ours."""
+    sys.meta_path.insert(0, Watch("torchvision"))
 
 
-def _binary_loads() -> bool:
-    spec = importlib.util.find_spec("torchvision")
-    folders = spec.submodule_search_locations if spec else None
-    operators: Any = torch.ops
-    names = [f"_C{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
-    for path in (Path(folder) / name for folder in folders or () for name in names):
-        if path.exists():
-            try:
-                operators.load_library(str(path))
-            except (OSError, RuntimeError):
-                return False
-            return True
-    return False
+class Watch(MetaPathFinder):
+    """Finds two modules of a package as usual and mends each once it has run; knows no other module."""
+
+    def __init__(self, package: str) -> None:
+        self._mend: dict[str, Callable[[ModuleType], None]] = {
+            f"{package}.extension": lambda _: declare_missing(package),  # the one that loads the binary
+            f"{package}.ops.boxes": _lift_check,
+        }
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the usual spec of a watched module, None for any other."""
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in self._mend else None
+        if spec is not None and spec.loader is not None:
+            _run_then(spec.loader, self._mend[fullname])
+        return spec
 
 
-def _declare() -> None:
-    library = _Library("torchvision", "DEF")
-    for schema in (NMS, QNMS, ROI_ALIGN):
-        library.define(schema)
-    library.impl("nms", _nms, "CompositeExplicitAutograd")
-    library.impl("qnms", _nms, "CompositeExplicitAutograd")
-    library.impl("roi_align", _roi_align, "CompositeImplicitAutograd")
+def _run_then(loader: Any, mend: Callable[[ModuleType], None]) -> None:
+    """Make a loader call `mend` with each module after running it."""
+    run = loader.exec_module
+
+    def run_and_mend(module: ModuleType) -> None:
+        try:
+            run(module)
+        except RuntimeError as error:  # torchvision's own check: torch is built for another CUDA
+            raise UnavailableError(
+                "E-NAME-2",
+                "torchvision cannot be loaded",
+                evidence=str(error),
+                fix="pip install --upgrade torch torchvision",
+            ) from error
+        mend(module)
+
+    loader.exec_module = run_and_mend
+
+
+def declare_missing(namespace: str) -> None:
+    """Declare nms, qnms and roi_align where torch knows no `namespace::nms`; else do nothing."""
+    known = getattr(torch.ops, namespace)
+    if hasattr(known, "nms"):
+        return
+    library = _Library(namespace, "FRAGMENT")
+    for schema, implementation, dispatch in OPERATORS:
+        name = schema.partition("(")[0]
+        if not hasattr(known, name):
+            library.define(schema)
+            library.impl(name, implementation, dispatch)
     _declared.append(library)  # the operators vanish with the object that declared them
 
 
-def _lift_check() -> None:
-    """Let torchvision.ops call the operators declared here: its own check only knows the binary."""
-    from torchvision.ops import boxes
-
-    boxes._assert_has_ops = _has_ops
+def _lift_check(boxes: ModuleType) -> None:
+    """Let torchvision.ops.boxes call the operators declared here: its own check only knows the binary."""
+    vars(boxes)["_assert_has_ops"] = _has_ops
 
 
 def _has_ops() -> None:
@@ -87,6 +112,14 @@ def _roi_align(*args: Any) -> torch.Tensor:
 
     python: Callable[..., torch.Tensor] = roi_align.__globals__["_roi_align"]
     return python(*args)
+
+
+#: schema, implementation, dispatch key
+OPERATORS: tuple[tuple[str, Callable[..., torch.Tensor], str], ...] = (
+    (NMS, _nms, "CompositeExplicitAutograd"),
+    (QNMS, _nms, "CompositeExplicitAutograd"),
+    (ROI_ALIGN, _roi_align, "CompositeImplicitAutograd"),
+)
 
 
 def suppress(boxes: NDArray[Any], scores: NDArray[Any], threshold: float) -> NDArray[np.int64]:

@@ -8,11 +8,14 @@ an action into another. The same data, settings, machine and number of threads g
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
+from edgescope import cache
 from edgescope.errors import ModelError, UnavailableError
 from edgescope.models import _clip_networks, clips
 from edgescope.models.clips import Data, Video
@@ -44,21 +48,48 @@ def train(
     settings: Settings,
     *,
     tell: Callable[[Epoch], None] = lambda epoch: None,
+    kept: tuple[Path, str] | None = None,
 ) -> Trained:
     """Return the network of a zoo entry, trained on `data`, on the CPU, in eval mode.
 
-    UnavailableError without the device asked for; ModelError where the loss is no longer a number.
+    `kept`: the file that holds the epochs done so far, and the name of this training in it; epochs that it holds
+    are not trained again, and told again. UnavailableError without the device asked for; ModelError where the loss
+    is no longer a number.
     """
     device = _device(settings.device)
     network = _clip_networks.build(entry, classes=len(data.classes), seed=settings.seed)
     params, macs = _sizes(entry, len(data.classes))
     with _repeatable(settings.seed, device):
         loop = _Loop(entry, data, settings, network, device)
-        history = []
-        for number in range(1, settings.epochs + 1):
+        history = _resumed(loop, *kept) if kept else []
+        for epoch in history:
+            tell(epoch)
+        for number in range(len(history) + 1, settings.epochs + 1):
             history.append(loop.epoch(number))
+            if kept:
+                _keep(loop, history, *kept)
             tell(history[-1])
     return Trained(network.to("cpu").eval(), params, macs, tuple(history))
+
+
+def _keep(loop: _Loop, history: Sequence[Epoch], path: Path, name: str) -> None:
+    """Write all that the next epoch depends on, whole or not at all."""
+    page = {"name": name, "history": [asdict(epoch) for epoch in history], "state": loop.state()}
+    with cache.writing(path) as temporary:
+        torch.save(page, str(temporary))
+
+
+def _resumed(loop: _Loop, path: Path, name: str) -> list[Epoch]:
+    """Return the epochs that an interrupted training of this name finished, its state restored; else none."""
+    try:
+        page = torch.load(str(path), map_location="cpu", weights_only=True)
+        if page["name"] != name:
+            return []
+        history = [Epoch(**epoch) for epoch in page["history"]]
+        loop.restore(page["state"])
+    except (OSError, RuntimeError, EOFError, ValueError, TypeError, KeyError, pickle.UnpicklingError):
+        return []  # none there, or damaged: from the start
+    return history
 
 
 class _Loop:
@@ -79,6 +110,28 @@ class _Loop:
         steps = settings.epochs * -(-len(data.training) // settings.batch)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimiser, steps)
         self.rng = np.random.default_rng(settings.seed)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the next epoch depends on, in types that torch.load reads without running code."""
+        cuda = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
+        return {
+            "objective": self.objective.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "order": json.dumps(self.rng.bit_generator.state),
+            "random": torch.get_rng_state(),
+            "random_cuda": cuda,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.objective.load_state_dict(state["objective"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.rng.bit_generator.state = json.loads(state["order"])
+        torch.set_rng_state(state["random"])
+        if state["random_cuda"] is not None:
+            torch.cuda.set_rng_state(state["random_cuda"], self.device)
 
     def epoch(self, number: int) -> Epoch:
         """Train once on every video; return the mean loss and how many held-out videos are right."""

@@ -43,6 +43,8 @@ class Samples:
     origin: str
     """Where they come from, for the reader of a result."""
     labels: NDArray[np.int64] | None = None
+    groups: NDArray[np.int64] | None = None
+    """A number a sample, (n,): those of one number come from one scene, no independent opinions. None: all are."""
 
     def __len__(self) -> int:
         return len(self.digests)
@@ -50,9 +52,8 @@ class Samples:
     def first(self, n: int) -> Samples:
         """Return the first n of them."""
         arrays = {name: array[:n] for name, array in self.arrays.items()}
-        return Samples(
-            arrays, self.digests[:n], self.origin, None if self.labels is None else self.labels[:n]
-        )
+        labels, groups = (None if x is None else x[:n] for x in (self.labels, self.groups))
+        return Samples(arrays, self.digests[:n], self.origin, labels, groups)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from edgescope.models.photos import fingerprint
 from edgescope.records import digest
 from edgescope.verify import TRAINED_FRAMES
 
-VERSION = 1  # raise when the choice of clips, or their order, changes
+VERSION = 2  # raise when the choice of clips, or their order, changes
 WORDS = {
     Purpose.GATE: "held-out clips, at several offsets of a video, shuffled",
     Purpose.LABELLED: "held-out clips, one a video, shuffled",
@@ -63,6 +63,7 @@ def samples(origin: Origin, purpose: Purpose, n: int, entry: Mapping[str, Any]) 
         digests=tuple(about["digests"][:n]),
         origin=f"{WORDS[purpose]} ({origin.folder.name}: {', '.join(origin.classes)})",
         labels=labels,
+        groups=np.asarray(about["videos"][:n], dtype=np.int64) if purpose is Purpose.GATE else None,
     )
 
 
@@ -103,6 +104,7 @@ def _cut(data: Data, purpose: Purpose, entry: Mapping[str, Any], path: Path) -> 
     about = {
         "digests": [fingerprint({"": array}) for array in arrays],
         "labels": [video.label for video, _ in windows],
+        "videos": _numbered([str(video.path) for video, _ in windows]),
         "bytes": path.stat().st_size,
     }
     cache.write_json(path.with_suffix(".json"), about)
@@ -113,3 +115,9 @@ def _middles(data: Data, purpose: Purpose) -> Sequence[tuple[Video, int]]:
     videos = data.training if purpose is Purpose.CALIBRATION else data.held_out
     order = np.random.default_rng(0).permutation(len(videos))[:TRAINED_FRAMES]
     return [(videos[i], videos[i].middle) for i in order]
+
+
+def _numbered(names: Sequence[str]) -> list[int]:
+    """Return each name's number, in the order of their first appearance."""
+    known = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return [known[name] for name in names]

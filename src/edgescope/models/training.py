@@ -15,7 +15,7 @@ from typing import Any
 from edgescope import cache, export
 from edgescope.errors import UsageError
 from edgescope.models import clip_samples, clips, sidecar, zoo
-from edgescope.records import Json
+from edgescope.records import Json, digest
 from edgescope.registry import need
 from edgescope.stats.pairs import wilson
 
@@ -77,17 +77,22 @@ def train(
 
     UsageError for a name that is no clip network, ModelError where the videos do not do, UnavailableError
     where PyTorch, PyAV or the device is missing. `started` is told of the videos, `tell` of each epoch.
+    Each epoch is kept in `OUT.part` until the weights are written: where that is of the same training, it goes on
+    after the last one, to the same weights.
     """
     entry = _entry(name)
     _writable(out)
     data = clips.read(folder.absolute(), classes)
     started(data)
     run = need("edgescope.models._training:train", "training", "pip install 'edgescope[torch,video]'")
-    trained = run(entry, data, settings, tell=tell)
+    part = out.with_name(f"{out.name}.part")
+    asked = digest([name, asdict(settings), data.digest, list(data.classes), export.versions(("torch",))])
+    trained = run(entry, data, settings, tell=tell, kept=(part, asked))
     save = need("edgescope.models._weights:save", "training", "pip install 'edgescope[torch]'")
     save(trained.network, out)
     about = _about(name, data, settings, trained) | {"weights_sha256": cache.content(out)}
     sidecar.write(out, about)
+    part.unlink(missing_ok=True)
     return about
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from edgescope.devices.base import Device, Mode
 from edgescope.devices.kernel_files import cpu_list
-from edgescope.errors import SettingError, UsageError
+from edgescope.devices.settings import settings
+from edgescope.errors import EdgescopeError, SettingError, UsageError
 from edgescope.modes.affinity import Affinity
 from edgescope.modes.governor import Governor
 from edgescope.modes.gpu_power import GpuPower
@@ -56,12 +57,6 @@ VALUED: Mapping[str, tuple[Callable[[str], Mode], str]] = {
 }
 
 
-def known(devices: Mapping[str, Device]) -> dict[str, Mode]:
-    """Return the settings of the devices that are here, by name."""
-    here = [device for device in devices.values() if not device.present()]
-    return {name: mode for device in here for name, mode in device.modes().items()}
-
-
 def find(name: str, devices: Mapping[str, Device]) -> Mode:
     """Return the setting called `name`; UsageError E-MODE-1, with what there is, where there is none.
 
@@ -81,11 +76,11 @@ def find(name: str, devices: Mapping[str, Device]) -> Mode:
 
 
 def _named(name: str, devices: Mapping[str, Device]) -> Mode:
-    have = known(devices)
+    have, problems = settings(devices)
     if name in have:
         return have[name]
     # jetson_clocks holds clocks at the maximum of the mode it finds, so it comes last
-    parts = [_part(word, have) for word in sorted(name.split("+"), key=CLOCKS.__eq__)]
+    parts = [_part(word, have, problems) for word in sorted(name.split("+"), key=CLOCKS.__eq__)]
     if len({type(part) for part in parts}) < len(parts):
         raise UsageError(
             "E-MODE-10", f"mode {name!r} names two settings of one kind", fix="one of each, joined by +"
@@ -93,7 +88,7 @@ def _named(name: str, devices: Mapping[str, Device]) -> Mode:
     return parts[0] if len(parts) == 1 else Together(*parts)
 
 
-def _part(word: str, have: Mapping[str, Mode]) -> Mode:
+def _part(word: str, have: Mapping[str, Mode], problems: Sequence[EdgescopeError]) -> Mode:
     if word in have:
         return have[word]
     key, equals, value = word.partition("=")
@@ -103,9 +98,10 @@ def _part(word: str, have: Mapping[str, Mode]) -> Mode:
         except ValueError as error:
             raise UsageError("E-MODE-1", f"{word!r} is no mode", fix=str(error)) from error
     board = [f"{n}({m.mode.id})" if isinstance(m, NvpMode) else n for n, m in have.items()]
+    available = f"available: {', '.join([*board, *(f'{k}=...' for k in VALUED)])}"
     raise UsageError(
         "E-MODE-1",
         f'mode "{word}" unknown on this board',
-        evidence=f"available: {', '.join([*board, *(f'{k}=...' for k in VALUED)])}",
+        evidence="; ".join([available, *map(str, problems)]),
         fix="edgescope modes",
     )

@@ -6,6 +6,7 @@ cut the journal on disk is what remains; the next start begins with it.
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -58,7 +59,7 @@ def in_mode(name: str, devices: Mapping[str, Device] | None = None) -> Iterator[
             raise UsageError(
                 "E-MODE-11",
                 f"{name} is a setting of a process, and this one runs already",
-                fix=f'Trial(mode="{name}") measured by edgescope.sweep.Isolated, or --mode {name}',
+                fix=f'Trial(mode="{name}") measured by edgescope.sweep.Isolated, or --mode {shlex.quote(name)}',
             )
         yield mode
 

@@ -26,7 +26,7 @@ _CAPPED = ("CPU_", "GPU")
 def modes(root: Path = Path("/")) -> Mapping[str, Mode]:
     """Return the board's power modes by name and, where it has the program, jetson_clocks; {} on other machines.
 
-    Two modes of one name, as users make them, are called NAME(ID). DeviceError for a file that is not in order.
+    Two modes of one name, as users make them, are called NAME(ID). Without a file of modes the rest is still here.
     """
     conf = nvpmodel.load(root)
     found: dict[str, Mode] = {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.devices.base import Device, Mode
+from edgescope.devices.settings import settings
 from edgescope.modes import catalog, nvpmodel
 from edgescope.modes.affinity import Affinity, ranges
 from edgescope.modes.jetson import CLOCKS, NvpMode
@@ -35,8 +36,8 @@ class Row:
 
 
 def listing(devices: Mapping[str, Device]) -> tuple[Row, ...]:
-    """Return one row a setting, the board's power modes first; DeviceError for an nvpmodel.conf not in order."""
-    have = {name: getattr(mode, "recorded", mode) for name, mode in catalog.known(devices).items()}
+    """Return one row a setting, the board's power modes first."""
+    have = {name: getattr(mode, "recorded", mode) for name, mode in settings(devices)[0].items()}
     power = next((m for m in have.values() if isinstance(m, NvpMode)), None)
     now = power.now() if power else None
     rows = [_row(name, mode, now if isinstance(now, PowerMode) else None) for name, mode in have.items()]
@@ -53,6 +54,16 @@ def without(devices: Mapping[str, Device], root: Path = Path("/")) -> str:
     why = conf.get("absent") if isinstance(conf, Mapping) else f"none in /{nvpmodel.CONF}"
     told = str(why).replace(f"{root}/", "/")
     return f"no power modes: {told} (the file that lists them)"
+
+
+def problems(devices: Mapping[str, Device], root: Path = Path("/")) -> tuple[str, ...]:
+    """Return what keeps settings out of the list: lines of nvpmodel.conf not understood, devices that failed."""
+    jetson = devices.get("jetson")
+    lines = [] if jetson is None or jetson.present() else nvpmodel.problems(root)
+    unread = [
+        f"/{nvpmodel.CONF}, {line}" for line in lines if line.startswith("line ")
+    ]  # `without` tells the rest
+    return (*unread, *map(str, settings(devices)[1]))
 
 
 def _row(name: str, mode: Mode, now: PowerMode | None) -> Row:

@@ -8,6 +8,8 @@ The file has three kinds of sections (the format is described in the comment tha
     GPU MAX_FREQ 918000000
     < PM_CONFIG DEFAULT=1 >                the mode after flashing
 
+A line that is not understood costs that line: users edit these files, and releases add sections and types of PARAM.
+
 A clock of -1 is uncapped; EMC 0 is uncapped too. Wattage names are clock caps, not power caps. Ids are not portable:
 MAXN_SUPER is 0 on an Orin NX and 2 on an Orin Nano, so modes are named, never numbered.
 """
@@ -15,7 +17,7 @@ MAXN_SUPER is 0 on an Orin NX and 2 on an Orin Nano, so modes are named, never n
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,10 +25,16 @@ from edgescope.devices.kernel_files import Fact, absent, why
 from edgescope.errors import DeviceError
 
 CONF, STATUS = "etc/nvpmodel.conf", "var/lib/nvpmodel/status"
+_SECTION = re.compile(r"<\s*[A-Z_]{2}")
+"""How a section begins, garbled or not; another line with a < is one line."""
 _HEADER = re.compile(r"<\s*([A-Z_]+)((?:\s+[A-Z_]+=[^\s=<>]+)*)\s*>")
 _PAIR = re.compile(r"([A-Z_]+)=([^\s=<>]+)")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _CORE = re.compile(r"CORE_([0-9]{1,4})")
+_IDENT = re.compile(r"[0-9]{1,6}")
+_TYPES = ("FILE", "CLOCK")
+"""Types of PARAM whose lines are `ARGUMENT FILE`. Others (HWMON, on a Xavier NX with JetPack 5) have lines of their
+own form; no limit that is checked is theirs."""
 _LARGEST = 4 << 20
 _HOPS = 8
 
@@ -84,99 +92,137 @@ class Conf:
     modes: tuple[PowerMode, ...]
     params: Mapping[str, Mapping[str, str]]
     """PARAM -> argument -> the kernel file that holds it."""
+    unread: tuple[str, ...] = ()
+    """Each line that was not understood, with its number and the reason; the modes are without it."""
 
 
 def _hz(value: int | None, scale: int = 1) -> int | None:
     return value * scale if value is not None and value > 0 else None
 
 
-def parse(text: str) -> tuple[PowerMode, ...]:
-    """Return the modes of an nvpmodel.conf, in its order; DeviceError for text that is not one."""
-    return read(text).modes
-
-
 def read(text: str) -> Conf:
-    """Return modes and parameter definitions; DeviceError E-NVP-1 with the line for text that is no nvpmodel.conf."""
-    modes: dict[int, tuple[str, dict[str, dict[str, str]]]] = {}
-    params: dict[str, dict[str, str]] = {}
-    default: int | None = None
-    rows: dict[str, dict[str, str]] | None = None
-    paths: dict[str, str] | None = None
+    """Return modes and parameter definitions; a line that is not understood is left out and told in `unread`.
+
+    DeviceError E-NVP-1 for text without a single mode.
+    """
+    reading = _Reading()
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.split("#", 1)[0].strip()
-        if not line:
-            continue
-        if line.startswith("<"):
-            kind, keys = _header(line, number)
-            rows, paths = None, None
-            if kind == "POWER_MODEL":
-                ident = _whole(keys, "ID", number)
-                if ident in modes:
-                    raise _broken(f"mode id {ident} is defined twice", number)
-                rows = {}
-                modes[ident] = (_key(keys, "NAME", number), rows)
-            elif kind == "PARAM":
-                paths = params.setdefault(_key(keys, "NAME", number), {})
-            elif kind == "PM_CONFIG":
-                default = _whole(keys, "DEFAULT", number)
-            continue  # other sections (FAN_CONFIG ...) set nothing that a mode is made of
-        _setting(line.split(), number, rows, paths)
-    if not modes:
-        raise _broken("it has no POWER_MODEL section", 0)
-    if default is not None and default not in modes:
-        raise _broken(f"its default is mode {default}, which it does not define", 0)
-    return Conf(tuple(PowerMode(i, name, s, i == default) for i, (name, s) in modes.items()), params)
+        if line and (problem := reading.line(line)):
+            reading.unread.append(f"line {number}: {problem}")
+    return reading.conf()
 
 
-def _setting(
-    words: list[str], number: int, rows: dict[str, dict[str, str]] | None, paths: dict[str, str] | None
-) -> None:
-    if rows is not None and len(words) == 3:
-        rows.setdefault(words[0], {})[words[1]] = words[2]
-    elif paths is not None and len(words) == 2:
-        paths[words[0]] = words[1]
-    elif rows is not None or paths is not None:
-        raise _broken(f"{len(words)} words where {'3' if rows is not None else '2'} are due", number)
+class _Reading:
+    """What has been read so far, and the section that the next line belongs to."""
+
+    def __init__(self) -> None:
+        self.modes: dict[int, PowerMode] = {}
+        self.params: dict[str, dict[str, str]] = {}
+        self.unread: list[str] = []
+        self.default: int | None = None
+        self._take: Callable[[list[str]], str] = _skip
+
+    def line(self, line: str) -> str:
+        """Take one line; return '', or why it is not understood."""
+        return self._header(line) if _SECTION.match(line) else self._take(line.split())
+
+    def _header(self, line: str) -> str:
+        """Begin a section. What is under a header that is not understood is not the section's before it either."""
+        self._take = _skip
+        match = _HEADER.fullmatch(line)
+        if not match:
+            return f"{line[:60]!r} is no section; the lines under it are left out"
+        keys = dict(_PAIR.findall(match[2]))
+        begin = {"POWER_MODEL": self._mode, "PARAM": self._param, "PM_CONFIG": self._config}.get(match[1])
+        try:
+            return begin(keys) if begin else ""  # FAN_CONFIG and the like set nothing that a mode is made of
+        except KeyError as error:
+            return f"a section without {error.args[0]}=; the lines under it are left out"
+
+    def _mode(self, keys: Mapping[str, str]) -> str:
+        name, ident = keys["NAME"], _ident(keys["ID"])
+        if ident is None:
+            return f"ID={keys['ID'][:40]!r} is no mode id; the lines under it are left out"
+        if ident in self.modes:
+            return f"mode id {ident} is defined twice; this one is left out"
+        rows: dict[str, dict[str, str]] = {}
+        self.modes[ident] = PowerMode(ident, name, rows)
+
+        def take(words: list[str]) -> str:
+            if len(words) != 3:
+                return f"{len(words)} words where 3 are due"
+            rows.setdefault(words[0], {})[words[1]] = words[2]
+            return ""
+
+        self._take = take
+        return ""
+
+    def _param(self, keys: Mapping[str, str]) -> str:
+        name = keys["NAME"]
+        if keys.get("TYPE", "FILE") not in _TYPES:
+            return ""
+        paths = self.params.setdefault(name, {})
+
+        def take(words: list[str]) -> str:
+            if len(words) != 2:
+                return f"{len(words)} words where 2 are due"
+            paths[words[0]] = words[1]
+            return ""
+
+        self._take = take
+        return ""
+
+    def _config(self, keys: Mapping[str, str]) -> str:
+        self.default = _ident(keys["DEFAULT"])
+        return "" if self.default is not None else f"DEFAULT={keys['DEFAULT'][:40]!r} is no mode id"
+
+    def conf(self) -> Conf:
+        """Return the whole file; DeviceError E-NVP-1 where it holds no mode."""
+        if not self.modes:
+            raise _broken("; ".join(["it has no POWER_MODEL section that can be read", *self.unread[:3]]))
+        if self.default is not None and self.default not in self.modes:
+            self.unread.append(f"its default is mode {self.default}, which it does not define")
+        modes = tuple(replace(m, default=m.id == self.default) for m in self.modes.values())
+        return Conf(modes, self.params, tuple(self.unread))
 
 
-def _header(line: str, number: int) -> tuple[str, dict[str, str]]:
-    match = _HEADER.fullmatch(line)
-    if not match:
-        raise _broken(f"{line[:60]!r} is no section", number)
-    return match[1], dict(_PAIR.findall(match[2]))
+def _skip(words: list[str]) -> str:
+    """Take a line of a section that no mode is made of."""
+    return ""
 
 
-def _key(keys: Mapping[str, str], name: str, number: int) -> str:
-    if name not in keys:
-        raise _broken(f"a section without {name}=", number)
-    return keys[name]
+def _ident(text: str) -> int | None:
+    return int(text) if _IDENT.fullmatch(text) else None
 
 
-def _whole(keys: Mapping[str, str], name: str, number: int) -> int:
-    text = _key(keys, name, number)
-    if not re.fullmatch("[0-9]{1,6}", text):
-        raise _broken(f"{name}={text[:40]!r} is no mode id", number)
-    return int(text)
-
-
-def _broken(what: str, number: int) -> DeviceError:
-    where = f"line {number}: " if number else ""
+def _broken(what: str) -> DeviceError:
     return DeviceError(
         "E-NVP-1",
         "this is not an nvpmodel.conf",
-        evidence=where + what,
+        evidence=what,
         effect="The power modes of this board are not known",
     )
 
 
 def load(root: Path = Path("/")) -> Conf | Fact:
-    """Return the board's own file, or {"absent": reason}; DeviceError for one that is not in order."""
+    """Return the board's own file, or {"absent": reason}, also for one without a single mode."""
     path = within(root, root / CONF)
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return read(file.read(_LARGEST))
     except OSError as error:
         return absent(why(error, path))
+    except DeviceError as error:
+        return absent(str(error))
+
+
+def problems(root: Path = Path("/")) -> list[str]:
+    """Return what is wrong with the board's own file: lines not understood, or why it holds no mode; [] without one."""
+    conf = load(root)
+    if isinstance(conf, Conf):
+        return list(conf.unread)
+    return [conf["absent"]] if conf["absent"].startswith("E-NVP-1") else []
 
 
 def within(root: Path, path: Path) -> Path:
@@ -215,10 +261,7 @@ def current(root: Path = Path("/"), answer: str = "") -> PowerMode | Fact:
     `answer` is what `nvpmodel -q` printed where it could be asked. It counts for more than the status file, which
     may hold a choice that waits for a reboot.
     """
-    try:
-        conf = load(root)
-    except DeviceError as error:
-        return absent(str(error))
+    conf = load(root)
     if not isinstance(conf, Conf):
         return conf
     told = answered(answer)

@@ -119,7 +119,7 @@ def _trial(view: View, width: int) -> Iterator[Row]:
     t = view.trial
     label = (f"{'trial':<{_GROUP}}", "dim")
     if t is None:
-        yield (label, ("none runs", "dim"))
+        yield (label, ("no trial running", "dim"))
     else:
         minutes, seconds = divmod(int(t.elapsed_s), 60)
         yield (label, (t.what, "bold"), (f"   {minutes}:{seconds:02d}, process {t.pid}", "dim"))

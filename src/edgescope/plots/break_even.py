@@ -19,6 +19,7 @@ def break_even(found: Question) -> Figure:
     figure, points, here = go.Figure(), found.curve.points, found.network
     every = [b for p in points for b in (p.equal_bps, p.fits_bps) if b] + [here.up_bps]
     low, high = min(every) / 3, max(every) * 3
+    rtts = [p.rtt_s * 1e3 for p in points] + [max(here.rtt_s, 1e-6) * 1e3]
     limits = " and ".join(c.text for c in found.model.wanted.constraints)
     _border(
         figure,
@@ -34,19 +35,25 @@ def break_even(found: Question) -> Figure:
         y=[here.up_bps / 1e6],
         mode="markers+text",
         text=["this network"],
-        textposition="top center",
+        textposition=_beside(here.rtt_s * 1e3, rtts),
         marker={"symbol": "diamond", "size": 13, "color": INK},
         name="this network",
         hovertemplate="%{x:.3g} ms, %{y:.3g} Mbit/s<extra></extra>",
         showlegend=False,
     )
-    rtts = [p.rtt_s * 1e3 for p in points] + [max(here.rtt_s, 1e-6) * 1e3]
     left, right = min(rtts) / 1.2, max(rtts) * 1.2
     figure.update_layout(layout(height=440, showlegend=True, hovermode="closest"))
     figure.update_layout(
         xaxis=_log("round trip (ms)", left, right), yaxis=_log("bandwidth up (Mbit/s)", low / 1e6, high / 1e6)
     )
     return figure
+
+
+def _beside(here_ms: float, rtts_ms: Sequence[float]) -> str:
+    """Return where the label stands so that the plot's edge does not cut it: towards the middle of the axis."""
+    low, high = math.log(min(rtts_ms)), math.log(max(rtts_ms))
+    at = (math.log(max(here_ms, 1e-3)) - low) / (high - low) if high > low else 0.5
+    return "top right" if at < 0.15 else "top left" if at > 0.85 else "top center"
 
 
 def _border(

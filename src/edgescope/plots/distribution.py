@@ -62,9 +62,16 @@ def percentiles(table: VariantTable) -> Figure | Absent:
 
 
 def sorted_s(row: VariantRow) -> NDArray[np.float64]:
-    """Latencies of all replicates together in seconds, fastest first; empty without raw rows."""
-    parts = [x for x in (latencies_s(r) for r in row.replicates.values()) if x is not None]
-    return np.sort(np.concatenate(parts)) if parts else np.zeros(0)
+    """Latencies in seconds, fastest first: of several replicates the mean of theirs at each rank, as the table's are.
+
+    Empty without raw rows; as many ranks as the replicate with the fewest queries has.
+    """
+    parts = [x for x in (latencies_s(r) for r in row.replicates.values()) if x is not None and len(x)]
+    if len(parts) < 2:
+        return np.sort(parts[0]) if parts else np.zeros(0)
+    count = min(len(x) for x in parts)
+    shares = np.linspace(0, 1, count)
+    return np.asarray(np.mean([np.quantile(x, shares) for x in parts], axis=0))
 
 
 def stretched(share: NDArray[np.float64] | float) -> NDArray[np.float64]:
@@ -84,7 +91,7 @@ def _curve(figure: Figure, row: VariantRow, x: NDArray[np.float64], scale: Scale
         legendgroup=row.cell,
         line={"color": look.colour, "width": 2, "dash": "dot" if row.rejected else "solid"},
         opacity=0.6 if row.rejected else 1.0,
-        hovertemplate=f"%{{customdata:.2f}} % of {len(x):,} queries<br>within %{{y:.4g}} {scale.unit}",
+        hovertemplate=f"%{{customdata:.2f}} % of the queries<br>within %{{y:.4g}} {scale.unit}",
     )
     _mark(figure, row, (0.50, row.p50_s), scale, look)
     _mark(figure, row, (0.99, row.p99_s), scale, look)

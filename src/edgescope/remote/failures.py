@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from edgescope.errors import DeviceError, EdgescopeError, StoreError, UnavailableError, UsageError
@@ -68,7 +69,7 @@ def not_begun(address: Address, code: int | None, words: str) -> EdgescopeError:
         "E-AGENT-2",
         f"the agent did not start on {address}",
         evidence=f"exit code {code}; {last or 'it said nothing'}",
-        fix=f"ssh {_target(address)} {address.agent or address.python} --version",
+        fix=f"ssh {_target(address)} {shlex.quote(address.agent or address.python)} --version",
     )
 
 
@@ -171,7 +172,7 @@ def no_mode(mode: str) -> UsageError:
 
 def _target(address: Address) -> str:
     port = f"-p {address.port} " if address.port else ""
-    return f"{port}{address.user}@{address.host}" if address.user else f"{port}{address.host}"
+    return port + shlex.quote(f"{address.user}@{address.host}" if address.user else address.host)
 
 
 def _last(words: str) -> str:

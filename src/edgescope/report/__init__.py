@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgescope import whole_file
 from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.errors import UsageError
 
@@ -41,7 +42,7 @@ def write(
 def rendered(found: object, path: Path, formats: Mapping[str, str], command: str) -> Path:
     """Write what the module of `path`'s suffix makes of an analysis and return the path; errors as in `writable`."""
     module = importlib.import_module(formats[writable(path, formats)])
-    path.write_text(module.render(found, command), encoding="utf-8")
+    whole_file.write_text(path, module.render(found, command))
     return path
 
 
@@ -56,9 +57,7 @@ def writable(path: Path, suffixes: Collection[str] = FORMATS) -> str:
             fix=f"another ending, as in {path.stem or 'report'}.html",
         )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a"):
-            pass
+        whole_file.writable(path)
     except OSError as error:
         raise UsageError(
             "E-REPORT-3", f"the report {path} cannot be written", evidence=str(error), fix="another path"

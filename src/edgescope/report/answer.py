@@ -20,12 +20,14 @@ TILES = (
     "agreement",
     "accuracy",
 )
+TIES_SAID = 4
+"""From so many variants on the sentence names some of them only."""
 BADGES = {Trust.CLEAN: "✓", Trust.THROTTLED: "▼", Trust.DISTURBED: "!", Trust.UNKNOWN: "?"}
 
 
 def answer(chapter: Chapter, anchor: str) -> Markup:
     """Return the card that a hurried reader stops at; where nothing may be picked it says why."""
-    row = chapter.pick.row
+    row = chapter.pick.row or chapter.alone
     if row is None:
         return tag(
             "section",
@@ -36,15 +38,28 @@ def answer(chapter: Chapter, anchor: str) -> Markup:
             id=f"{anchor}-answer",
         )
     word = "Keep the baseline" if row.cell == chapter.table.baseline else "Use"
+    if chapter.baseline.label in chapter.pick.ties:
+        word = "Best figure, not significantly better than the baseline"
+    word = "Measured" if chapter.alone is not None else word
     return tag(
         "section",
         tag("p", word, class_="eyebrow"),
         tag("p", row.label, badge(row), class_="pick", id=f"{anchor}-pick"),
         tag("p", chapter.pick.reason, class_="reason"),
+        _as_good(chapter),
         tag("dl", _tiles(chapter, row), class_="tiles"),
-        class_="answer",
+        class_="answer" if chapter.alone is None else "answer measured",
         id=f"{anchor}-answer",
     )
+
+
+def _as_good(chapter: Chapter) -> Markup | None:
+    """Return the names of all variants that are not significantly worse, where the sentence has not room for them."""
+    ties = chapter.pick.ties
+    if len(ties) < TIES_SAID:
+        return None
+    listing = tag("ul", [tag("li", name) for name in ties], class_="plain")
+    return tag("details", tag("summary", f"Not significantly worse ({len(ties)})"), listing)
 
 
 def _tiles(chapter: Chapter, row: VariantRow) -> Iterator[Markup]:

@@ -8,8 +8,8 @@ from edgescope.records import Absent, Field, Measured, Trust
 from edgescope.report.answer import badge
 from edgescope.report.chapter import Chapter
 from edgescope.report.columns import Shown, shown
-from edgescope.report.markup import Markup, tag
-from edgescope.report.numbers import Format, absence
+from edgescope.report.markup import Markup, join, tag
+from edgescope.report.numbers import absence
 from edgescope.report.numbers import times as times_of
 
 EVIDENCE_SHOWN = 2
@@ -31,11 +31,33 @@ def before_after(chapter: Chapter) -> Markup:
     table = tag("table", tag("thead", tag("tr", head)), tag("tbody", body), class_="variants stack")
     missing = [tag("li", f"{words}: {absence(Absent(why))}") for why, words in look.gaps().items()]
     missing += [tag("li", left_behind(row)) for row in chapter.table.screened]
+    if not look.rows:
+        return join(_not_measured(chapter))
     note = tag("ul", missing, class_="missing") if missing else None
     lead = tag(
         "p", "Small figures are 95 % ", tag("a", "intervals", href="#def-interval"), ".", class_="lead"
     )
-    return tag("section", tag("h3", "Before and after"), lead, tag("div", table, class_="scroll"), note)
+    title = "Before and after" if len(look.rows) > 1 else "What was measured"
+    return tag(
+        "section",
+        tag("h3", title),
+        lead,
+        tag("div", table, class_="scroll"),
+        note,
+        _not_measured(chapter),
+    )
+
+
+def _not_measured(chapter: Chapter) -> Markup | None:
+    """Return what did not run and why, apart from what was measured."""
+    items = [
+        tag("li", tag("b", row.label), " ", row.rejected, data_cell=row.cell)
+        for row in chapter.table.rows
+        if not row.replicates
+    ]
+    if not items:
+        return None
+    return tag("section", tag("h4", "Not measured"), tag("ul", items, class_="missing"))
 
 
 def left_behind(row: VariantRow) -> str:
@@ -54,7 +76,7 @@ def _row(chapter: Chapter, look: Shown, row: VariantRow) -> Markup:
     if row.rejected and not has_numbers:
         cells = [tag("td", _why(row), colspan=len(fields), class_="why")] if fields else []
     else:
-        cells = [_cell(f, look.formats[i], look.heading(i), row) for i, f in enumerate(fields)]
+        cells = [_cell(f, look, i, row) for i, f in enumerate(fields)]
     return tag(
         "tr",
         _variant(chapter, row, is_pick, has_numbers),
@@ -83,11 +105,14 @@ def _why(row: VariantRow) -> str:
     return f"rejected: {row.rejected}"
 
 
-def _cell(field: Field, form: Format, heading: str, row: VariantRow) -> Markup:
+def _cell(field: Field, look: Shown, i: int, row: VariantRow) -> Markup:
+    heading, form = look.heading(i), look.format(i, field)
     if isinstance(field, Absent):
         text = "n/a" if row.rejected else absence(field)
         return tag("td", text, class_="num absent", data_label=heading, title=absence(field))
-    value = tag("s" if row.rejected else "span", form.number(field.value), class_="v")
+    plain = Measured(field.value, field.unit)
+    text = form.number(field.value) if form is look.formats[i] else form.text(plain)
+    value = tag("s" if row.rejected else "span", text, class_="v")
     between = form.interval(field)
     small = tag("span", between, class_="ci") if between else None
     return tag("td", value, small, class_="num", data_label=heading, title=_exact(field))

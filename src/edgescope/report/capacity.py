@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgescope import whole_file
 from edgescope.analysis.capacity import Capacity
 from edgescope.analysis.service import Point, words
 from edgescope.plots.capacity import over_clients
@@ -24,8 +25,7 @@ CAPTION = (
 def write(found: Capacity, path: Path, command: str = "") -> Path:
     """Write the page and return its path."""
     writable(path, SUFFIXES)
-    path.write_text(page(found, command or made_by(path)), encoding="utf-8")
-    return path
+    return whole_file.write_text(path, page(found, command or made_by(path)))
 
 
 def page(found: Capacity, command: str) -> str:

@@ -1,25 +1,27 @@
-"""What a report is about: one chapter per model and machine, each with its table and its pick.
+"""What a report is about: one chapter per model, machine and load, each with its table and its pick.
 
-Numbers of different models or machines do not belong in one table. Results that did not finish keep their
-place: a chapter of failures alone is still a chapter that says what happened.
+Numbers of different models, machines or loads do not belong in one table (analysis.question). Results that did not
+finish keep their place: a chapter of failures alone is still a chapter that says what happened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from edgescope.analysis import question
 from edgescope.analysis.compare import by_cell
 from edgescope.analysis.machines import called
 from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.analysis.remarks import remarks
-from edgescope.analysis.variants import Pick, VariantRow, VariantTable, pick, table
+from edgescope.analysis.summary import PILED
+from edgescope.analysis.variants import Pick, VariantRow, VariantTable, described, pick, table
 from edgescope.records import Machine, ModelInfo, Result
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """All results of one model on one machine, tabulated."""
+    """All results of one model on one machine under one load, tabulated."""
 
     model: str
     results: Sequence[Result]
@@ -46,7 +48,25 @@ class Chapter:
     @property
     def title(self) -> str:
         """Return `mobilenet_v2 on AMD EPYC 9R14`."""
-        return f"{self.model} on {called(self.machine)}"
+        return f"{self.model.partition('#')[0]} on {called(self.machine)}"
+
+    @property
+    def load(self) -> str:
+        """Return what was asked: `single_stream, batch 4`."""
+        return question.in_words(self.results[0].trial)
+
+    @property
+    def measured(self) -> list[VariantRow]:
+        """The rows with figures, those of rejected variants included; the others did not run."""
+        return [row for row in self.table.rows if row.replicates]
+
+    @property
+    def alone(self) -> VariantRow | None:
+        """The variant that nothing is chosen against: the only one measured under this load, or of the harness."""
+        rows = [row for row in self.measured if not row.rejected]
+        harness = bool(rows) and all(question.of_harness(row.trial) for row in rows)
+        one = len(self.measured) == 1 and not self.table.screened
+        return rows[0] if rows and (one or harness) else None
 
     @property
     def remarks(self) -> list[str]:
@@ -59,13 +79,28 @@ class Chapter:
 
 
 def chapters(results: Iterable[Result], wanted: Wanted = FASTEST) -> list[Chapter]:
-    """Return one Chapter per (model, machine), in order of first appearance; empty for no results."""
-    groups: dict[tuple[str, str], list[Result]] = {}
+    """Return one Chapter per (model, machine, load) in order of appearance, those of one model and machine together."""
+    groups: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result in results:
-        groups.setdefault((result.trial.model, result.machine.id), []).append(result)
-    return [_chapter(model, group, wanted) for (model, _), group in groups.items()]
+        loads = groups.setdefault((result.trial.model, result.machine.id), {})
+        loads.setdefault(question.asked(result.trial), []).append(result)
+    return [
+        _chapter(model, group, wanted) for (model, _), loads in groups.items() for group in loads.values()
+    ]
 
 
 def _chapter(model: str, results: list[Result], wanted: Wanted) -> Chapter:
+    if results[0].trial.scenario in PILED and wanted.objective == "latency":
+        wanted = replace(wanted, objective="throughput")  # there is no latency in a pile
     found = table(results, wanted=wanted)
-    return Chapter(model, results, found, pick(found, wanted.objective), by_cell(results))
+    chapter = Chapter(model, results, found, pick(found, wanted.objective), by_cell(results))
+    row = chapter.alone
+    return chapter if row is None else replace(chapter, pick=Pick(None, _undisputed(row, wanted)))
+
+
+def _undisputed(row: VariantRow, wanted: Wanted) -> str:
+    """Return what a variant measured that nothing is chosen against."""
+    why = "Nothing else was measured under this load to choose among."
+    if question.of_harness(row.trial):
+        why = "It measures edgescope itself: nothing in it computes, so nothing is chosen by it."
+    return f"{described(row, wanted)} {why}"

@@ -70,6 +70,17 @@ class Shown:
             return Measured(field.value, field.unit, n=field.n)
         return field
 
+    def format(self, i: int, field: Field) -> Format:
+        """Return how to print a figure: as its column is, but as itself where that would round it to 0."""
+        form = self.formats[i]
+        if (
+            not isinstance(field, Measured)
+            or field.value == 0
+            or float(form.number(field.value).replace(",", ""))
+        ):
+            return form
+        return self.columns[i].format([field])
+
     def gaps(self) -> dict[str, str]:
         """Return reason -> the columns that are missing for it, e.g. `Power, Energy per sample`."""
         found: dict[str, list[str]] = {}
@@ -79,11 +90,13 @@ class Shown:
 
 
 def shown(chapter: Chapter) -> Shown:
-    """Return rows in reading order and the columns that have a value somewhere, with one format each."""
-    rows = ordered(chapter.table)
+    """Return the rows with figures in reading order, and the columns with a value somewhere with their formats."""
+    rows = [row for row in ordered(chapter.table) if row.replicates]
     kept = [c for c in COLUMNS if any(isinstance(c.read(r), Measured) for r in rows)]
     missing = [(c, _reasons(c, rows)) for c in COLUMNS if c not in kept]
-    return Shown(rows, kept, [c.format([c.read(r) for r in rows]) for c in kept], missing)
+    kept = [c for c in kept if c.key != "speedup" or len(rows) > 1]
+    used = [row for row in rows if not row.rejected] or rows  # what is struck out sets no scale
+    return Shown(rows, kept, [c.format([c.read(r) for r in used]) for c in kept], missing)
 
 
 def _reasons(column: Column, rows: Sequence[VariantRow]) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable
 from pathlib import Path
 
+from edgescope import whole_file
 from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.analysis.variants import VariantRow
 from edgescope.plots.style import ordered
@@ -16,6 +18,7 @@ from edgescope.report.columns import COLUMNS, Column
 FACTS = (
     "model",
     "machine",
+    "load",
     "cell",
     "variant",
     "status",
@@ -40,13 +43,13 @@ def write(
     """
     found = chapters(results, wanted)
     head = [*FACTS, *(f"{c.key}{part}" for c in COLUMNS for part in PARTS)]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(head)
+    for chapter in found:
+        writer.writerows(_line(chapter, row) for row in ordered(chapter.table))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle)
-        writer.writerow(head)
-        for chapter in found:
-            writer.writerows(_line(chapter, row) for row in ordered(chapter.table))
-    return path
+    return whole_file.write_text(path, text.getvalue())
 
 
 def _line(chapter: Chapter, row: VariantRow) -> list[str]:
@@ -54,6 +57,7 @@ def _line(chapter: Chapter, row: VariantRow) -> list[str]:
     facts = [
         chapter.model,
         chapter.machine.id,
+        chapter.load,
         row.cell,
         row.label,
         row.status.value,

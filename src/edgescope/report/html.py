@@ -6,23 +6,27 @@ stick without a network. Every text from a result is escaped.
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
+from edgescope import whole_file
 from edgescope.analysis.objective import FASTEST, Wanted
-from edgescope.records import Result
+from edgescope.records import Measured, Result
 from edgescope.report.answer import answer
 from edgescope.report.before_after import before_after
 from edgescope.report.chapter import Chapter, chapters
-from edgescope.report.defence import four_numbers, ran_as, trusted, verified
+from edgescope.report.defence import four_numbers, grid, ran_as, trusted, verified
 from edgescope.report.figures import figures
 from edgescope.report.glossary import TERMS
-from edgescope.report.markup import Markup, join, raw, tag
+from edgescope.report.markup import Child, Markup, join, raw, tag
+from edgescope.report.numbers import rates, times
 from edgescope.report.provenance import identities, machine, sampler, settings, warnings
 
 
@@ -33,8 +37,7 @@ def write(
     found = chapters(results, wanted)
     page = render(found, title or _title(found), command or made_by(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
-    return path
+    return whole_file.write_text(path, page)
 
 
 def render(found: Sequence[Chapter], title: str, command: str) -> str:
@@ -71,7 +74,8 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 def _title(found: Sequence[Chapter]) -> str:
     if not found:
         return "edgescope report: no results"
-    return found[0].title if len(found) == 1 else f"edgescope report: {len(found)} models and machines"
+    titles = {c.title for c in found}
+    return found[0].title if len(titles) == 1 else f"edgescope report: {len(titles)} models and machines"
 
 
 def made_by(path: Path) -> str:
@@ -82,37 +86,72 @@ def made_by(path: Path) -> str:
 
 
 def _contents(found: Sequence[Chapter]) -> Markup | None:
+    """Return one line a load with its answer, where there are several."""
     if len(found) < 2:
         return None
-    items = []
+    several = len({c.title for c in found}) > 1
+    head = ["Load", *(["Model and machine"] if several else []), "Variants", "Answer"]
+    rows = []
     for i, chapter in enumerate(found, start=1):
-        best = chapter.pick.row.label if chapter.pick.row else "no recommendation"
-        items.append(tag("li", tag("a", chapter.title, href=f"#c{i}"), f": {best}"))
-    return tag("nav", tag("ul", items), aria_label="Chapters")
+        link = tag("a", chapter.load, href=f"#c{i}")
+        names = [chapter.title] if several else []
+        rows.append([link, *names, str(len(chapter.measured)), *_line(chapter)])
+    table = grid([*head, "Median", "p99", "Throughput"], rows, numeric=3)
+    return tag("nav", table, aria_label="Loads")
+
+
+def _line(chapter: Chapter) -> list[Child | Markup]:
+    """Return the answer of a load and its figures: of the pick, or of the only variant that was measured."""
+    row = chapter.pick.row or chapter.alone
+    if row is None:
+        return ["no recommendation", "", "", ""]
+    answer = join(
+        row.label.removesuffix(f" {row.trial.load}"),
+        tag("span", "measured" if chapter.alone else "pick", class_="chip"),
+    )
+    figures = ((row.p50_s, times), (row.p99_s, times), (row.throughput_sps, rates))
+    bare = [replace(f, lo=None, hi=None) if isinstance(f, Measured) else f for f, _ in figures]
+    forms = [form for _, form in figures]
+    shown = zip(bare, forms, strict=True)
+    return [answer, *(form([f]).text(f) if isinstance(f, Measured) else "n/a" for f, form in shown)]
 
 
 def _bodies(found: Sequence[Chapter], command: str) -> Iterator[Markup]:
-    for i, chapter in enumerate(found, start=1):
-        anchor = f"c{i}"
-        heading = tag("h2", chapter.title) if len(found) > 1 else None
-        yield tag("article", heading, _parts(chapter, anchor, command), id=anchor)
+    """Yield an article a model and machine: each load with its answer, then what all of them share."""
+    number = 0
+    every = [list(g) for _, g in itertools.groupby(found, key=lambda c: (c.model, c.machine.id))]
+    for chapters_ in every:
+        heading = tag("h2", chapters_[0].title) if len(every) > 1 else None
+        loads = []
+        for chapter in chapters_:
+            number += 1
+            loads.append(_load(chapter, f"c{number}", several=len(found) > 1))
+        yield tag("article", heading, loads, _shared(chapters_, command))
 
 
-def _parts(chapter: Chapter, anchor: str, command: str) -> Markup:
-    return join(
+def _load(chapter: Chapter, anchor: str, *, several: bool) -> Markup:
+    """Return one load: its answer and table; of several loads the rest is folded."""
+    rest = [verified(chapter), trusted(chapter), four_numbers(chapter), ran_as(chapter), settings(chapter)]
+    drawn = figures(chapter, anchor)
+    if not several:
+        return tag("section", answer(chapter, anchor), before_after(chapter), drawn, rest, id=anchor)
+    return tag(
+        "section",
+        tag("h3", chapter.load, class_="load"),
         answer(chapter, anchor),
-        _said(chapter),
         before_after(chapter),
-        figures(chapter, anchor),
-        verified(chapter),
-        trusted(chapter),
-        four_numbers(chapter),
-        ran_as(chapter),
-        machine(chapter),
-        settings(chapter),
-        warnings(chapter),
-        sampler(chapter),
-        identities(chapter, command),
+        tag("details", tag("summary", "Plots"), drawn),
+        tag("details", tag("summary", "Why these numbers may be believed"), rest),
+        id=anchor,
+    )
+
+
+def _shared(found: Sequence[Chapter], command: str) -> Markup:
+    """Return what all loads of one model and machine share."""
+    groups = {cell: group for c in found for cell, group in c.groups.items()}
+    whole = replace(found[0], results=[r for c in found for r in c.results], groups=groups)
+    return join(
+        _said(whole), machine(whole), warnings(whole), sampler(whole), identities(found, whole, command)
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from edgescope import whole_file
 from edgescope.analysis.objective import FASTEST, Wanted
 from edgescope.analysis.variants import VariantRow
 from edgescope.records import Absent, Field, Result
@@ -23,13 +24,13 @@ def write(
 ) -> Path:
     """Write the tables as Markdown and return the path."""
     found = chapters(results, wanted)
-    parts = [f"# {escaped(title or 'edgescope report')}", *(_chapter(c) for c in found)]
+    several = len({(c.title, c.load) for c in found}) > len({c.title for c in found})
+    parts = [f"# {escaped(title or 'edgescope report')}", *(_chapter(c, several) for c in found)]
     if not found:
         parts.append("There are no results, so nothing can be recommended.")
     parts.append(f"Made by `{(command or made_by(path)).replace('`', '')}`; {INTERVALS}.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    return path
+    return whole_file.write_text(path, "\n\n".join(parts) + "\n")
 
 
 def escaped(text: str) -> str:
@@ -37,7 +38,8 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", " ".join(text.split()))
 
 
-def _chapter(chapter: Chapter) -> str:
+def _chapter(chapter: Chapter, several: bool) -> str:
+    """Return one table; `several`: of several loads of a model, the heading says which."""
     look = shown(chapter)
     head = ["Variant", *(look.heading(i) for i in range(len(look.columns))), "Verdict"]
     lines = [_line(head), _line(["---", *["---:"] * len(look.columns), "---"])]
@@ -45,14 +47,18 @@ def _chapter(chapter: Chapter) -> str:
         cells = [_cell(look.field(i, row, chapter), look.formats[i], row) for i in range(len(look.columns))]
         lines.append(_line([_name(chapter, row), *cells, _verdict(row)]))
     rejected = [f"* {escaped(r.label)} rejected: {escaped(r.rejected)}" for r in look.rows if r.rejected]
+    rows = chapter.table.rows
+    rejected += [
+        f"* {escaped(r.label)} not measured: {escaped(r.rejected)}" for r in rows if not r.replicates
+    ]
     rejected += [f"* {escaped(left_behind(r))}" for r in chapter.table.screened]
     absent = [f"* {words}: {escaped(absence(Absent(why)))}" for why, words in look.gaps().items()]
     said = "\n".join(f"* {escaped(line)}" for line in chapter.remarks)
     parts = [
-        f"## {escaped(chapter.title)}",
+        f"## {escaped(chapter.title)}{escaped(f', {chapter.load}') if several else ''}",
         escaped(chapter.pick.reason),
         *filter(None, [said]),
-        "\n".join(lines),
+        *(["\n".join(lines)] if look.rows else []),
     ]
     return "\n\n".join([*parts, *(["\n".join(rejected + absent)] if rejected or absent else [])])
 

@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 
+from edgescope import whole_file
 from edgescope.analysis.offload import Option
 from edgescope.analysis.offload_question import Question
 from edgescope.plots.break_even import break_even
@@ -29,8 +30,7 @@ CAPTION = (
 def write(found: Question, path: Path, command: str = "") -> Path:
     """Write the answer in the format of the suffix and return the path."""
     render = {".html": page, ".csv": lambda f, c: table(f), ".json": plain}[writable(path, SUFFIXES)]
-    path.write_text(render(found, command), encoding="utf-8")
-    return path
+    return whole_file.write_text(path, render(found, command))
 
 
 def table(found: Question) -> str:

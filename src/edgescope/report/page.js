@@ -28,7 +28,7 @@
     return layout;
   }
 
-  document.querySelectorAll("script[data-plot]").forEach(function (island) {
+  function draw(island) {
     var target = document.getElementById(island.dataset.plot);
     var figure = JSON.parse(island.textContent);
     var wasNarrow = target.clientWidth < NARROW;
@@ -43,6 +43,12 @@
         Plotly.react(target, fresh.data, other, config);
       }
     });
+  }
+
+  document.querySelectorAll("script[data-plot]").forEach(function (island) {
+    var folded = island.closest("details:not([open])");
+    if (!folded) { draw(island); return; }
+    folded.addEventListener("toggle", function () { draw(island); }, { once: true }); // a folded plot has no width
   });
 
   window.addEventListener("beforeprint", function () {

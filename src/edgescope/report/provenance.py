@@ -9,23 +9,12 @@ from edgescope.analysis.compare import differences
 from edgescope.analysis.machines import flat
 from edgescope.analysis.replicates import across
 from edgescope.plots.style import ordered
-from edgescope.records import Json, Measured, Result, Status, Trial
+from edgescope.records import Json, Measured, Result, Status
 from edgescope.report.chapter import Chapter
 from edgescope.report.defence import grid, term
 from edgescope.report.markup import Child, Markup, join, tag
 from edgescope.report.numbers import fact, shares
-
-FLAGS: Mapping[str, str] = {
-    "scenario": "--scenario",
-    "rate": "--rate",
-    "in_flight": "--in-flight",
-    "io": "--io",
-    "rel_width": "--rel-width",
-    "max_queries": "--max-queries",
-    "gate": "--gate",
-    "seed": "--seed",
-}
-"""Fields of a Trial with a flag of their own, printed where they are not the default."""
+from edgescope.trial_command import bench_command
 
 
 def machine(chapter: Chapter) -> Markup:
@@ -134,9 +123,10 @@ def sampler(chapter: Chapter) -> Markup:
     )
 
 
-def identities(chapter: Chapter, command: str) -> Markup:
+def identities(found: Sequence[Chapter], whole: Chapter, command: str) -> Markup:
     """Return the command that made this page, one per cell that measures it again, and all ids."""
-    again = [bench_command(row.trial, len(chapter.groups[row.cell])) for row in ordered(chapter.table)]
+    runs = {cell: 1 + max(r.trial.replicate for r in group) for cell, group in whole.groups.items()}
+    again = [bench_command(row.trial, runs[row.cell]) for c in found for row in ordered(c.table)]
     rows: list[list[Child | Markup]] = [
         [
             tag("code", r.id),
@@ -146,7 +136,7 @@ def identities(chapter: Chapter, command: str) -> Markup:
             tag("code", r.trial.cell),
             r.status.value,
         ]
-        for r in chapter.results
+        for r in whole.results
     ]
     head = ("Result", "Variant", "Replicate", "Trial", "Cell", "Status")
     return tag(
@@ -156,7 +146,7 @@ def identities(chapter: Chapter, command: str) -> Markup:
         tag("pre", tag("code", command)),
         tag("p", "One variant at a time:"),
         tag("pre", tag("code", "\n".join(again))),
-        _commands(chapter.results),
+        _commands(whole.results),
         tag("details", tag("summary", f"Ids of all {len(rows)} results"), grid(head, rows)),
     )
 
@@ -175,28 +165,3 @@ def _words(command: Json) -> str:
     if isinstance(command, list):
         return shlex.join(str(w) for w in command)
     return command if isinstance(command, str) else ""
-
-
-def bench_command(trial: Trial, replicates: int = 1) -> str:
-    """Return the command that asks this trial's question again."""
-    words = ["edgescope", "bench", trial.model.split("#")[0], "--backend", trial.backend]
-    words += ["--precision", trial.precision, "--batch", str(trial.batch), *_flags(trial)]
-    return shlex.join(words + (["--replicates", str(replicates)] if replicates > 1 else []))
-
-
-def _flags(trial: Trial) -> Iterator[str]:
-    plain = Trial(model=trial.model)
-    for name, flag in FLAGS.items():
-        value = getattr(trial, name)
-        if value != getattr(plain, name):
-            yield from (flag, str(value))
-    if trial.warmup is not None:
-        yield from ("--warmup", f"{trial.warmup:g}s")
-    if trial.idle_s:
-        yield from ("--idle", f"{trial.idle_s:g}s")
-    if trial.min_s == trial.max_s:
-        yield from ("--duration", f"{trial.max_s:g}s")
-    for name, shape in trial.shapes.items():
-        yield from ("--shapes", f"{name}={'x'.join(map(str, shape))}")
-    for name, option in trial.options.items():
-        yield from ("--threads", str(option)) if name == "threads" else ("--option", f"{name}={option}")

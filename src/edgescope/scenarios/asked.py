@@ -21,6 +21,14 @@ def checked(trial: Trial) -> Trial:
     name = trial.scenario
     if name in RATED:
         rate(trial)
+    elif trial.rate is not None and name != "trace":  # a trace says itself why it takes none
+        raise UsageError(
+            "E-SCEN-11",
+            f"{name} takes no rate",
+            evidence=f"--rate {trial.rate:g}; queries come at a rate in {', '.join(RATED)}",
+            effect="Nothing was measured",
+            fix=f"--scenario server --rate {trial.rate:g}, or leave --rate out",
+        )
     if name in _ARRIVALS:
         _ARRIVALS[name](trial)
     elif trial.arrivals:

@@ -1,8 +1,9 @@
 """Honest statistics of correlated, skewed, drifting latencies: numpy and the standard library only.
 
 `intervals` says how sure we are of a mean, `quantiles` of a percentile, `sequential` when to start counting
-and when to stop, `pairs` whether one thing is faster than another; `special` holds the functions they rest
-on. Each is tested on simulated series with known answers; docs/metrics.md defines every number once.
+and when to stop, `states` at how many speeds the machine ran, `pairs` whether one thing is faster than another;
+`special` holds the functions they rest on. Each is tested on simulated series with known answers; docs/metrics.md
+defines every number once.
 """
 
 from edgescope.stats.intervals import MIN_EFFECTIVE, Interval, effective_n, mean_interval, tau
@@ -13,18 +14,24 @@ from edgescope.stats.quantiles import (
     percentile,
     quantile_effective_n,
     quantile_interval,
+    reach,
     refusal,
     upper_bound,
     upper_rank,
 )
 from edgescope.stats.sequential import Drift, StopRule, drift, warm, warmup_length
+from edgescope.stats.shares import clustered_share
+from edgescope.stats.states import State, States, states
 
 __all__ = [
     "MIN_EFFECTIVE",
     "Drift",
     "Interval",
     "Judgement",
+    "State",
+    "States",
     "StopRule",
+    "clustered_share",
     "drift",
     "early_stopping_estimate",
     "effective_n",
@@ -37,7 +44,9 @@ __all__ = [
     "percentile",
     "quantile_effective_n",
     "quantile_interval",
+    "reach",
     "refusal",
+    "states",
     "tau",
     "upper_bound",
     "upper_rank",

@@ -3,9 +3,21 @@
 Points follow numpy's `linear` rule on raw samples. Intervals and bounds are order statistics: the number of
 samples below the true q-quantile is binomial(n, q), whatever the latencies' distribution, so a rank can be
 chosen that lies above the quantile with the wanted confidence. Correlated samples count for less: ranks are
-chosen among n / tau effective samples and mapped back onto the whole run. Where no rank is high enough the
-answer is a refusal, `n/a: have 300, need 459`, never a smaller promise. The last function repeats MLPerf
-LoadGen's early stopping.
+chosen among the effective samples and mapped back onto the whole run. Where no rank is high enough the answer
+is a refusal, `n/a: have 300, need 459`, never a smaller promise. The last function repeats MLPerf LoadGen's
+early stopping.
+
+Of a tail two things are counted, and the less decides. The autocorrelation time says what correlation costs
+throughout. Stalls that seldom come hardly move it, so the slowest samples are also counted in clusters: k of
+them in c clusters are c opinions. Cluster sizes are taken as geometric, so c of k is a binomial share, whose
+exact lower end (Clopper-Pearson) is the extremal index theta that is used: few clusters prove little. A mean
+size of 1 / theta spreads the count of slow samples by E[size^2] / E[size] = 2 / theta - 1, by which the
+samples are divided.
+
+What no run can tell is a stall that it never met. A state that takes a share 1 - q of all samples in stalls
+of s samples is missed by n samples with probability q**(n / s): a bound at confidence 1 - q**m covers stalls
+of up to n / m samples (`reach`), n / 459 of p99 at 99 %. How often the bound holds is simulated in
+benchmarks/p99_coverage.py.
 """
 
 from __future__ import annotations
@@ -14,11 +26,20 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from edgescope.records import Absent
 from edgescope.stats.intervals import Interval, tau
-from edgescope.stats.special import beta_inc, binomial_cdf
+from edgescope.stats.special import beta_inc, beta_quantile, binomial_cdf
+
+TAIL = 0.9
+"""From this quantile on, the clusters of the slowest samples are counted."""
+FEWEST = 10
+"""Slowest samples whose clusters are counted at the least: fewer say nothing of how they come."""
+NEAR = 0.1
+"""Slow samples nearer to each other than this share of their mean distance are one cluster."""
+MISSED = 0.05
+"""How often the true extremal index may lie below the one that is used."""
 
 
 def percentile(x: ArrayLike, q: float) -> float:
@@ -61,13 +82,41 @@ def quantile_effective_n(x: ArrayLike, q: float) -> float:
     """Independent samples that `x` is worth for its q-quantile.
 
     n / tau, with the larger tau of the series and of its indicator `above the quantile`: bursts that hardly
-    move the mean can still make the tail come in clusters.
+    move the mean can still make the tail come in clusters. Of a tail no more than its clusters are worth.
     """
     data = np.asarray(x, dtype=np.float64)
     if len(data) < 2:
         return float(len(data))
     above = data > np.quantile(data, q)
-    return len(data) / max(tau(data), tau(above))
+    theta = extremal_index(data, q) if q >= TAIL else 1.0
+    return len(data) * min(1.0 / max(tau(data), tau(above)), theta / (2.0 - theta))
+
+
+def extremal_index(x: ArrayLike, q: float) -> float:
+    """Clusters a slow sample, in 0..1: the lower 95 % end, the least over thresholds from the tail's end to 2 (1 - q).
+
+    1.0 where there are too few samples to look at the slowest ten.
+    """
+    data = np.asarray(x, dtype=np.float64)
+    n, beyond = len(data), len(data) * (1.0 - q)
+    counts = [FEWEST * 2**i for i in range(64) if FEWEST * 2**i <= max(FEWEST, 2 * beyond)]
+    counts = [k for k in counts if k >= beyond / 20 and k <= n / FEWEST]
+    limits = np.partition(data, [n - k for k in counts]) if counts else data
+    return min((_theta(np.flatnonzero(data >= limits[n - k]), n) for k in counts), default=1.0)
+
+
+def _theta(places: NDArray[np.intp], n: int) -> float:
+    """Return the lower end of the extremal index from where among n samples the slowest lie."""
+    slow = len(places)
+    gap = math.floor(NEAR * n / slow)
+    clusters = 1 + int(np.count_nonzero(np.diff(places) > gap))
+    alone = (1.0 - slow / n) ** gap  # the share of independent ones that are not this near by chance
+    return min(1.0, beta_quantile(MISSED, clusters, slow - clusters + 1) / alone) if alone > 0 else 1.0
+
+
+def reach(n: int, q: float, confidence: float = 0.99) -> float:
+    """Samples that the longest stall holds which a bound of the q-quantile from n samples covers."""
+    return n / needed(q, confidence)
 
 
 def upper_bound(x: ArrayLike, q: float, confidence: float = 0.99) -> float | Absent:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from edgescope.stats.intervals import Floats, Interval, mean_interval, tau
 from edgescope.stats.special import t_cdf, t_quantile
+from edgescope.stats.states import states
 
 GROWTH = 1.4
 """Elapsed time between two checkpoints of a run, as a factor."""
@@ -25,6 +26,9 @@ GROWTH = 1.4
 @dataclass
 class StopRule:
     """Stops a run once its mean latency is known well enough, and at the latest at `max_ns` or `max_queries`.
+
+    A run that has seen two speeds goes on: its mean is that of how long the machine stays at each (stats.states). One
+    that has seen a single speed ends early, and may have met one of several: its mean then has no interval.
 
     A load generator compares its clock with `next_check_ns` (and its count with `max_queries`) after each
     query, and only then calls `decide`, which costs about a millisecond whatever the number of queries.
@@ -56,7 +60,10 @@ class StopRule:
         self.next_check_ns = self.start_ns + min(max(int(elapsed * GROWTH), elapsed + 1), self.max_ns)
         self.interval = mean_interval(latencies_ns)
         narrow = self.interval.half_width <= self.rel_width * abs(self.interval.value)
-        return "rel_width" if self.interval.reliable and narrow else None
+        if not (self.interval.reliable and narrow):
+            return None
+        seen = states(np.asarray(latencies_ns, dtype=np.float64) * 1e-9)
+        return None if seen.several and not seen.known_over(elapsed * 1e-9) else "rel_width"
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ def drift(x: ArrayLike, alpha: float = 0.01) -> Drift:
     blocks = _blocks(data)
     k = len(blocks)
     if k < 8 or mean == 0 or np.ptp(blocks) == 0:
-        wide = 0.0 if k >= 8 and mean else math.inf
+        wide = 0.0 if k >= 8 and np.ptp(blocks) == 0 else math.inf  # all zeros do not drift either
         return Drift(0.0, False, 1.0, -wide, wide, k)
     at = np.linspace(-0.5, 0.5, k) * (k - 1) / k  # block centres, the window being 1 long
     power = float(at @ at)

@@ -63,6 +63,16 @@ def t_cdf(t: float, df: float) -> float:
 
 
 @lru_cache(maxsize=4096)
+def beta_quantile(p: float, a: float, b: float) -> float:
+    """Return the x that a beta variable with parameters a, b > 0 stays below with probability `p`."""
+    lo, hi = 0.0, 1.0
+    while hi - lo > 1e-12:
+        middle = 0.5 * (lo + hi)
+        lo, hi = (middle, hi) if beta_inc(a, b, middle) < p else (lo, middle)
+    return 0.5 * (lo + hi)
+
+
+@lru_cache(maxsize=4096)
 def t_quantile(p: float, df: float) -> float:
     """Return the t that Student's t with `df` degrees of freedom stays below with probability `p`."""
     if not (0 < p < 1 and df > 0):

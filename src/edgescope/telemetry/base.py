@@ -19,6 +19,9 @@ class Telemetry(Protocol):
     ) -> None:
         """Stop watching."""
 
+    def mark(self) -> None:
+        """Say that a window begins or ends now, for what is read at edges only; costs some microseconds."""
+
     def readings(self) -> Readings:
         """Return every reading taken, and every channel with its status."""
 

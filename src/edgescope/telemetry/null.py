@@ -20,6 +20,9 @@ class NullSampler:
     ) -> None:
         return None
 
+    def mark(self) -> None:
+        """Do nothing: nobody watches."""
+
     def readings(self) -> Readings:
         """Return no channels and no rows."""
         return Readings((), np.empty(0, np.int64), np.empty(0, np.int16), np.empty(0, np.float64))

@@ -9,6 +9,7 @@ starting it (some 0.1 s) happens before, and stopping it after, the run.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from edgescope.devices.base import SourceSpec
 from edgescope.errors import UsageError
 from edgescope.records import Channel, Json, Readings
-from edgescope.telemetry.watcher import COST_CHANNEL
+from edgescope.telemetry.watcher import COST_CHANNEL, MARK
 
 _ROW = np.dtype([("t_ns", "<i8"), ("channel", "<i2"), ("value", "<f8")])
 _START_S = 20.0
@@ -38,6 +39,8 @@ MAX_HZ = 1000.0
 
 class Sampler:
     """Watches `specs` at `hz` into `folder`; a context manager, good for one run."""
+
+    MODULE = "edgescope.telemetry.watcher"
 
     def __init__(self, specs: Sequence[SourceSpec], hz: float, folder: Path) -> None:
         if not 0 < hz <= MAX_HZ:
@@ -71,7 +74,7 @@ class Sampler:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "edgescope.telemetry.watcher"],
+            [sys.executable, "-m", self.MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -118,6 +121,12 @@ class Sampler:
         elif self._died and err:
             self._died += f": {_last_line(err)}"
 
+    def mark(self) -> None:
+        """Have what is read at edges only read now; a watcher that is gone is told by `cost`."""
+        if self._process and self._process.stdin and not self._process.stdin.closed:
+            with contextlib.suppress(OSError):
+                os.write(self._process.stdin.fileno(), MARK)
+
     def _digest(self, out: bytes) -> None:
         """Take in the messages that waited in the pipe."""
         for line in (self._early + out).splitlines():
@@ -130,6 +139,7 @@ class Sampler:
                 self._channels[index] |= {"status": status, "reason": reason}
             elif "end" in message:
                 self._last, self._channels = message, message["channels"]
+                self._every = message.get("every", self._every)
                 self._pending = base64.b64decode(message["pending"])
 
     def _rows(self) -> NDArray[Any]:

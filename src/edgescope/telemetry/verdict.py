@@ -21,8 +21,8 @@ STEAL_LIMIT = 0.02
 """Share of CPU time that a hypervisor may take away."""
 OTHERS_LIMIT = 0.10
 """Share of the cores that other processes may use: of all online ones, or of those that the run was allowed."""
-SPIN_LIMIT = 1.10
-"""Seconds after over seconds before, for the same work."""
+LIMITS = {"spin": 1.10, "memory": 1.5}
+"""Seconds after over seconds before, for the same work, or the reverse: who speeds up is as unsteady as who slows."""
 MEMORY_PRESSURE_LIMIT = 0.05
 """Share of time in which some task may wait for memory: the page cache is being evicted, or worse."""
 MIN_TICKS = 3
@@ -38,17 +38,21 @@ def judge(
     cost: Mapping[str, Json],
     throttle: Throttle | None = None,
     slowdown: float | None = None,
+    memory: float | None = None,
+    speeds: str = "",
 ) -> Verdict:
     """Return the verdict on the window [start_ns, stop_ns], each sentence of evidence with its figure.
 
     `cost` is the sampler's cost(), `throttle` what the devices' counters did, `slowdown` the spin probe's
-    seconds after over before (devices.spin.slowdown); None where not taken.
+    seconds after over before (devices.spin.slowdown), `memory` the memory probe's (devices.walk); None where not
+    taken. `speeds` names those that the window's own queries ran at, where they were several (analysis.summary).
 
     THROTTLED   a throttling counter moved; a `throttled_*` channel was set at any reading of the window (thermal,
                 over-current, under-voltage) or in more than its share of them (power cap 5 %, clock 20 %); or
                 a 5-V input read less than 4.5 V. Each with the cause, the first second and the share
     DISTURBED   steal > 2 %, or other processes > 10 % of all cores (both of the cores that the run was allowed,
-                where those are fewer), or memory pressure > 5 %, or the same work took > 10 % longer afterwards
+                where those are fewer), or memory pressure > 5 %, or the same work took > 10 % longer afterwards or
+                before, or the queries themselves ran at two speeds, 10 % apart or more
     UNKNOWN     the sampler died, or fewer than 3 ticks or 80 % of the scheduled ones fall inside the window, or
                 a guard's sensor fell silent in it or before it, or the CPU shares were not measured, or there is
                 neither a throttling counter nor a spin probe, or a device says that nothing may be certified
@@ -56,7 +60,7 @@ def judge(
     """
     span = (start_ns, stop_ns)
     throttled, held = _throttled(readings, span, throttle)
-    disturbed, quiet = _disturbed(readings, span, slowdown)
+    disturbed, quiet = _disturbed(readings, span, {"spin": slowdown, "memory": memory}, speeds)
     unknown = _unknown(readings, span, cost) + _unwatched(readings, throttle, slowdown)
     for trust, evidence in (
         (Trust.THROTTLED, throttled),
@@ -91,10 +95,10 @@ def _throttled(
 
 
 def _disturbed(
-    readings: Readings, span: tuple[int, int], slowdown: float | None
+    readings: Readings, span: tuple[int, int], probes: Mapping[str, float | None], speeds: str
 ) -> tuple[list[str], list[str]]:
     """Return (evidence of disturbance, evidence of quiet)."""
-    bad: list[str] = []
+    bad: list[str] = [speeds] if speeds else []
     good: list[str] = []
     mine = cores.judged({c.name for c in readings.channels})
     for name, limit, text in (
@@ -106,9 +110,11 @@ def _disturbed(
         if share is not None:
             over = share > limit
             (bad if over else good).append(text.format(max(share, 0.0)) + f" (limit {limit:.0%})")
-    if slowdown is not None:
-        text = f"the spin probe took {slowdown:.3f} times as long after the run as before"
-        (bad if slowdown > SPIN_LIMIT else good).append(f"{text} (limit {SPIN_LIMIT:.2f})")
+    for name, ratio in probes.items():
+        if ratio is not None:
+            text = f"the {name} probe took {ratio:.3f} times as long after the run as before"
+            limit = LIMITS[name]
+            (bad if max(ratio, 1 / ratio) > limit else good).append(f"{text} (limit {limit:.2f})")
     return bad, good
 
 

@@ -1,6 +1,6 @@
 """The sampler's own process: `python -m edgescope.telemetry.watcher`, started by telemetry.sampler.
 
-    stdin    one line of JSON {"sources", "hz", "path"}, then nothing; closing it means stop
+    stdin    one line of JSON {"sources", "hz", "path"}, then a byte for each edge of a window; closing it means stop
     stdout   JSON lines: {"channels"} when ready, {"status"} when a channel's fate changes, {"end"} at last
     path     rows of (t_ns int64, channel int16, value float64), little-endian, appended tick by tick
 
@@ -23,6 +23,7 @@ import select
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -31,12 +32,21 @@ from edgescope.devices.base import ChannelSpec, Failed, Source, SourceSpec, Unsu
 
 ROW = struct.Struct("<qhd")
 COST_CHANNEL = "sampler_cpu_s"
+MARK = b"|"
+"""What the parent writes at an edge."""
+_AFTER_EDGE = 3
+"""Ticks after an edge on which an edge source is read again, until it has moved: its next step bounds what it had
+counted at the edge."""
 _JITTER = 0.2
 """Share of a period by which a tick may come late on purpose."""
 _GOLDEN = 0.6180339887498949
 """Multiples of the golden ratio fill the unit interval evenly: jitter without a random generator."""
 _CPU_BUDGET = 0.001
-"""Share of one core for one source; a dearer one (NVML's energy counter: 3 ms) is read less often."""
+"""Share of one core for one source; a dearer one is read less often."""
+_TRIED = 5
+"""Reads on ticks whose median says what a source costs: read again at once, as at first, some answer from a cache."""
+_DEAR_S = 0.0005
+"""CPU time of a read on a tick from which that is looked at; what is cheaper costs little more than the tick itself."""
 _WALL_BUDGET = 0.2
 """Share of the time that one source may block the others."""
 _MAX_PENDING = 4 << 20
@@ -123,7 +133,11 @@ class Reader:
     """One source with its channels' indices and cadence; whatever it raises becomes Failed."""
 
     def __init__(self, spec: SourceSpec, board: Board) -> None:
-        self.every, self.target = max(1, spec.every), spec.target
+        self.every, self.target, self.edges = max(1, spec.every), spec.target, spec.edges
+        self._spent_s: deque[float] = deque(maxlen=_TRIED)
+        self._shown: list[Value] = []
+        self._awaited = 0
+        """Ticks on which an edge source is still to be read, unless it moves."""
         self._board = board
         self._source: Source | None = None
         try:
@@ -149,6 +163,33 @@ class Reader:
         self.every = max(self.every, int(needed) + 1)
         return rows
 
+    def at_edge(self, period_s: float) -> bytes:
+        """Read now, and on the next ticks until the source has moved."""
+        rows, self._awaited = self.paced(period_s), _AFTER_EDGE
+        return rows
+
+    def due(self, tick: int) -> bool:
+        """Return whether to read on this tick."""
+        return tick % self.every == 0 or self._awaited > 0
+
+    @property
+    def awaited(self) -> bool:
+        """Return whether an edge still lacks its reading afterwards."""
+        return self._awaited > 0
+
+    def paced(self, period_s: float) -> bytes:
+        """Read, and do so less often where the last reads were dear."""
+        if self._source is None:
+            return b""
+        cpu = time.process_time()
+        rows = self.read()
+        self._spent_s.append(time.process_time() - cpu)
+        if len(self._spent_s) == _TRIED:
+            spent = sorted(self._spent_s)[_TRIED // 2]
+            if spent > _DEAR_S:
+                self.every = max(self.every, int(spent / (_CPU_BUDGET * period_s)) + 1)
+        return rows
+
     def read(self) -> bytes:
         """Return this source's rows, packed."""
         if self._source is None:
@@ -158,6 +199,9 @@ class Reader:
         except Exception as error:  # as above
             failed = Failed(f"reading raised {error!r}")
             rows = [(name, 0, failed) for name in self._index]
+        shown = [value for _, _, value in rows]
+        self._awaited = max(0, self._awaited - 1) if shown == self._shown else 0
+        self._shown = shown
         out = b""
         for name, t_ns, value in rows:
             index = self._index[name]
@@ -185,24 +229,41 @@ class Watcher:
         gc.disable()
         self._end_tick(b"".join(reader.pace(self._period_ns / 1e9) for reader in self._readers))
         self._board.announced = True
-        say({"channels": self._board.table(), "every": [[r.target, r.every] for r in self._readers]})
-        start, tick = time.monotonic_ns(), 0
+        say({"channels": self._board.table(), "every": self._cadences()})
+        start = time.monotonic_ns()
         while True:
-            tick = max(
-                tick + 1, int((time.monotonic_ns() - start) / self._period_ns)
-            )  # late: skip, never bunch
+            # late: skip, and never bunch, which the tick of the period that has begun already would
+            tick = int((time.monotonic_ns() - start) / self._period_ns) + 1
             late = (tick * _GOLDEN) % 1.0 * _JITTER
             due = start + int((tick + late) * self._period_ns)
-            wait_s = max(0, due - time.monotonic_ns()) / 1e9
-            if select.select([0], [], [], wait_s)[0]:
+            if self._told_to_stop(due):
+                self._follow_up()
                 self._tick(0)  # one last reading of everything, so that windows end inside the readings
                 return "stopped"
             if os.getppid() != self._parent:
                 return "the parent died"
             self._tick(tick)
 
+    def _told_to_stop(self, due_ns: int) -> bool:
+        """Wait until a moment; return whether stdin was closed. An edge is read as it comes."""
+        while select.select([0], [], [], max(0, due_ns - time.monotonic_ns()) / 1e9)[0]:
+            if not os.read(0, 4096):
+                return True
+            self._file.append(b"".join(r.at_edge(self._period_ns / 1e9) for r in self._readers if r.edges))
+        return False
+
+    def _follow_up(self) -> None:
+        """Give the last edge its readings afterwards."""
+        while late := [reader for reader in self._readers if reader.awaited]:
+            time.sleep(self._period_ns / 1e9)
+            self._file.append(b"".join(reader.read() for reader in late))
+
     def _tick(self, tick: int) -> None:
-        self._end_tick(b"".join(reader.read() for reader in self._readers if tick % reader.every == 0))
+        due = [reader for reader in self._readers if reader.due(tick)]
+        self._end_tick(b"".join(reader.paced(self._period_ns / 1e9) for reader in due))
+
+    def _cadences(self) -> list[list[Any]]:
+        return [[r.target, r.every] for r in self._readers]
 
     def _end_tick(self, rows: bytes) -> None:
         cost = time.process_time()
@@ -217,6 +278,7 @@ class Watcher:
             "write_error": self._file.error,
             "pending": base64.b64encode(self._file.pending).decode(),
             "channels": self._board.table(),
+            "every": self._cadences(),
         }
 
 

@@ -1,0 +1,77 @@
+"""Read the pages of the documentation, or what a message code means; both are installed with the package.
+
+edgescope docs                 # the pages
+edgescope docs sweeps          # one of them, as Markdown
+edgescope docs E-RUN-2         # where a code comes from and what it says
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+HELP = "read a page of the documentation, or what a message code says"
+CODE = re.compile(r"[EWI]-[A-Z]+-\d+")
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("page", nargs="?", default="", help="a page's name, or a code such as E-RUN-2")
+    sub.add_argument("--json", action="store_true", help="print {name: text} instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the page, the code's line, or what pages there are."""
+    from edgescope.errors import UsageError, meant
+
+    pages = {path.stem: path for path in sorted(folder().glob("*.md"))}
+    name = args.page.removeprefix("docs/").removesuffix(".md")
+    if CODE.fullmatch(name.upper()):
+        found = {name.upper(): _code(name.upper(), pages)}
+    elif name:
+        if name not in pages:
+            close = meant(name, pages)
+            raise UsageError(
+                "E-DOCS-1",
+                f"no page is called {name!r}",
+                evidence=f"pages: {', '.join(pages)}",
+                fix=f"edgescope docs {close}" if close else "edgescope docs",
+            )
+        found = {name: pages[name].read_text(encoding="utf-8")}
+    else:
+        found = {page: _title(path) for page, path in pages.items()}
+    if args.json:
+        print(json.dumps(found, indent=1))
+    elif name:
+        sys.stdout.write("".join(f"{text.rstrip()}\n" for text in found.values()))
+    else:
+        wide = max(map(len, found), default=0)
+        print("\n".join(f"{page:<{wide}}  {title}" for page, title in found.items()))
+    return 0
+
+
+def folder() -> Path:
+    """Return where the pages lie: in the installed package, or in the checkout that is run from."""
+    package = Path(__file__).parents[1]
+    installed = package / "docs"
+    return installed if installed.is_dir() else package.parents[1] / "docs"
+
+
+def _title(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        return file.readline().lstrip("# ").strip()
+
+
+def _code(code: str, pages: dict[str, Path]) -> str:
+    """Return a code's line of messages.md in words; UsageError for one that is not there."""
+    from edgescope.errors import UsageError
+
+    text = pages["messages"].read_text(encoding="utf-8") if "messages" in pages else ""
+    line = next((row for row in text.splitlines() if row.startswith(f"| {code} |")), None)
+    if line is None:
+        raise UsageError("E-DOCS-2", f"no message has the code {code}", fix="edgescope docs messages")
+    _, said, where = (cell.strip() for cell in line.strip("|").split(" | "))
+    return f"{code}: {said}\nfrom: edgescope.{where.strip('`')}"

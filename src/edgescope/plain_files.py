@@ -1,0 +1,116 @@
+"""Files that somebody else may have put there: read without following links, without waiting, without end.
+
+A folder of results may come from another machine, an archive or a stranger. A link in it may lead anywhere, a FIFO
+answers never, a device file never ends. So whatever is in there is looked at before it is opened, and again after.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgescope.errors import StoreError
+
+#: What edgescope names folders in a store by: letters, digits, dots, dashes, and no dot in front.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def refused(path: Path, evidence: str) -> StoreError:
+    """Return E-STORE-6: something in a store is not what edgescope puts there."""
+    return StoreError(
+        "E-STORE-6",
+        f"{shown(path)} is not edgescope's own",
+        evidence=evidence,
+        effect="It is left alone, and so is what it leads to",
+        fix="look at it before you delete it; a store holds folders and ordinary files only",
+    )
+
+
+def shown(path: Path) -> str:
+    """Return a path for a message: what a terminal would obey or hide is escaped."""
+    text = str(path)
+    return text if text.isprintable() else ascii(text)
+
+
+def kind(mode: int) -> str:
+    """Return what a file is that is neither a folder nor an ordinary file, '' for those two."""
+    return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else _KINDS.get(stat.S_IFMT(mode), "no file")
+
+
+def is_folder(path: Path) -> bool:
+    """Whether the path itself is a folder; False where there is nothing, StoreError where it is something else."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISDIR(mode):
+        raise refused(path, f"it is {kind(mode) or 'a file'}, not a folder")
+    return True
+
+
+def is_file(path: Path) -> bool:
+    """Whether the path itself is an ordinary file; False where there is nothing, StoreError for anything else."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(mode):
+        raise refused(path, f"it is {_KINDS.get(stat.S_IFMT(mode), 'no file')}")
+    return True
+
+
+def folders(path: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a folder that are folders or links, in the order of their names."""
+    with os.scandir(path) as entries:
+        found = [e for e in entries if e.is_symlink() or e.is_dir(follow_symlinks=False)]
+    yield from sorted(found, key=lambda e: e.name)
+
+
+@contextmanager
+def opened(path: Path, most: int) -> Iterator[int]:
+    """Yield a descriptor of an ordinary file of at most `most` bytes; StoreError for anything else.
+
+    Raises FileNotFoundError where there is none.
+    """
+    mode = path.lstat().st_mode  # before opening: opening a device may already do something
+    if not stat.S_ISREG(mode):
+        raise refused(path, f"it is {_KINDS.get(stat.S_IFMT(mode), 'no file')}")
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        now = os.fstat(handle)
+        if not stat.S_ISREG(now.st_mode):  # exchanged meanwhile
+            raise refused(path, f"it is {_KINDS.get(stat.S_IFMT(now.st_mode), 'no file')}")
+        if now.st_size > most:
+            raise refused(
+                path, f"it holds {now.st_size / 1e6:,.0f} MB; {most / 1e6:,.0f} MB are read at most"
+            )
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def read(path: Path, most: int) -> bytes:
+    """Return what an ordinary file of at most `most` bytes holds; StoreError for anything else."""
+    with opened(path, most) as handle, open(handle, "rb", closefd=False) as file:
+        data = file.read(most + 1)  # it may have grown since
+    if len(data) > most:
+        raise refused(path, f"it holds more than the {most / 1e6:,.0f} MB that are read at most")
+    return data
+
+
+def removal(folder: Path) -> str:
+    """Return the command that removes a result's folder, ready to be pasted; '' where its name is not of our form."""
+    return f"rm -r -- {shlex.quote(str(folder))}" if NAME.match(folder.name) else ""

@@ -1,0 +1,58 @@
+"""A share of samples that come in scenes: how sure it is when neighbours answer alike.
+
+Frames of one film are no independent opinions: a variant that misreads a thing misreads it for a second. The
+samples are put into groups (a scene, a video), and the share is taken as worth n* independent ones (Korn and
+Graubard, Survey Methodology 24, 1998):
+
+    n* = n / deff (z / t)^2       deff = variance of the share between groups / s (1 - s) / n, at least 1
+
+The variance between groups leaves each out in turn (the jackknife's: a group weighs 1 / (1 - its share of n)
+more). t is Student's with the degrees of freedom that deff itself has: it is known from those groups alone in
+which the rarer answer occurs, so their number and 2 count, not the number of all groups. Wilson's interval of
+n* then holds as often as it says (simulated at n = 370 by benchmarks/gate_coverage.py), where that of n holds
+in 56 to 62 % at a correlation of 0.7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgescope.stats.intervals import Interval
+from edgescope.stats.pairs import wilson
+from edgescope.stats.special import normal_quantile, t_quantile
+
+_LEAST = 3
+"""Degrees of freedom granted where the rarer answer occurs in one group or in none."""
+
+
+def clustered_share(hits: ArrayLike, groups: ArrayLike | None = None, level: float = 0.95) -> Interval:
+    """Share of true `hits` with its interval, n_eff what they count for.
+
+    `groups` has a number a sample; None: they are independent. Of a single group nothing tells how alike its
+    samples are: it counts for one.
+    """
+    hit = np.asarray(hits, dtype=bool)
+    n, k = len(hit), int(hit.sum())
+    if groups is None or n == 0:
+        return wilson(k, n, level)
+    worth = min(float(n), _worth(hit, np.unique(np.asarray(groups), return_inverse=True)[1], level))
+    found = wilson(worth * (k / n), worth, level)
+    return replace(found, n=n, n_eff=worth, value=k / n)
+
+
+def _worth(hit: NDArray[np.bool_], of: NDArray[np.intp], level: float) -> float:
+    """Return how many independent samples these are worth; `of` is each one's group, from 0 on."""
+    size, right = np.bincount(of).astype(float), np.bincount(of, weights=hit)
+    n, share = len(hit), float(hit.mean())
+    if len(size) < 2:
+        return 1.0
+    rest = (right - share * size) / (1.0 - size / n)
+    spread = float(rest @ rest) * len(size) / (len(size) - 1) / n**2
+    alone = share * (1.0 - share) / n
+    rarer = min(np.count_nonzero(right), np.count_nonzero(right < size))
+    dof = min(len(size) - 1, max(_LEAST, int(rarer) + 2))
+    z, t = (quantile(0.5 + level / 2) for quantile in (normal_quantile, lambda p: t_quantile(p, dof)))
+    return n / max(1.0, spread / alone if alone else 1.0) * (z / t) ** 2

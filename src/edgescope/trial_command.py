@@ -1,0 +1,196 @@
+"""How each field of a Trial stands on a command line, and the `edgescope bench` command that asks one again.
+
+The command line takes the names of its flags from here (`flag`), and a test writes and reads back every field, so a
+field that is added to Trial without a flag fails the tests instead of being lost from the command.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from edgescope import registry
+
+if TYPE_CHECKING:  # records imports numpy, which --help must not wait for
+    from edgescope.records import Json, Scalar, Trial
+
+PIN = re.compile(r"#[0-9a-f]{12}$")
+"""The content of a file behind a name; reading the command appends that of the file as it is then."""
+NAMES: Mapping[str, str] = {
+    "options": "--option",
+    "idle_s": "--idle",
+    "min_s": "--min-duration",
+    "max_s": "--max-duration",
+    "replicate": "--replicates",
+}
+"""Flags that are not called as their field is."""
+SOAK_S = 60.0
+"""A window from here on is written as --soak, which extends the trial's time limit by its length."""
+
+
+def flag(field: str) -> str:
+    """Return the flag that sets a field of a Trial: `--in-flight` for in_flight; KeyError for no field."""
+    if field not in WRITTEN:
+        raise KeyError(field)
+    return NAMES.get(field, f"--{field.replace('_', '-')}")
+
+
+def bench_command(trial: Trial, replicates: int = 1) -> str:
+    """Return the command that asks this question again, in as many fresh processes as its replicate number needs."""
+    return shlex.join(["edgescope", *bench_words(trial, replicates)])
+
+
+def bench_words(trial: Trial, replicates: int = 1) -> list[str]:
+    """Return the words after `edgescope`; reading them gives `trial` back, as long as its files are unchanged."""
+    count = max(replicates, trial.replicate + 1)
+    words = ["bench", PIN.sub("", trial.model)]
+    for name, written in WRITTEN.items():
+        words += [word for value in written(trial) for word in _flagged(flag(name), value)]
+    words += _window(trial) + _threads(trial)
+    words += ["--allow-power-limit"] if "gpu_power=" in trial.mode else []
+    return words + (_flagged(flag("replicate"), str(count)) if count > 1 else [])
+
+
+def _flagged(name: str, value: str) -> list[str]:
+    return [f"{name}={value}"] if value.startswith("-") else [name, value]
+
+
+Written = Callable[["Trial"], Iterator[str]]
+"""Yields the values that follow a field's flag, one for each time the flag is given."""
+
+
+def _always(name: str) -> Written:
+    return lambda trial: iter([str(getattr(trial, name))])
+
+
+def _other(name: str, text: Callable[[Any], str] = str) -> Written:
+    """Write a field where it is not the default."""
+
+    def written(trial: Trial) -> Iterator[str]:
+        value = getattr(trial, name)
+        if value != getattr(_plain(trial), name):
+            yield text(value)
+
+    return written
+
+
+def _plain(trial: Trial) -> Trial:
+    """Return a trial of the same model with every default."""
+    return type(trial)(model=trial.model)
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+
+
+def _seconds(value: float) -> str:
+    return f"{Decimal(repr(value)):f}".removesuffix(".0") + "s"
+
+
+def _device(trial: Trial) -> Iterator[str]:
+    """Write the device where the backend does not run on it by itself."""
+    if trial.backend not in registry.BACKENDS or registry.home(trial.backend) != trial.device:
+        yield trial.device
+
+
+def _shapes(trial: Trial) -> Iterator[str]:
+    return (f"{name}={'x'.join(map(str, shape))}" for name, shape in trial.shapes.items())
+
+
+def _options(trial: Trial) -> Iterator[str]:
+    for name, value in trial.options.items():
+        if not _is_threads(name, value):
+            bare = PIN.sub("", value) if name == "calibration" and isinstance(value, str) else value
+            yield f"{name}={option_text(bare)}"
+
+
+def _is_threads(name: str, value: Json) -> bool:
+    return name == "threads" and type(value) is int
+
+
+def _threads(trial: Trial) -> list[str]:
+    """Return the words of the one option that has a flag of its own."""
+    found = (str(v) for k, v in trial.options.items() if _is_threads(k, v))
+    return [word for value in found for word in _flagged("--threads", value)]
+
+
+def _bare(trial: Trial) -> Iterator[str]:
+    return iter([PIN.sub("", trial.arrivals)] if trial.arrivals else [])
+
+
+def _beside(trial: Trial) -> Iterator[str]:
+    return iter(["+".join(PIN.sub("", m) for m in trial.beside.split("+"))] if trial.beside else [])
+
+
+def _nothing(trial: Trial) -> Iterator[str]:
+    return iter(())
+
+
+def _window(trial: Trial) -> list[str]:
+    """Return the words for how long is measured: one flag for a fixed window, else those of its two ends."""
+    if trial.min_s == trial.max_s:
+        return ["--soak" if trial.max_s >= SOAK_S else "--duration", _seconds(trial.max_s)]
+    ends = [name for name in ("min_s", "max_s") if getattr(trial, name) != getattr(_plain(trial), name)]
+    return [word for name in ends for word in (flag(name), _seconds(getattr(trial, name)))]
+
+
+WRITTEN: Mapping[str, Written] = {
+    "model": _nothing,  # stands first, without a flag
+    "backend": _always("backend"),
+    "device": _device,
+    "precision": _always("precision"),
+    "batch": _always("batch"),
+    "shapes": _shapes,
+    "workload": _other("workload"),
+    "scenario": _other("scenario"),
+    "rate": _other("rate", _number),
+    "arrivals": _bare,
+    "in_flight": _other("in_flight"),
+    "processes": _other("processes"),
+    "sharing": _other("sharing"),
+    "beside": _beside,
+    "mode": _other("mode"),
+    "options": _options,
+    "io": _other("io"),
+    "warmup": _other("warmup", _seconds),
+    "idle_s": _other("idle_s", _seconds),
+    "min_s": _nothing,  # both ends of the window are written together (_window)
+    "max_s": _nothing,
+    "rel_width": _other("rel_width", _number),
+    "max_queries": _other("max_queries"),
+    "gate": _other("gate", _number),
+    "seed": _other("seed"),
+    "replicate": _nothing,  # how many fresh processes there are stands last
+}
+"""Field of a Trial -> how it is written. Every field has a line here, whether it has a flag of its own or not."""
+
+
+# -- options: K=V, where V says its type ---------------------------------------------------------------------
+
+
+def option_value(text: str) -> Scalar:
+    """Read the value of an option: true, false, numbers, `"1"` for the text 1, else the text as it stands."""
+    if text in ("true", "false"):
+        return text == "true"
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        try:
+            return str(json.loads(text))
+        except ValueError:
+            return text
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def option_text(value: Scalar) -> str:
+    """Write the value of an option so that `option_value` reads the same value of the same type."""
+    plain = str(value).lower() if isinstance(value, bool) else str(value)
+    read = option_value(plain)
+    return plain if (type(read), read) == (type(value), value) else json.dumps(value)

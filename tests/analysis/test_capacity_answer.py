@@ -1,0 +1,104 @@
+"""What the runs of a search say together: the most that was confirmed, and the least above it that missed."""
+
+import pytest
+
+from edgescope.analysis.capacity import Asked, Edge, Tried, answer, edge, following
+from edgescope.analysis.service import Held, Kept, Point
+from edgescope.analysis.slo import promises
+from edgescope.records import Absent, Measured
+from making import result
+
+ASKED = Asked("null", 15.0, promises(["p99<40ms"]))
+NONE = Absent("x")
+
+
+def point(clients, kept, stage="search", seconds=5.0, weaker=False, likely=True):
+    held = Held(ASKED.slos[0], NONE, NONE, kept, likely=likely)
+    return Point(
+        clients, stage, result(), seconds, 1.0, NONE, NONE, NONE, (held,), kept, True, "", weaker=weaker
+    )
+
+
+YES, NO, PERHAPS = Kept.YES, Kept.NO, Kept.PERHAPS
+RATE = Measured(100.0, "queries/s")
+
+
+def test_only_confirmed_numbers_count_and_the_largest_of_them():
+    runs = [point(5, YES), point(3, YES, "confirm"), point(4, YES, "confirm"), point(6, NO, "confirm")]
+    found = answer(ASKED, runs, RATE, ["W-1"])
+    assert (found.clients, found.confirmed, found.above) == (4, runs[2], runs[3])
+    assert found.points == tuple(runs) and found.warnings == ("W-1",) and found.throughput is RATE
+    none = answer(ASKED, [point(1, NO, "confirm")], RATE)
+    assert (none.clients, none.confirmed, none.above.clients) == (0, None, 1)
+    assert answer(ASKED, [point(9, YES, "confirm")], RATE).above is None
+
+
+def test_the_miss_that_counts_is_the_least_above_confirmed_before_searched_and_longer_before_shorter():
+    ours = point(4, YES, "confirm")
+    five = [
+        point(5, NO),
+        point(5, NO, seconds=9.0),
+        point(5, NO, "confirm", 3.0),
+        point(5, NO, "confirm", 30.0),
+    ]
+    assert answer(ASKED, [ours, point(6, NO), *five], RATE).above is five[3]
+    assert answer(ASKED, [ours, point(6, NO, "confirm"), *five[:2]], RATE).above is five[1]
+    assert answer(ASKED, [ours, point(4, NO), point(3, NO)], RATE).above is None
+
+
+def test_a_run_that_may_fit_is_a_miss_only_where_it_was_to_confirm():
+    ours, unsure = point(4, YES, "confirm"), point(5, PERHAPS)
+    assert answer(ASKED, [ours, unsure], RATE).above is None
+    confirming = point(5, PERHAPS, "confirm")
+    assert answer(ASKED, [ours, unsure, confirming], RATE).above is confirming
+    unlikely = point(5, PERHAPS, likely=False)
+    assert answer(ASKED, [ours, unlikely], RATE).above is unlikely
+    weaker = point(5, PERHAPS, "confirm", weaker=True)
+    assert answer(ASKED, [ours, weaker], RATE).clients == 5
+
+
+@pytest.mark.parametrize(
+    ("tried", "found"),
+    [
+        ([], Edge(0, None)),
+        ([(3, True)], Edge(3, None)),
+        ([(3, False)], Edge(0, 3)),
+        ([(3, True), (5, False)], Edge(3, 5)),
+        ([(3, True), (5, False, False)], Edge(3, 5, True)),
+        ([(5, False, False), (5, False, False)], Edge(0, 5)),  # twice is clear
+        ([(5, False), (5, True)], Edge(5, None)),  # a number that fitted once fits
+        ([(5, False, False), (7, True)], Edge(7, None)),  # noise below what fits
+        ([(5, False), (7, True), (3, True)], Edge(3, 5)),  # a clear miss is none
+        ([(5, False, False), (7, True), (9, False)], Edge(7, 9)),
+    ],
+)
+def test_where_the_edge_is_by_these_runs(tried, found):
+    assert edge([Tried(*t) for t in tried]) == found
+    assert Edge(4, 5).adjacent and not Edge(3, 5).adjacent and not Edge(3).adjacent
+
+
+@pytest.mark.parametrize(
+    ("tried", "estimate", "following_"),
+    [
+        ([], 0, 1),
+        ([], 70, 70),
+        ([], 700, 500),
+        ([(100, True)], 100, 105),  # one twentieth of the estimate
+        ([(100, True), (105, True)], 100, 110),
+        ([(100, True), (105, True), (110, True)], 100, 120),  # then twice as far
+        ([(100, True), (105, True), (110, True), (120, True)], 100, 140),
+        ([(5, True)], 5, 6),
+        ([(499, True)], 499, 500),
+        ([(500, True)], 400, None),
+        ([(100, False)], 100, 95),
+        ([(100, False), (95, False)], 100, 90),
+        ([(100, False), (95, False), (90, False)], 100, 80),
+        ([(3, False), (2, False)], 60, 1),
+        ([(10, True), (20, False)], 10, 15),
+        ([(10, True), (13, False)], 10, 11),
+        ([(10, True), (11, False)], 10, None),
+        ([(10, True), (11, False, False)], 10, 11),
+    ],
+)
+def test_the_next_number_to_try(tried, estimate, following_):
+    assert following([Tried(*t) for t in tried], estimate, 500) == following_

@@ -1,0 +1,158 @@
+"""What a crew's leader works out from its workers' words: memory, slowest loads, equal answers."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from edgescope.bench import crowd
+from edgescope.errors import WrongOutputError
+from edgescope.records import Absent, Measured, ModelInfo, Trial, Worker
+
+
+def trial(**keys):
+    return Trial(**({"model": "null", "backend": "null", "processes": 2} | keys))
+
+
+@pytest.mark.parametrize(
+    ("keys", "seconds"),
+    [
+        ({"min_s": 1.0, "max_s": 9.0}, 2.0),  # workers take a moment to settle among each other
+        ({"min_s": 5.0, "max_s": 9.0}, 5.0),
+        ({"min_s": 1.0, "max_s": 1.5}, 1.5),
+        ({"min_s": 1.0, "max_s": 9.0, "scenario": "server", "rate": 5.0}, 9.0),
+    ],
+)
+def test_how_long_workers_measure(keys, seconds):
+    assert crowd.seconds(trial(**keys)) == seconds
+
+
+def test_the_memory_rule_is_processes_times_model_and_two_batches():
+    answer = {"input_bytes": 600, "output_bytes": 40}
+    info = ModelInfo("m", "classify", True, "t", "d", 1000, 1)
+    assert crowd._rule(trial(), info, {"bytes": 9000}, answer) == Measured(2 * (9000 + 1280.0), "bytes", n=2)
+    for precision, size in (("fp32", 4), ("tf32", 4), ("fp16", 2), ("bf16", 2), ("int8", 1)):
+        found = crowd._rule(trial(precision=precision, processes=3), info, {}, answer)
+        assert found == Measured(3 * (1000 * size + 1280.0), "bytes", n=3)
+    unknown = ModelInfo("m", "classify", True, "t", "d")
+    assert isinstance(crowd._rule(trial(), unknown, {"bytes": None}, answer), Absent)
+
+
+def measured(value):
+    return {"value": value, "unit": "s", "lo": None, "hi": None, "n": 1}
+
+
+def test_of_what_opening_cost_the_slowest_worker_counts():
+    opened = [
+        {"facts": {"load_s": measured(1.0), "build_s": {"absent": "cached"}}},
+        {"facts": {"load_s": measured(3.0), "build_s": {"absent": "cached, too"}}},
+        {"facts": {"load_s": {"absent": "lost"}, "build_s": {"absent": "?"}}},
+    ]
+    found = crowd._facts(opened)
+    assert found["load_s"] == Measured(3.0, "s", n=2) and found["build_s"] == Absent("cached")
+
+
+def test_the_boards_memory_is_not_told_where_kept_workers_hold_some_of_it():
+    found = {"gpu_board_memory_bytes": Measured(5.0, "bytes")}
+    assert crowd._board_memory(found, 0) is found
+    assert crowd._board_memory(found, 2)["gpu_board_memory_bytes"].reason.startswith("2 kept workers")
+
+
+def test_the_memory_of_the_crew_is_the_sum_of_its_workers():
+    def worker(n):
+        sizes = {"peak_rss_bytes": 100.0, "pss_bytes": 60.0, "gpu_memory_bytes": 30.0}
+        return Worker(
+            number=n, model="null", pid=n, **{k: Measured(v + n, "bytes") for k, v in sizes.items()}
+        )
+
+    found = crowd._memory([worker(0), worker(1)])
+    assert {name: field.value for name, field in found.items()} == {
+        "peak_rss_bytes": 201.0,
+        "processes_rss_bytes": 201.0,
+        "processes_pss_bytes": 121.0,
+        "gpu_processes_memory_bytes": 61.0,
+    }
+
+
+def answered(folder, name, *arrays):
+    np.savez(folder / f"{name}.npz", *[np.asarray(a, dtype=np.float32) for a in arrays])
+    return {"outputs": folder / f"{name}.npz"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "apart", "alike"),
+    [
+        *(("fp32", 0.9e-3, True), ("fp32", 1.1e-3, False), ("tf32", 1.9e-2, True), ("tf32", 2.1e-2, False)),
+        *(("fp16", 1.9e-2, True), ("fp16", 2.1e-2, False), ("bf16", 4.9e-2, True), ("bf16", 5.1e-2, False)),
+        *(("int8", 4.9e-2, True), ("int8", 5.1e-2, False)),
+    ],
+)
+def test_workers_must_answer_alike_within_their_precision(tmp_path, precision, apart, alike):
+    first = answered(tmp_path, "a", [3.0, 4.0], [1.0])
+    second = answered(tmp_path, "b", [3.0, 4.0 + 5 * apart], [1.0])
+    asked = trial(precision=precision)
+    if alike:
+        crowd._alike(asked, [first, second])
+    else:
+        with pytest.raises(WrongOutputError, match="worker 1 answers") as error:
+            crowd._alike(asked, [first, second])
+        assert f"relative l2 {apart:.2g}" in error.value.evidence
+
+
+@pytest.mark.parametrize(
+    "other", [([3.0, 4.0, 0.0],), ([[3.0, 4.0]],), ([3.0, 4.0], [1.0]), ([np.nan, 4.0],), ()]
+)
+def test_other_shapes_other_outputs_or_no_numbers_are_not_alike(tmp_path, other):
+    first = answered(tmp_path, "a", [3.0, 4.0])
+    with pytest.raises(WrongOutputError):
+        crowd._alike(trial(), [first, answered(tmp_path, "b", *other)])
+
+
+def test_the_worker_that_differs_is_named_and_zeros_are_compared_by_size(tmp_path):
+    same = [answered(tmp_path, name, [0.0, 0.0]) for name in "ab"]
+    crowd._alike(trial(), same)
+    with pytest.raises(WrongOutputError, match="worker 2 answers"):
+        crowd._alike(trial(), [*same, answered(tmp_path, "c", [0.0, 0.01])])
+    crowd._alike(trial(), same[:1])
+    crowd._alike(trial(), [answered(tmp_path, name) for name in "de"])  # nothing is answered by either
+
+
+def test_the_gap_between_two_accounts_is_the_largest_of_the_workers():
+    def rows(n):
+        done = (np.arange(n, dtype=np.int64) + 1) * 10
+        columns = {"done_ns": done, "samples": np.ones(n, np.int32)}
+        return SimpleNamespace(columns=columns, samples=1)
+
+    first = SimpleNamespace(before_ns=0, after_ns=1, counts=[0, 0])
+    last = SimpleNamespace(before_ns=1000, after_ns=1001, counts=[20, 17])
+    driven = SimpleNamespace(looks=(first, last))
+    assert crowd._gap(driven, [rows(20), rows(20)]) == Measured(3.0, "queries", n=2)
+
+
+def test_a_worker_is_told_with_what_it_counted_between_the_looks():
+    columns = {"samples": np.full(5, 2, np.int32), "issued_ns": np.arange(5) * 10 + 100}
+    columns["done_ns"] = columns["issued_ns"] + 5
+    rows = crowd.Rows(columns, 1, 5)
+    member = SimpleNamespace(pid=77, seat=SimpleNamespace(cpus=(3, 4)))
+    opened = [{"facts": {"load_s": measured(0.5)}}, {"facts": {}}, {"facts": {}}]
+    shift = SimpleNamespace(members=[member] * 3, opened=opened)
+    looks = (SimpleNamespace(counts=[4, 10, 0]), SimpleNamespace(counts=[12, 40, 6]))
+    seen = {77: crowd.Footprint(*(Measured(v, "bytes") for v in (1.0, 2.0, 3.0)))}
+    driven = SimpleNamespace(looks=looks, seen=seen)
+    asked = trial(beside="other")
+    one, two, third = (crowd._worker(asked, shift, driven, n, rows) for n in range(3))
+    assert [w.counted for w in (one, two, third)] == [4, 15, 3]
+    assert [w.model for w in (one, two, third)] == ["null", "null", "other"]
+    assert (one.start_ns, one.stop_ns, one.pid, one.cpus, one.number) == (110, 145, 77, (3, 4), 0)
+    assert one.load_s == Measured(0.5, "s", n=1) and two.load_s == Absent("nothing is loaded")
+    sizes = (one.peak_rss_bytes.value, one.pss_bytes.value, one.gpu_memory_bytes.value)
+    assert sizes == (1.0, 2.0, 3.0)
+
+
+def test_the_rows_of_a_worker_say_whether_it_went_on_to_the_stop(tmp_path):
+    path = tmp_path / "rows.npz"
+    np.savez(path, query_id=np.arange(3))
+    for stopped_by, ran_on in (("the agreed stop", True), ("all queries done", False)):
+        found = crowd._rows({"rows": path, "first": 1, "stop": 3, "stopped_by": stopped_by})
+        assert (found.first, found.stop, found.ran_on) == (1, 3, ran_on)
+        assert list(found.columns["query_id"]) == [0, 1, 2]

@@ -1,0 +1,204 @@
+"""What a finished run's own numbers make of its status, and what an exception does."""
+
+import pytest
+
+from edgescope.bench.failures import told
+from edgescope.bench.replayed import marked
+from edgescope.bench.run import settled
+from edgescope.errors import (
+    DeviceError,
+    ModelError,
+    SafetyError,
+    UnavailableError,
+    UnsupportedError,
+    WrongOutputError,
+)
+from edgescope.records import Absent, Machine, Measured, Status, Trial, Trust, Verdict, Verification
+from edgescope.registry import REPLAYED
+from making import result
+
+
+def moved(value, lo, hi, *, scenario="single_stream", warnings=(), **metrics):
+    metrics = {"drift": Measured(value, "1", lo, hi, 100)} | metrics
+    rate = {"rate": 5.0} if scenario == "fixed_rate" else {}
+    trial = Trial(model="null", backend="null", scenario=scenario, **rate)
+    return settled(result(trial, metrics=metrics, warnings=warnings))
+
+
+@pytest.mark.parametrize(
+    ("drift", "status"),
+    [
+        ((0.25, 0.2, 0.3), Status.OK),  # a quarter is still allowed
+        ((0.26, 0.2, 0.3), Status.UNSTABLE),
+        ((-0.26, -0.3, -0.2), Status.UNSTABLE),
+        ((0.4, 0.0, 0.8), Status.OK),  # touching none is not excluding it
+        ((-0.4, -0.8, 0.0), Status.OK),
+        ((0.4, None, None), Status.OK),
+        ((0.4, 0.1, None), Status.OK),
+        ((0.4, None, 0.8), Status.OK),
+    ],
+)
+def test_a_latency_that_moved_surely_and_far_is_unstable(drift, status):
+    found = moved(*drift)
+    assert found.status is status
+    assert found.reason.startswith("E-STAT-1: latency moved by ") is (status is Status.UNSTABLE)
+
+
+def test_an_open_loop_is_unstable_only_where_something_must_be_said_of_it_too():
+    assert moved(0.4, 0.3, 0.5, scenario="fixed_rate").status is Status.OK
+    assert moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-STAT-4: x",)).status is Status.UNSTABLE
+    assert moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-STAT-3: x",)).status is Status.OK
+    loaded = moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-LOAD-1: x",))
+    assert loaded.status is Status.UNSTABLE and loaded.reason.startswith("E-STAT-2: latency moved by +40%")
+    both = moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-STAT-4: x", "W-LOAD-1: x"))
+    assert both.reason.startswith("E-STAT-2")
+
+
+def test_where_burst_and_sustained_are_told_apart_a_drift_is_no_fault():
+    assert moved(0.4, 0.3, 0.5, settled_s=Measured(60.0, "s")).status is Status.OK
+    assert moved(0.4, 0.3, 0.5, settled_s=Absent("too short")).status is Status.UNSTABLE
+
+
+def test_wrong_outputs_outrank_failed_queries_and_those_a_drift():
+    wrong = Verification(False, "top1_agreement", {}, 0.95, "agreement 0.5")
+    drift, failed = Measured(0.4, "1", 0.3, 0.5, 9), Measured(3.0, "queries", n=9)
+    found = settled(result(verification=wrong, metrics={"drift": drift, "errors": failed}))
+    assert (found.status, found.reason) == (Status.WRONG_OUTPUT, "E-OUT-2: wrong outputs: agreement 0.5.")
+    found = settled(result(metrics={"drift": drift, "errors": failed}), failure="ValueError: no")
+    assert found.status is Status.FAILED
+    assert found.reason == "E-RUN-3: 3 of 9 queries failed (ValueError: no)."
+    none = settled(result(verification=None, metrics={"errors": Measured(0.0, "queries", n=9)}))
+    assert (none.status, none.reason) == (Status.OK, "")
+
+
+def test_a_warm_up_that_was_cut_off_is_said_beside_what_was_warned_of_before():
+    assert [w[:8] for w in settled(result(warnings=("W-TEST-1",)), warmed=False).warnings] == [
+        "W-TEST-1",
+        "W-WARM-1",
+    ]
+    assert settled(result(warnings=("W-TEST-1",))).warnings == ("W-TEST-1",)
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (SafetyError("E-X-1", "the machine ran short"), Status.OOM),
+        (UnsupportedError("E-X-1", "not here"), Status.UNSUPPORTED),
+        (UnavailableError("E-X-1", "not installed"), Status.UNSUPPORTED),
+        (WrongOutputError("E-X-1", "other answers"), Status.WRONG_OUTPUT),
+        (ModelError("E-X-1", "cannot open"), Status.FAILED),
+        (DeviceError("E-X-1", "gone"), Status.FAILED),
+        (caused(ModelError("E-X-1", "cannot open"), MemoryError()), Status.OOM),
+        (caused(ModelError("E-X-1", "cannot open"), ValueError("shape")), Status.FAILED),
+        (MemoryError(), Status.OOM),
+        (RuntimeError("CUDNN_STATUS_ALLOC_FAILED"), Status.OOM),
+        (RuntimeError("an illegal memory access"), Status.FAILED),
+        (type("OutOfMemoryError", (RuntimeError,), {})("2 GiB"), Status.OOM),
+    ],
+)
+def test_an_exception_becomes_a_status(error, status, capfd):
+    try:
+        raise error
+    except Exception as raised:
+        assert told(raised)[0] is status
+    ours = getattr(error, "code", "") == "E-X-1"
+    assert ("Traceback" in capfd.readouterr().err) is not ours
+
+
+def test_what_a_model_raised_is_told_in_one_line_with_its_place():
+    def deep():
+        raise ValueError("a\n  long\n" + "x" * 400)
+
+    try:
+        deep()
+    except ValueError as error:
+        _, reason = told(error)
+    assert reason.startswith("E-RUN-1: the model or its engine raised an error (ValueError: a long xxx")
+    assert "; test_bench_settled.py:" in reason and " in deep)" in reason and "x" * 293 in reason
+    assert "x" * 294 not in reason and "\n" not in reason
+
+
+@pytest.mark.parametrize(
+    ("trust", "becomes"),
+    [(Trust.CLEAN, Trust.UNKNOWN), (Trust.DISTURBED, Trust.DISTURBED), (Trust.UNKNOWN, Trust.UNKNOWN)],
+)
+def test_a_recording_is_never_clean(trust, becomes):
+    mark = {REPLAYED: {"board": "orin", "made": "typed"}}
+    played = result(machine=Machine({}, mark), verdict=Verdict(trust, ("e",)), warnings=("W-A-1",))
+    found = marked(played)
+    assert found.verdict == Verdict(becomes, ("the sensors are a recording", "e"))
+    assert found.warnings[0] == "W-A-1" and found.warnings[1].startswith("W-REC-1")
+    real = result(verdict=Verdict(trust, ("e",)))
+    assert marked(real) is real
+
+
+@pytest.mark.parametrize(
+    ("processes", "crews", "led"), [(2, None, True), (1, object(), True), (1, None, False)]
+)
+def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(monkeypatch, processes, crews, led):
+    from importlib import import_module
+
+    from edgescope.bench.crowd import Found
+
+    run = import_module("edgescope.bench.run")  # edgescope.bench.run is the function
+
+    drift = {"drift": Measured(0.4, "1", 0.3, 0.5, 9)}
+    asked = []
+
+    def measure(bare, watch, given):
+        asked.append(given)
+        return Found(result(bare.trial, metrics=drift), warmed=False, failure="")
+
+    monkeypatch.setattr(run.crowd, "measure", measure)
+    monkeypatch.setattr(run.zoo, "get", lambda *_: 1 / 0)
+    bare = result(Trial(model="null", backend="null", processes=processes))
+    if not led:
+        with pytest.raises(ZeroDivisionError):
+            run._measure(bare, None, 0, {}, crews)
+        return
+    found = run._measure(bare, None, 0, {}, crews)
+    assert asked == [crews] and found.status is Status.UNSTABLE and "W-WARM-1" in found.warnings[-1]
+    crashed = Found(result(bare.trial, status=Status.CRASHED, metrics=drift), warmed=False, failure="")
+    monkeypatch.setattr(run.crowd, "measure", lambda *_: crashed)
+    assert run._measure(bare, None, 0, {}, crews) is crashed.result
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "found"),
+    [
+        ("none", len, None),
+        ("null", len, "nothing"),
+        ("onnxruntime", None, "nothing"),
+        ("onnxruntime", len, "asked"),
+    ],
+)
+def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, reference, answer, found):
+    from types import SimpleNamespace
+
+    from edgescope.bench import gate
+
+    facts = {}
+
+    def verified(answer, model, truth, **keys):
+        facts.update(keys["facts"])
+        return "asked"
+
+    monkeypatch.setattr(gate.reference, "reference", lambda model, open_run, batch: f"truth of {batch}")
+    monkeypatch.setattr(gate.reference, "verified", verified)
+    model = SimpleNamespace(reference=reference, closed_batch=None)
+    trial = Trial(model="null", backend="null", options={"threads": 2}, shapes={"x": (1, 2)})
+    said = gate.check(trial, model, answer, {"digest": "d"}, result().machine)
+    assert said == (gate.NOTHING if found == "nothing" else found)
+    if found == "asked":
+        assert (
+            facts["options"] == {"threads": 2}
+            and facts["shapes"] == {"x": [1, 2]}
+            and facts["artifact"] == "d"
+        )
+        assert gate.prepare(model) == "truth of 8"
+        assert gate.prepare(SimpleNamespace(reference="onnxruntime", closed_batch=3)) == "truth of 3"

@@ -1,0 +1,47 @@
+"""The documentation that an installed user has: pages, codes, what is mistyped."""
+
+import json
+import re
+from pathlib import Path
+
+from edgescope.cli import docs
+from edgescope.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_pages_are_listed_and_read(capsys):
+    assert main(["docs"]) == 0
+    assert re.search(r"^sweeps +\w", capsys.readouterr().out, re.M)
+    assert main(["docs", "sweeps"]) == 0
+    assert capsys.readouterr().out.startswith("# ")
+    assert main(["docs", "--json", "docs/sweeps.md"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["sweeps"]
+
+
+def test_a_code_is_looked_up(capsys):
+    assert main(["docs", "e-run-2"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("E-RUN-2: the trial's process") and "from: edgescope.isolate" in said
+    assert main(["docs", "E-RUN-999"]) == 2
+    assert "E-DOCS-2" in capsys.readouterr().err
+
+
+def test_a_mistyped_page_is_refused_with_the_closest(capsys):
+    assert main(["docs", "sweps"]) == 2
+    assert capsys.readouterr().err.endswith("Try: edgescope docs sweeps\n")
+
+
+def test_an_installed_package_reads_its_own_pages(tmp_path, monkeypatch):
+    monkeypatch.setattr(docs, "__file__", str(tmp_path / "edgescope/cli/docs.py"))
+    assert docs.folder() == tmp_path.parent / "docs"
+    (tmp_path / "edgescope/docs").mkdir(parents=True)
+    assert docs.folder() == tmp_path / "edgescope/docs"
+    included = '[tool.hatch.build.targets.wheel.force-include]\ndocs = "edgescope/docs"\n'
+    assert included in (ROOT / "pyproject.toml").read_text()
+
+
+def test_every_page_that_the_source_cites_by_the_verb_is_there():
+    text = "".join(path.read_text() for path in (ROOT / "src/edgescope").rglob("*.py"))
+    cited = set(re.findall(r"edgescope docs ([a-z-]+)", text))
+    assert "sweeps" in cited and all((ROOT / "docs" / f"{name}.md").is_file() for name in cited)

@@ -1,0 +1,32 @@
+"""What Ctrl-C leaves of each verb's work, as the verb says it."""
+
+import pytest
+
+from edgescope.cli import main as command
+from edgescope.cli.main import VERBS, main
+
+RESUMES = {"demo", "optimize", "sweep", "recommend", "capacity", "train", "study"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
+    typed = {
+        "bench": ["null"],
+        "optimize": ["null"],
+        "capacity": ["null", "--slo", "p50<1s", "--rate", "1"],
+        "compare": ["a", "b"],
+        "energy": ["a"],
+        "record": ["-o", "x.zip"],
+        "study": ["concurrent"],
+        "train": ["m", "--data", "d", "--out", "o"],
+    }
+
+    def interrupted(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.VERBS[verb], "run", interrupted)
+    assert main([verb, *typed.get(verb, [])]) == 130
+    said = capsys.readouterr().err
+    assert said.startswith("I-STOP-1: interrupted.")
+    assert ("goes on" in said) == (verb in RESUMES)
+    assert "resumes" not in said

@@ -1,0 +1,85 @@
+"""A mistyped word: one message with the word that was probably meant, exit code 2, no page of usage."""
+
+import argparse
+
+import pytest
+
+from edgescope.cli.main import main, parser
+
+
+def refused(typed, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(typed)
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == "" and "usage:" not in said.err and said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (["benhc", "null"], "E-ARGS-1: no verb is called 'benhc'. Try: edgescope bench\n"),
+        (
+            ["bench", "null", "--presicion", "int8"],
+            "edgescope bench has no flag --presicion. Try: --precision\n",
+        ),
+        (["sweep", "--baches=1,2"], "edgescope sweep has no flag --baches. Try: --batch\n"),
+        (
+            ["study", "concurent"],
+            "no study is called 'concurent' (nano_table, concurrent). Try: edgescope study concurrent",
+        ),
+        (
+            ["study", "concurrent", "--setpu", "x"],
+            "edgescope study concurrent has no flag --setpu. Try: --setup",
+        ),
+        (
+            ["optimize", "null", "--objective", "latancy"],
+            "--objective does not take 'latancy' (latency, throughput",
+        ),
+        (["optimize", "null", "--objective", "latancy"], "Try: --objective latency\n"),
+        (["bench"], "the following arguments are required: model. Try: edgescope bench --help\n"),
+        (
+            ["bench", "null", "more"],
+            "edgescope bench takes no further word 'more'. Try: edgescope bench --help\n",
+        ),
+        (["bench", "null", "--qqqqq"], "has no flag --qqqqq. Try: edgescope bench --help\n"),
+        ([], "the following arguments are required: VERB. Try: edgescope --help"),
+    ],
+)
+def test_the_word_that_was_probably_meant_is_named(typed, says, capsys):
+    assert says in refused(typed, capsys)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--backend", "onxruntime"], "Try: --backend onnxruntime\n"),
+        (["--backend", "null", "--scenario", "ofline"], "Try: --scenario offline\n"),
+        (["--backend", "null", "--retry", "failled"], "Try: --retry failed\n"),
+    ],
+)
+def test_a_mistyped_name_is_refused_with_the_closest(flags, says, capsys, tmp_path):
+    assert main(["bench", "null", "--store", str(tmp_path), *flags]) == 2
+    assert capsys.readouterr().err.endswith(says)
+
+
+def test_a_mistyped_option_is_refused_with_the_closest():
+    from edgescope.backends.base import Spec, checked
+    from edgescope.errors import UsageError
+
+    with pytest.raises(UsageError, match="Try: --option threads=4"):
+        checked("onnxruntime", Spec(options={"thraeds": 4}), {"threads": "how many", "streams": "x"})
+
+
+def test_every_verb_but_the_live_view_takes_json():
+    """What the README says of --json."""
+    (verbs,) = (a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
+    without = {
+        name
+        for name, sub in verbs.choices.items()
+        if "--json" not in sub._option_string_actions and name != "study"
+    }
+    assert without == {"monitor"}
+    (studies,) = (a for a in verbs.choices["study"]._actions if isinstance(a, argparse._SubParsersAction))
+    assert all("--json" in sub._option_string_actions for sub in studies.choices.values())

@@ -1,0 +1,46 @@
+"""What a command says while nothing else can be seen of it."""
+
+import io
+import sys
+import time
+
+import pytest
+
+from edgescope.cli import waiting
+from edgescope.cli.main import main
+from edgescope.store import Store
+from making import result
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_it_is_one_line_where_there_is_no_terminal(capsys):
+    with waiting.waiting("reading"):
+        pass
+    assert capsys.readouterr().err == "reading ...\n"
+
+
+def test_it_counts_on_a_terminal_and_leaves_nothing(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(waiting, "TICK_S", 0.01)
+    with pytest.raises(KeyboardInterrupt), waiting.waiting("reading"):
+        deadline = time.monotonic() + 20
+        while screen.getvalue().count("reading ...") < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+    assert screen.getvalue().count("reading ... 0 s") >= 1 and screen.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_report_says_what_it_does_and_refuses_a_bad_name_before_it_reads(tmp_path, capsys):
+    Store(tmp_path / "s").save(result())
+    page = tmp_path / "page.csv"
+    assert main(["report", "--store", str(tmp_path / "s"), "-o", str(page)]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{page}\n"
+    assert f"reading {tmp_path / 's'} ..." in said.err and f"writing {page} from 1 result ..." in said.err
+    assert main(["report", "--store", str(tmp_path / "s"), "-o", str(tmp_path / "page.docx")]) == 2
+    assert "reading" not in capsys.readouterr().err

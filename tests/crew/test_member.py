@@ -1,0 +1,113 @@
+"""What is told of a worker that has ended or hangs, with shells in its place."""
+
+import io
+import os
+import signal
+import time
+
+import pytest
+
+from edgescope.crew import member as members
+from edgescope.crew.member import Member, Seat
+from edgescope.crew.talk import Talk
+from edgescope.records import Status
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """A worker whose program is this line of shell."""
+    made = []
+
+    def start(line, number=3, env=None):
+        made.append(Member(number, Seat(env=env or {}, prefix=("sh", "-c", line, "sh")), tmp_path))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.end()
+
+
+def told(member):
+    """Listen until it is lost."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            member.listen()
+        except members.CrewError as error:
+            return error
+        time.sleep(0.005)
+    raise AssertionError("still there")
+
+
+def test_its_words_are_heard_line_by_line_however_they_are_cut(shell):
+    one = shell("""printf '{"said": "a"}\\n{"sa'; sleep 0.1; printf 'id": "b"}\\n'; cat >/dev/null""")
+    deadline = time.monotonic() + 10
+    while len(one.inbox) < 2 and time.monotonic() < deadline:
+        one.listen()
+    assert list(one.inbox) == [{"said": "a"}, {"said": "b"}]
+
+
+def test_an_exit_is_told_with_its_code_and_last_words(shell):
+    error = told(shell("echo starting >&2; printf 'no\\033 card\\n\\n' >&2; exit 3"))
+    assert error.status is Status.CRASHED
+    assert error.reason.startswith("E-CREW-2: worker 3 ended with 3 (starting | no  card).")
+    gone = shell("exit 0")
+    assert "wrote nothing to stderr" in told(gone).reason
+    gone.say("open")  # harmless: found out when it is listened to
+
+
+def test_a_signal_is_named_and_a_kill_may_have_been_the_kernels(shell, monkeypatch):
+    assert "worker 3 died of SIGTERM (" in told(shell("kill -TERM $$")).reason
+    killed = told(shell("kill -KILL $$"))
+    assert (
+        killed.status is Status.CRASHED and "died of SIGKILL (often the kernel's OOM killer" in killed.reason
+    )
+    one = shell("kill -KILL $$")
+    monkeypatch.setattr(members, "oom_kills", lambda: one.kills + 2)
+    ours = told(one)
+    assert ours.status is Status.OOM and "OOM killer ended 2 of this group's processes" in ours.reason
+    ended = shell("exit 9")
+    ended.kills = -5  # the kernel ended others meanwhile; this one was not killed
+    assert told(ended).status is Status.CRASHED
+
+
+def test_one_that_hangs_is_told_with_its_state(shell):
+    one = shell("echo loading >&2; kill -STOP $$")
+    deadline = time.monotonic() + 10
+    while "T (stopped)" not in one._state() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    error = one.silent("ready", 2.5)
+    assert error.status is Status.TIMEOUT
+    assert error.reason.startswith(
+        f"E-CREW-3: worker 3 hangs: it was not ready after 2.5 s (process {one.pid} is T (stopped); loading)."
+    )
+    one.process.send_signal(signal.SIGCONT)
+    one.end()
+    assert one._state() == "gone"
+
+
+def test_only_the_end_of_what_it_wrote_is_told(shell):
+    one = shell("i=0; while [ $i -lt 3000 ]; do echo line$i >&2; i=$((i+1)); done; exit 1")
+    text = told(one) and one.words()
+    assert text.endswith("line2998 | line2999") and len(text) == 600
+    os.unlink(one._words)
+    assert one.words() == ""
+
+
+def test_its_environment_adds_to_ours(shell, monkeypatch):
+    monkeypatch.setenv("KEPT", "yes")
+    assert (
+        "(yes and added)" in told(shell('echo "$KEPT and $MORE" >&2; exit 1', env={"MORE": "added"})).reason
+    )
+
+
+def test_a_talk_is_lines_of_json_until_the_leader_has_gone():
+    orders = io.BytesIO(b'{"do": "open", "n": 1}\n{"do": "close"}\n')
+    words = io.BytesIO()
+    talk = Talk(orders, words)
+    assert talk.hear() == {"do": "open", "n": 1}
+    assert list(talk.heard()) == [{"do": "close"}]
+    with pytest.raises(EOFError):
+        talk.hear()
+    talk.say("ready", settled=True)
+    assert words.getvalue() == b'{"said": "ready", "settled": true}\n'

@@ -1,0 +1,138 @@
+"""Who sits where, and what each worker answers."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgescope.crew import seats
+from edgescope.crew import staff as staffing
+from edgescope.crew.kept import Crews, alike
+from edgescope.crew.member import Seat
+from edgescope.crew.staff import Staff
+from edgescope.records import Trial
+
+TRIAL = Trial(model="null", backend="null", processes=3, seed=40, beside="a+b")
+
+
+@given(st.sets(st.integers(0, 200), min_size=1, max_size=40), st.integers(1, 60))
+def test_cpus_are_dealt_out_whole_evenly_and_side_by_side(cpus, workers):
+    ordered = sorted(cpus)
+    parts = seats.split(ordered, workers)
+    assert len(parts) == workers
+    if workers <= len(cpus):
+        assert [c for part in parts for c in part] == ordered
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        assert list(map(len, parts)) == sorted(map(len, parts), reverse=True)
+    else:
+        assert all(len(part) == 1 for part in parts)
+        assert [part[0] for part in parts] == [ordered[k % len(ordered)] for k in range(workers)]
+
+
+def test_only_pinned_workers_have_cpus_of_their_own():
+    assert seats.seats(TRIAL) == [Seat()] * 5
+    pinned = seats.seats(replace(TRIAL, sharing="pinned", beside=""), allowed=[7, 2, 3, 5, 9])
+    assert [seat.cpus for seat in pinned] == [(2, 3), (5, 7), (9,)]
+    assert [seat.prefix[-2] for seat in pinned] == ["2-3", "5,7", "9"]
+
+
+@pytest.mark.parametrize(("cpus", "warned"), [(4, True), (5, False), (6, False)])
+def test_pinned_workers_that_must_share_are_warned_of(cpus, warned):
+    pinned = replace(TRIAL, sharing="pinned")
+    assert bool(seats.crammed(pinned, cpus)) is warned
+    assert not seats.crammed(TRIAL, cpus)
+    if warned:
+        assert "5 workers on 4 CPUs" in seats.crammed(pinned, cpus)
+
+
+def test_every_worker_answers_a_trial_of_one_process_with_a_seed_of_its_own():
+    found = seats.trials(replace(TRIAL, sharing="pinned", mode="fast", shapes={"x": (1,)}, gate=0.5))
+    assert [t.seed for t in found] == [40, 41, 42, 43, 44]
+    assert [t.model for t in found] == ["null", "null", "null", "a", "b"]
+    assert {(t.processes, t.sharing, t.beside, t.mode) for t in found} == {(1, "shared", "", "as_is")}
+    assert [dict(t.shapes) for t in found] == [{"x": (1,)}] * 3 + [{}, {}]
+    assert [t.gate for t in found] == [0.5] * 3 + [None, None]
+    assert seats.others(Trial(model="null")) == ()
+
+
+def test_the_present_trial_may_take_nine_tenths_of_the_limit_less_what_has_passed(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("edgescope.crew.kept.time.monotonic", lambda: now[0])
+    monkeypatch.setenv("EDGESCOPE_TIMEOUT", "100")
+    crews = Crews()
+    assert crews.limit_s == 90.0
+    now[0] += 30
+    assert crews.limit_s == 60.0
+    now[0] += 1000
+    assert crews.limit_s == 1.0
+    crews.begin({"A": "1"}, Staff(4))
+    assert crews.limit_s == 90.0 and crews.env == {"A": "1"} and crews.staff.workers == 4
+    monkeypatch.delenv("EDGESCOPE_TIMEOUT")
+    assert crews.limit_s == 540.0
+
+
+class FakeCrew:
+    def __init__(self, *, grace_s):
+        self.grace_s, self.dismissed, self.closed, self.members = grace_s, 0, 0, [1, 2, 3, 4]
+
+    def dismiss(self):
+        self.dismissed += 1
+
+    def close(self):
+        self.closed += 1
+
+
+def test_workers_are_kept_for_what_they_loaded_and_crews_for_their_sharing(monkeypatch):
+    monkeypatch.setattr("edgescope.crew.kept.Crew", FakeCrew)
+    one = Trial(model="null", backend="null", processes=2)
+    with Crews({"E": "1"}, grace_s=2.0) as crews:
+        first = crews.of(one)
+        assert first.grace_s == 2.0 and crews.of(replace(one, processes=4, batch=8, seed=3)) is first
+        assert first.dismissed == 0 and crews.idle(one) == 2 and crews.idle(replace(one, processes=6)) == 0
+        assert crews.of(replace(one, precision="fp16")) is first and first.dismissed == 1
+        other = crews.of(replace(one, sharing="pinned"))
+        assert other is not first and crews.idle(one) == 6
+        assert [s.env for s in crews.seats(one)] == [{"E": "1"}] * 2
+    assert (first.closed, other.closed) == (1, 1) and crews.idle(one) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"batch": 4}, True),
+        ({"processes": 5}, True),
+        ({"seed": 5}, True),
+        ({"replicate": 5}, True),
+        ({"model": "other"}, False),
+        ({"backend": "openvino"}, False),
+        ({"precision": "int8"}, False),
+        ({"device": "cuda"}, False),
+        ({"sharing": "pinned"}, False),
+        ({"beside": "x"}, False),
+        ({"mode": "fast"}, False),
+        ({"options": {"threads": 2}}, False),
+    ],
+)
+def test_what_one_process_may_answer_after_another_trial(change, same):
+    one = Trial(model="null", backend="null", processes=2)
+    assert (alike(replace(one, **change)) == alike(one)) is same
+
+
+class FakeMemory:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        pass
+
+    def available(self):
+        return 1000
+
+
+def test_more_workers_are_started_as_long_as_the_floor_is_left_alone(monkeypatch):
+    monkeypatch.setattr(staffing, "Memory", FakeMemory)
+    monkeypatch.setattr(staffing, "floor_of", lambda asked, memory: 400 if asked is None else asked)
+    assert staffing.available() == 1000
+    assert Staff(9).fits(3, 200.0) and not Staff(9).fits(3, 200.1)
+    assert Staff(9, 100).fits(9, 100.0) and not Staff(9, 100).fits(10, 100.0)

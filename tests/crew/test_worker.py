@@ -1,0 +1,169 @@
+"""A worker's side of a shift in this process: what it says to which order."""
+
+import time
+
+import numpy as np
+import pytest
+
+from edgescope.crew import worker
+from edgescope.crew.counter import Counter
+from edgescope.errors import UnsupportedError
+from edgescope.models import zoo
+from edgescope.records import Trial
+
+TRIAL = Trial(model="null", backend="null", warmup=0, batch=2, seed=5, options={"delay_us": 500})
+
+
+class Script:
+    """A leader that gives these orders and keeps what it is told; a start is named when it is asked for."""
+
+    def __init__(self, *orders, window_s=0.1):
+        self.orders, self.said, self.window_s = list(orders), [], window_s
+
+    def say(self, said, **what):
+        self.said.append((said, what))
+
+    def hear(self):
+        if not self.orders:
+            raise EOFError("the leader has gone")
+        order = self.orders.pop(0)
+        if order.get("do") == "start":
+            begin = time.monotonic_ns() + 10_000_000
+            order = order | {"start_ns": begin, "stop_ns": begin + round(self.window_s * 1e9)}
+        return order
+
+    def heard(self):
+        while self.orders:
+            yield self.hear()
+
+    def words(self, said):
+        return [what for name, what in self.said if name == said]
+
+
+def order(folder, trial=TRIAL, **keys):
+    base = {
+        "do": "open",
+        "trial": trial.to_json(),
+        "number": 1,
+        "workers": 2,
+        "folder": str(folder),
+        "again": True,
+    }
+    return base | keys
+
+
+DRIVE = ({"do": "drive"}, {"do": "start"})
+MACHINE = {"stable": {}, "state": {}}
+
+
+def served(tmp_path, *orders, **keys):
+    talk = Script(*orders, **keys)
+    with Counter(tmp_path / "counter", 2) as counter:
+        worker.serve(talk)
+        return talk, counter.look().counts
+
+
+def test_a_whole_shift_is_told_step_by_step(tmp_path):
+    asked = ({"do": "answer"}, {"do": "verify", "machine": MACHINE}, {"do": "close"})
+    talk, counts = served(tmp_path, order(tmp_path), *DRIVE, *asked)
+    names = [name for name, _ in talk.said]
+    assert names == ["here", "opened", "ready", "driven", "answer", "verified", "closed"]
+    (opened,), (driven,), (ready,) = (talk.words(name) for name in ("opened", "driven", "ready"))
+    assert opened["effective"]["precision"] == "fp32" and opened["model"]["name"] == "null"
+    assert "load_s" in opened["facts"] and ready == {"settled": True}
+    with np.load(driven["rows"]) as columns:
+        rows = dict(columns)
+    assert driven["first"] == 0 and driven["stop"] == len(rows["query_id"]) > 10
+    assert driven["stopped_by"] == "the agreed stop" and driven["failure"] == ""
+    assert set(rows["samples"]) == {2} and counts == (0, 2 * len(rows["query_id"]))
+    (answer,) = talk.words("answer")
+    with np.load(answer["outputs"]) as outputs:
+        assert answer["output_bytes"] == sum(outputs[name].nbytes for name in outputs.files)
+    assert answer["input_bytes"] == sum(a.nbytes for a in worker._one_batch(zoo.get("null"), 2).values())
+
+
+def test_a_second_trial_follows_the_first_and_the_end_of_the_leader_ends_it(tmp_path):
+    close = {"do": "close"}
+    talk, _ = served(tmp_path, order(tmp_path), *DRIVE, close, order(tmp_path, again=False), *DRIVE, close)
+    assert len(talk.words("driven")) == 2 == len(talk.words("closed"))
+    talk, _ = served(tmp_path, order(tmp_path), *DRIVE)
+    assert [name for name, _ in talk.said][-1] == "driven"
+
+
+@pytest.mark.parametrize(
+    "orders", [[{"do": "abandon"}], [{"do": "drive"}, {"do": "abandon"}], [*DRIVE, {"do": "abandon"}]]
+)
+def test_a_trial_that_is_given_up_is_closed_without_a_word_more(tmp_path, orders):
+    talk, _ = served(tmp_path, order(tmp_path), *orders)
+    assert talk.said[-1] == ("closed", {}) and not talk.words("failed")
+
+
+def test_what_fails_is_told_with_its_status_and_closed(tmp_path, capfd):
+    bad = Trial(model="no_such_model", backend="null")
+    talk, _ = served(tmp_path, order(tmp_path, bad), {"do": "verify"})
+    assert [name for name, _ in talk.said] == ["here", "failed", "closed"]
+    (failed,) = talk.words("failed")
+    assert failed["status"] == "failed" and "no_such_model" in failed["reason"]
+
+
+def test_workers_are_cameras_with_phases_of_their_own_and_one_alone_has_none(tmp_path):
+    def phase(**keys):
+        return worker.Shift(Script(), order(tmp_path, **keys)).plan.phase
+
+    first, again = phase(), phase()
+    other = phase(trial=Trial(model="null", backend="null", seed=6))
+    assert first == again != other and 0 < first < 1 and 0 < other < 1
+    assert phase(workers=1) == 0.0
+    assert phase(trial=Trial(model="null", backend="null", seed=-5)) == first
+
+
+@pytest.mark.parametrize(
+    ("scenario", "drivable"), [("idle_gap", False), ("single_stream", True), ("mlperf_offline", False)]
+)
+def test_what_owns_its_loop_cannot_agree_on_a_start(scenario, drivable):
+    class Foreign:
+        def accuracy(self, answer, model):
+            pass
+
+        notes = warnings = accuracy
+
+    trial = Trial(model="null", backend="null", scenario=scenario)
+    made = Foreign() if scenario.startswith("mlperf") else object()
+    if drivable:
+        worker._drivable(trial, object(), made)
+    else:
+        with pytest.raises(UnsupportedError, match=f"E-CREW-1: {scenario} owns its loop"):
+            worker._drivable(trial, object(), made)
+
+
+def test_a_program_of_its_own_is_named():
+    class Own:
+        def drive(self, artifact, trial):
+            pass
+
+    with pytest.raises(UnsupportedError, match="E-CREW-1: trtexec owns its loop"):
+        worker._drivable(Trial(model="null", backend="trtexec"), Own(), object())
+
+
+def test_a_batch_is_the_first_input_as_often_as_the_batch_is_large():
+    class Two:
+        def samples(self, purpose, n):
+            from edgescope.models.base import Samples
+
+            return Samples({"x": np.arange(6.0).reshape(2, 3)}, ("a", "b"), "a test")
+
+    class Empty:
+        def samples(self, purpose, n):
+            return None
+
+    batch = worker._one_batch(Two(), 3)
+    assert np.array_equal(batch["x"], np.tile(np.arange(3.0), (3, 1))) and batch["x"].flags["C_CONTIGUOUS"]
+    assert worker._one_batch(Empty(), 3) is None
+
+
+def test_loading_ahead_says_what_it_took_and_swallows_what_is_wrong(tmp_path):
+    talk, _ = served(tmp_path, {"do": "load", "trial": TRIAL.to_json()})
+    assert talk.words("loaded")[0]["peak_bytes"] > 1e6
+    broken = Trial(model="no_such_model", backend="null")
+    talk, _ = served(tmp_path, {"do": "load", "trial": broken.to_json()}, {"do": "other"})
+    assert [name for name, _ in talk.said] == ["here", "loaded"]

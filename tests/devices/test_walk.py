@@ -1,0 +1,48 @@
+"""The memory probe: a child process with a buffer that no cache holds."""
+
+import itertools
+
+import pytest
+
+from edgescope.bench.driving import peak_rss
+from edgescope.devices import walk
+
+
+def test_the_fastest_walk_counts():
+    moments = itertools.accumulate(itertools.chain.from_iterable((0.0, s) for s in (0.03, 0.01, 0.02)))
+    assert walk.walk(bytearray(walk.LINE), 3, clock=lambda: next(moments)) == pytest.approx(0.01)
+
+
+def test_one_child_walks_before_and_after_and_its_memory_is_its_own():
+    peak_before = peak_rss().value
+    with walk.Walker() as walker:
+        found = [walker.seconds(), walker.seconds()]
+    assert all(s is not None and s > 0 for s in found)
+    assert peak_rss().value - peak_before < walk.LEAST / 2
+
+
+def test_a_child_that_is_gone_walks_nowhere(monkeypatch):
+    with walk.Walker() as walker:
+        walker._child.kill()
+        walker._child.wait()
+        assert walker.seconds() is None
+    monkeypatch.setattr(walk.sys, "executable", "/nowhere/python")
+    with walk.Walker() as none:
+        assert none.seconds() is None
+
+
+@pytest.mark.parametrize(
+    ("caches", "bytes_"),
+    [
+        (("32K", "1024K"), walk.LEAST),
+        (("32K", "16384K"), 32 << 20),
+        (("48K", "260M"), walk.MOST),
+        ((), walk.MOST),
+    ],
+)
+def test_the_buffer_is_twice_the_largest_cache_within_bounds(tmp_path, caches, bytes_):
+    for i, text in enumerate(caches):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{i}"
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(text + "\n")
+    assert walk.size(tmp_path) == bytes_

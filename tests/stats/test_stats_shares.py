@@ -1,0 +1,53 @@
+"""Shares of samples that come in scenes: they count for fewer, and the interval holds all the same."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgescope.stats import clustered_share, wilson
+
+SCENES = np.arange(370) // 20
+
+
+def chain(rng, runs, share, correlation):
+    """Agreement on 370 frames, (runs, 370): neighbours answer alike with this correlation."""
+    chance = rng.random((runs, 370))
+    found = np.empty((runs, 370), dtype=bool)
+    found[:, 0] = chance[:, 0] < share
+    for i in range(1, 370):
+        found[:, i] = chance[:, i] < share * (1 - correlation) + correlation * found[:, i - 1]
+    return found
+
+
+@pytest.mark.parametrize("share", [0.8, 0.94, 0.97])
+def test_frames_that_answer_alike_are_covered_as_promised(share):
+    """Wilson's interval of all frames holds in 60 % here."""
+    drawn = chain(np.random.default_rng(3), 300, share, 0.7)
+    held = [(found := clustered_share(hits, SCENES)).lo <= share <= found.hi for hits in drawn]
+    assert np.mean(held) >= 0.93
+
+
+def test_independent_frames_keep_most_of_what_they_say():
+    worth = [clustered_share(hits, SCENES).n_eff for hits in chain(np.random.default_rng(4), 50, 0.94, 0.0)]
+    assert np.median(worth) > 370 / 2
+
+
+def test_without_groups_every_sample_counts():
+    assert clustered_share([True] * 90 + [False] * 10) == wilson(90, 100)
+
+
+def test_one_group_is_one_opinion():
+    assert clustered_share([True] * 400, [7] * 400).n_eff == 1
+
+
+def test_a_variant_that_agrees_everywhere_can_pass_a_floor_of_95_percent():
+    assert clustered_share([True] * 300, np.arange(300) // 20).lo > 0.95
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), min_size=1, max_size=60))
+def test_whatever_the_scenes_the_share_lies_in_its_interval(samples):
+    hits, groups = zip(*samples, strict=True)
+    found = clustered_share(hits, groups)
+    assert 0 <= found.lo <= found.value + 1e-12 and found.value <= found.hi + 1e-12 <= 1 + 2e-12
+    assert 0 < found.n_eff <= len(hits)

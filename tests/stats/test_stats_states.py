@@ -1,0 +1,120 @@
+"""Speed states, and what a run that met them says of its mean: traces whose truth is known, in fake time."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import traces
+from edgescope.analysis.summary import metrics, speeds, warnings
+from edgescope.records import Measured
+from edgescope.scenarios.closed import SingleStream
+from edgescope.stats import StopRule, states
+from fake_time import drive, trial
+
+QUIET = {"quiet": traces.quiet, "correlated": traces.correlated, "bursty": traces.bursty}
+
+
+@pytest.mark.parametrize("name", QUIET)
+@pytest.mark.parametrize("seconds", [1, 10])
+def test_a_steady_machine_is_rarely_said_to_change(name, seconds):
+    assert np.mean([states(QUIET[name](seconds, seed)).several for seed in range(40)]) <= 0.05
+
+
+def test_a_wandering_machine_is_seldom_taken_for_one_of_several_speeds():
+    """Noise that lasts for 70 queries, in a window of 900: a block is like its neighbour, unlike one 0.25 s away."""
+    assert np.mean([states(traces.correlated(1, seed, rho=0.97)).several for seed in range(40)]) <= 0.25
+
+
+def test_the_stop_rule_goes_on_where_there_are_two_speeds_however_narrow_the_interval():
+    went_on = 0
+    for seed in range(24):
+        parts = [
+            traces.quiet(1.4, seed, cv=0.2),
+            traces.quiet(1.4, seed + 50, cv=0.2, level_s=1.12 * traces.FAST_S),
+        ]
+        x, rule = np.concatenate(parts), StopRule(0.05, 10**9, 10**10)
+        stopped = rule.decide(round(x.sum() * 1e9), x * 1e9)
+        went_on += rule.interval.reliable and rule.interval.half_width <= 0.05 * rule.interval.value
+        assert stopped is None or not states(x).several
+    assert went_on >= 1
+
+
+def test_both_speeds_are_found_with_their_shares_and_the_moment_of_change():
+    found, elapsed = states(x := traces.two_state(10, 3)), 0.0
+    for level, seconds in traces.dwells(10, 3)[:1]:
+        elapsed, first = seconds, level
+    at = np.cumsum(x)[found.changes[0]]
+    assert [s.level for s in found.found] == pytest.approx([traces.FAST_S, traces.SLOW_S], rel=0.01)
+    assert at == pytest.approx(elapsed, abs=0.2)
+    fast = sum(s for level, s in traces.dwells(10, 3) if level == traces.FAST_S) / 10
+    assert found.found[0].share == pytest.approx(fast, abs=0.03) and first in (traces.FAST_S, traces.SLOW_S)
+
+
+def test_a_run_of_ten_seconds_always_finds_them():
+    assert np.mean([states(traces.two_state(10, seed)).several for seed in range(60)]) >= 0.95
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_slope_is_a_drift_not_several_speeds(sign):
+    x = traces.quiet(10, 1) * (1 + 0.15 * sign * np.linspace(-1, 1, len(traces.quiet(10, 1))))
+    assert not states(x).several
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_speeding_up_is_seen_as_slowing_down_is(turn):
+    x = np.concatenate([traces.quiet(2, 1), traces.quiet(2, 2, level_s=traces.SLOW_S)])[::turn]
+    assert len(states(x).found) == 2 and len(states(x).changes) == 1
+
+
+@given(st.lists(st.floats(1e-9, 1e3), max_size=400), st.floats(1e-3, 1e3))
+@settings(max_examples=60, deadline=None)
+def test_whatever_comes_the_shares_are_shares(x, scale):
+    found = states(np.array(x) * scale)
+    assert sum(s.share for s in found.found) <= 1 + 1e-9
+    assert all(a.level < b.level for a, b in zip(found.found, found.found[1:], strict=False))
+    assert found.several or not found.changes
+
+
+def run(series, **keys):
+    """One closed loop in fake time over a trace: its metrics, its warnings and the seconds it took."""
+    t = trial(**({"min_s": 1.0, "max_s": 10.0} | keys))
+    queries, plan = drive(SingleStream, t, traces.service(series))
+    window = plan.window
+    seconds = (window.stop_ns - window.start_ns) * 1e-9
+    return metrics(queries, window), warnings(queries, window), seconds, speeds(queries, window, t.scenario)
+
+
+def test_where_the_mean_has_an_interval_it_holds_the_long_run_mean():
+    """By the defaults no single run of a host with two speeds bounds its mean; none claims to."""
+    found = [run(traces.two_state(12, seed))[0]["latency_mean_s"] for seed in range(25)]
+    given = [f for f in found if f.lo is not None]
+    covered = sum(f.lo <= traces.TWO_STATE_MEAN_S <= f.hi for f in given)
+    assert covered >= 0.9 * len(given)
+
+
+def test_a_quiet_run_is_no_longer_than_it_was_and_a_long_one_has_an_interval():
+    assert run(traces.quiet(12, 1))[2] == pytest.approx(1.0, abs=0.01)
+    long = run(traces.quiet(12, 1), min_s=10.0)[0]["latency_mean_s"]
+    assert isinstance(long, Measured) and long.lo < traces.FAST_S < long.hi
+    assert run(traces.quiet(12, 1))[0]["latency_mean_s"].lo is None
+
+
+def test_a_run_that_meets_a_second_speed_goes_on_and_says_so():
+    series = np.concatenate([traces.quiet(0.57, 1), traces.quiet(12, 2, level_s=traces.SLOW_S)])
+    _, said, seconds, text = run(series, rel_width=0.2)
+    assert seconds == pytest.approx(10.0, abs=0.01)
+    assert text == "two speed states: 1.08 ms for 6%, 1.72 ms for 94%; change at 0.6 s"
+    assert any(
+        w.startswith("W-STATE-1: the machine changed its speed during the run: two speed") for w in said
+    )
+    assert not any(w.startswith("W-STAT-4") for w in said)
+
+
+def test_without_jitter_any_step_counts_and_no_other_moment_is_a_change():
+    x = np.concatenate([np.full(1000, 1e-3), np.full(500, 2e-3), np.full(1000, 1e-3)])
+    found = states(x)
+    assert [s.level for s in found.found] == pytest.approx([1e-3, 2e-3])
+    assert [s.share for s in found.found] == pytest.approx([2 / 3, 1 / 3], abs=0.02)
+    assert len(found.changes) == 2 and found.changes == pytest.approx([1000, 1500], abs=20)
+    assert not states(np.full(2500, 1e-3)).several

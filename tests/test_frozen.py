@@ -1,0 +1,28 @@
+"""Figures that were computed once are shared between tables, pages and plots: none of them may be changed in place."""
+
+import dataclasses
+import importlib
+import pkgutil
+
+import pytest
+
+from edgescope import analysis, bench, crew, scenarios, stats, telemetry
+
+MODULES = [
+    f"{package.__name__}.{found.name}"
+    for package in (analysis, bench, crew, scenarios, stats, telemetry)
+    for found in pkgutil.iter_modules(package.__path__)
+    if found.name not in ("mlperf", "mlperf_system")  # need MLPerf's own library
+] + ["edgescope.isolate", "edgescope.store", "edgescope.records"]
+COUNTS_UP = {"StopRule"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_dataclass_is_frozen(name):
+    module = importlib.import_module(name)
+    own = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == name]
+    for made in filter(dataclasses.is_dataclass, own):
+        blank = object.__new__(made)
+        if made.__name__ not in COUNTS_UP:
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(blank, dataclasses.fields(made)[0].name, None)

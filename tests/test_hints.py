@@ -1,0 +1,238 @@
+"""What a message tells a reader to type can be typed: every command, flag and option that src names is read by the
+real parser. Collected from the source itself, so that a message nobody meets in a test is checked too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import edgescope
+from edgescope.cli.main import VERBS, parser
+
+ROOT = Path(edgescope.__file__).parent
+#: Modules whose flags are another program's: they build its command line, or say what to type to it.
+FOREIGN = (
+    *("agent/", "backends/_trtexec_flags", "backends/_trtexec_program", "devices/", "modes/", "remote/"),
+    *("scratch", "served", "isolate", "crew/member:52", "telemetry/sampler"),
+)
+OTHER_PROGRAMS = re.compile(
+    r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
+    r"|jetson_clocks|container|fuser|git)\b"
+)
+#: Modules whose messages are met under one verb; the others' under `bench` or any verb that measures.
+MET_UNDER = {
+    "recorder": ("record",),
+    "deploy": ("optimize",),
+    "report/": ("report", "capacity", "study concurrent", "study nano_table"),
+    "analysis/meter": ("energy",),
+    "analysis/wall": ("energy",),
+    "analysis/align": ("energy", "bench"),
+    "analysis/offload": ("offload",),
+    "analysis/network": ("offload",),
+    "network/": ("offload",),
+    "analysis/concurrent": ("study concurrent",),
+    "analysis/nano_table": ("study nano_table",),
+    "analysis/slo": ("capacity",),
+    "analysis/doubts": ("capacity",),
+    "capacity": ("capacity",),
+    "analysis/machines": ("sweep", "recommend", "offload"),
+    "analysis/recommend": ("recommend",),
+    "analysis/objective": ("optimize",),
+    "explore": ("recommend",),
+    "models/training": ("train",),
+    "models/_training": ("train",),
+    "models/clip": ("train", "bench"),
+    "bench/noise": ("doctor",),
+}
+MEASURING = ("bench", "optimize", "sweep")
+FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]*\"|[^\s,;:)]+)))?")
+#: The program itself as the subject of a sentence.
+PROSE = re.compile(
+    r"edgescope (?:that|of|on|needs|records|echo|network profile|report:|reads|drives|runs|in the|has|there|made)\b"
+    r"|edgescope (?:itself|record made|train (?:on|writes))\b"
+)
+
+
+@cache
+def texts() -> list[tuple[str, int, str]]:
+    """Every string of src that is not a docstring: module, line, text; what is filled in reads {}."""
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        module, tree = str(path.relative_to(ROOT).with_suffix("")), ast.parse(path.read_text())
+        left = {
+            id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                left |= {id(s.value) for s in node.body if isinstance(s, ast.Expr)}
+        for node in ast.walk(tree):
+            if id(node) not in left and (text := _text(node)):
+                found.append((module, node.lineno, text))
+    return found
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values)
+    return ""
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Every `edgescope VERB ...` of the texts, up to where the sentence goes on."""
+    for module, line, text in texts():
+        for match in re.finditer(r"\bedgescope (?=[a-z-])((?:\"[^\"]*\"|[^;:,)(\n`])*)", text):
+            if not PROSE.match(match[0]) and "--{}" not in match[0]:
+                yield f"{module}:{line}", re.sub(r"\b\{\}", "", match[1]).split("  ")[0].strip()
+
+
+def accepts(words: list[str]) -> bool:
+    """Whether the parser takes these words, whatever is filled in and whatever else it requires."""
+    for filled in ("1", "cpu", "1s"):
+        told = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(told), contextlib.redirect_stdout(told):
+                parser().parse_args([filled if w == "{}" or w.isupper() else w for w in words])
+        except SystemExit as stop:
+            if stop.code and not re.search("are required|expected one argument", told.getvalue()):
+                continue
+        return True
+    return False
+
+
+def taken(words: list[str]) -> int:
+    """How many of the words the parser takes: what follows them is the sentence that they stand in."""
+    return next((n for n in range(len(words), 0, -1) if accepts(words[:n])), 0)
+
+
+COMMANDS = sorted(set(commands()))
+
+
+def test_messages_name_commands():
+    assert len(COMMANDS) > 40
+    assert not taken(["network", "profile"])
+    assert taken(["bench", "m", "--batch", "4", "says", "more"]) == 4
+
+
+@pytest.mark.parametrize(("where", "command"), COMMANDS, ids=lambda x: x)
+def test_every_command_in_a_message_can_be_typed(where, command):
+    words = [w for w in shlex.split(command.replace("'", "")) if w != "..."]
+    assert words[0] in VERBS or words[0].startswith("--"), (where, command)
+    used = taken(words)
+    assert used, (where, command)
+    assert not [w for w in words[used:] if w.startswith("-")], (where, command)
+
+
+def hints() -> Iterator[tuple[str, str, str, str]]:
+    """Every flag in a text: where, the verbs that the text names, the flag, the word that follows it."""
+    for module, line, text in texts():
+        foreign = module.startswith(tuple(FOREIGN)) or f"{module}:{line}" in FOREIGN
+        defined = module.startswith("cli/") and re.fullmatch(r"--?[a-z-]+", text)
+        if defined or re.fullmatch(r"--[a-zA-Z]+=\S*", text):
+            continue  # where a flag is defined, or a word of another program's command line
+        if not foreign and not OTHER_PROGRAMS.search(text):
+            named = [v for v in re.findall(r"edgescope (study \w+|[a-z]+)", text) if v.split(" ")[0] in VERBS]
+            for match in FLAG.finditer(text):
+                yield (
+                    f"{module}:{line}",
+                    "|".join(named),
+                    match[1],
+                    (match[2] or "").rstrip(".\"'"),
+                )
+
+
+@cache
+def flags(verb: str) -> dict[str, argparse.Action]:
+    found = parser()
+    for word in verb.split():
+        found = next(a for a in found._actions if isinstance(a, argparse._SubParsersAction)).choices[word]
+    return {name: action for action in found._actions for name in action.option_strings}
+
+
+def verbs_of(module: str, named: str) -> tuple[str, ...]:
+    if named:
+        return (*named.split("|"), *MEASURING)
+    if module.startswith("cli/") or module in ("registry", "records"):
+        return (*VERBS, "study concurrent", "study nano_table")
+    return next((v for start, v in MET_UNDER.items() if module.startswith(start)), MEASURING)
+
+
+def reads(action: argparse.Action, value: str) -> bool:
+    """Whether a flag takes what is written behind it; a word of prose, or a NAME to fill in, is not its value."""
+    if action.nargs == 0 or "{}" in value or not re.search(r"\d", value) or value.isupper():
+        return True
+    try:
+        (action.type or str)(value.strip('"'))
+    except (ValueError, argparse.ArgumentTypeError):
+        return False
+    return True
+
+
+HINTS = sorted(set(hints()))
+
+
+def test_messages_name_flags():
+    assert len(HINTS) > 100
+
+
+@pytest.mark.parametrize(("where", "named", "name", "value"), HINTS, ids=lambda x: x)
+def test_every_flag_in_a_message_exists_and_takes_the_value(where, named, name, value):
+    known = [flags(verb)[name] for verb in verbs_of(where.partition(":")[0], named) if name in flags(verb)]
+    known += [a for a in parser()._actions if name in a.option_strings]
+    assert known, (where, name)
+    assert any(reads(action, value) for action in known), (where, name, value)
+
+
+#: Options that several backends have, by what they are called there -> the module that names them.
+SHARED = dict.fromkeys(("INT8_OPTIONS", "TENSORRT_INT8_OPTIONS"), "backends/onnx_file")
+SHARED |= {"shared.OPTIONS": "backends/_torch_module"}
+
+
+@cache
+def options() -> dict[str, set[str]]:
+    """Module of the backends -> the options that its OPTIONS name."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "backends").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            target = node.target if isinstance(node, ast.AnnAssign) else None
+            target = node.targets[0] if isinstance(node, ast.Assign) else target
+            if (
+                isinstance(target, ast.Name)
+                and target.id.endswith("OPTIONS")
+                and isinstance(node.value, ast.Dict)
+            ):
+                names = {k.value for k in node.value.keys if isinstance(k, ast.Constant)}
+                found.setdefault(f"backends/{path.stem}", set()).update(names)
+                parts = zip(node.value.keys, node.value.values, strict=True)
+                spread = [ast.unparse(v) for k, v in parts if k is None]
+                found[f"backends/{path.stem}"] |= {f"**{SHARED[name]}" for name in spread}
+    for names in found.values():
+        names |= {o for n in list(names) if n.startswith("**") for o in found[n.removeprefix("**")]}
+    return found
+
+
+OPTIONS = [(w, v) for w, _, n, v in HINTS if n == "--option" and v and v[0].islower()]
+
+
+def test_the_options_of_backends_are_found():
+    assert "min_subgraph" in options()["backends/ort_tensorrt"]
+    assert "xnnpack" in options()["backends/litert"]
+    assert len(OPTIONS) > 15
+
+
+@pytest.mark.parametrize(("where", "value"), OPTIONS, ids=lambda x: x)
+def test_every_option_in_a_message_is_one_of_the_backend(where, value):
+    module, name = where.partition(":")[0], value.partition("=")[0]
+    known = options().get(module) or set().union(*options().values())
+    assert name in known | {"out"}, (where, name, sorted(known))

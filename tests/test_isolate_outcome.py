@@ -1,0 +1,156 @@
+"""What becomes of a trial's folder once its process has ended, without starting one."""
+
+import re
+import signal
+import subprocess
+from datetime import datetime, timezone
+from types import SimpleNamespace
+
+import pytest
+
+from edgescope import isolate, store
+from edgescope.isolate import Stopped, crash, end, environment, last_lines, outcome, signal_name
+from edgescope.records import Status, Trial
+from making import result
+
+TRIAL = Trial(model="null", backend="null")
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+
+def written(folder, name="result", **keys):
+    (folder / name).mkdir()
+    store.write(result(TRIAL, **keys), folder / name)
+
+
+def test_a_result_that_is_whole_counts_whatever_stopped_the_process(tmp_path):
+    written(tmp_path)
+    (tmp_path / "stderr").write_text("a warning of the engine\n")
+    for stopped in (None, Stopped(Status.TIMEOUT, "E-TIME-1")):
+        found = outcome(TRIAL, stopped, NOW, tmp_path)
+        assert found.status is Status.OK and found.queries is not None
+        assert found.warnings == result().warnings  # what an engine prints is told of failures only
+
+
+def test_a_process_that_ended_well_without_a_result_is_a_crash_with_its_last_words(tmp_path):
+    (tmp_path / "stderr").write_text("one\ntwo\n")
+    found = outcome(TRIAL, None, NOW, tmp_path)
+    assert found.status is Status.CRASHED
+    assert "ended without an answer: it exited with 0 and wrote no result (one | two)" in found.reason
+    assert found.started_at == "2026-01-02T03:04:05.000+00:00" and found.trial == TRIAL
+    assert found.warnings[-1].startswith("I-TRACE-1") and "one | two" in found.warnings[-1]
+    assert "before it had described the machine" in str(found.machine.stable)
+
+
+def test_what_was_begun_is_kept_of_a_process_that_was_stopped(tmp_path):
+    written(tmp_path, "begun", started_at="2026-01-02T00:00:00+00:00", status=Status.FAILED)
+    (tmp_path / "stderr").write_text("")
+    found = outcome(TRIAL, Stopped(Status.OOM, "E-MEM-1: x"), NOW, tmp_path)
+    assert (found.status, found.reason) == (Status.OOM, "E-MEM-1: x")
+    assert found.started_at == "2026-01-02T00:00:00+00:00" and found.id == result(TRIAL).id
+
+
+def test_half_a_result_is_none(tmp_path):
+    written(tmp_path)
+    whole = (tmp_path / "result/result.json").read_text()
+    (tmp_path / "result/result.json").write_text(whole[: len(whole) // 2])
+    found = outcome(TRIAL, None, NOW, tmp_path)
+    assert found.status is Status.CRASHED and "E-STORE-4" in found.reason
+
+
+def test_of_what_was_written_last_only_the_end_is_told(tmp_path):
+    (tmp_path / "stderr").write_text("".join(f"line {k:06d}\n" for k in range(2000)))
+    lines = last_lines(tmp_path)
+    assert lines[-1] == "line 001999" and 8192 // 12 - 1 <= len(lines) <= 8192 // 12 + 1
+    found = outcome(TRIAL, Stopped(Status.CRASHED, "r"), NOW, tmp_path)
+    words = found.warnings[-1]
+    assert "line 001999" in words and "line 001720" in words and "line 001700" not in words  # 4000 characters
+    assert last_lines(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize("status", [Status.UNSUPPORTED, Status.WRONG_OUTPUT, Status.OK])
+def test_what_says_all_in_its_reason_has_no_trace(tmp_path, status):
+    written(tmp_path, status=status)
+    (tmp_path / "stderr").write_text("words\n")
+    assert not any(w.startswith("I-TRACE") for w in outcome(TRIAL, None, NOW, tmp_path).warnings)
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (-9, "died of SIGKILL (often the kernel's OOM killer: see dmesg) (a | b | c)"),
+        (-11, "died of SIGSEGV (a | b | c)"),
+        (3, "exited with 3 (a | b | c)"),
+        (0, "ended without an answer"),
+    ],
+)
+def test_a_crash_tells_its_code_and_three_lines(code, says):
+    status, reason = crash(code, ["z", "a", "b", "c"])
+    assert status is Status.CRASHED and says in reason
+    assert "it wrote nothing to stderr" in crash(code, [])[1]
+    assert len(crash(1, ["x" * 999])[1]) < 500
+    assert signal_name(signal.SIGTERM) == "SIGTERM" and signal_name(35) == "signal 35"
+
+
+def test_the_process_is_told_its_limit_and_launchers_have_the_last_word(tmp_path, monkeypatch):
+    monkeypatch.delenv(isolate.TIMEOUT, raising=False)
+    launch = isolate.Launch(env={"A": "launch"})
+    monkeypatch.setenv("A", "ours")
+    told = environment(isolate.Limits(7.5), launch, str(tmp_path))
+    assert told[isolate.TIMEOUT] == "7.5" and told["A"] == "launch" and told[isolate.COMMAND]
+
+
+def test_a_warden_that_does_not_end_is_killed_with_all_below_it(monkeypatch):
+    waits, killed = [], []
+
+    def wait(seconds=None):
+        waits.append(seconds)
+        if seconds is not None:
+            raise subprocess.TimeoutExpired("x", seconds)
+
+    def kill(pid, number):
+        killed.append((pid, number))
+        if pid == 11:
+            raise ProcessLookupError
+
+    child = SimpleNamespace(pid=10, terminate=lambda: killed.append("asked"), wait=wait)
+    monkeypatch.setattr(isolate.warden, "below", lambda pid: [11, 12])
+    monkeypatch.setattr(isolate.os, "kill", kill)
+    end(child, 0.5)
+    assert waits == [0.5, None]
+    assert killed == ["asked", (10, signal.SIGKILL), (11, signal.SIGKILL), (12, signal.SIGKILL)]
+    waits.clear(), killed.clear()
+    gone = SimpleNamespace(pid=10, terminate=lambda: None, wait=waits.append)
+    end(gone, 0.5)
+    assert waits == [0.5] and killed == []
+
+
+def test_processes_that_could_not_be_ended_are_told_once(tmp_path):
+    written(tmp_path)
+    (tmp_path / isolate.warden.SURVIVORS).write_text("12 not-a-number 13\n")
+    (text,) = (w for w in outcome(TRIAL, None, NOW, tmp_path).warnings if w.startswith("W-RUN-1"))
+    assert "2 processes" in text and "process 12, 13" in text and "ps -fp 12,13" in text
+    (tmp_path / isolate.warden.SURVIVORS).write_text("none\n")
+    assert not any(w.startswith("W-RUN-1") for w in outcome(TRIAL, None, NOW, tmp_path).warnings)
+
+
+def test_one_trials_failure_is_told_of_another_under_a_name_of_its_own():
+    failed = result(TRIAL, status=Status.UNSUPPORTED, reason="E-X-1: no")
+    other = Trial(model="null", backend="null", batch=2)
+    told = isolate.inherited(failed, other)
+    assert (told.trial, told.status, told.reason) == (other, Status.UNSUPPORTED, "E-X-1: no")
+    assert re.fullmatch(rf"{other.id}-\d{{8}}T\d{{6}}-[0-9a-f]{{6}}", told.id) and told.id != failed.id
+
+
+def test_the_process_has_a_session_and_no_input_of_its_own_and_may_not_start(tmp_path, monkeypatch):
+    """Ctrl-C is for the parent, which then ends the child in order."""
+    asked = {}
+
+    def popen(argv, **keys):
+        asked.update(keys)
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    stopped = isolate._watch(["true"], {"PATH": "/bin:/usr/bin"}, tmp_path, isolate.Limits())
+    assert stopped.status is Status.FAILED and "E-RUN-5" in stopped.reason and "allocate" in stopped.reason
+    assert asked["start_new_session"] is True and asked["stdin"] is subprocess.DEVNULL
+    assert asked["env"] == {"PATH": "/bin:/usr/bin"}

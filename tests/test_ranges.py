@@ -1,0 +1,78 @@
+"""What cannot be asked for is refused before anything starts: exit code 2, the range, the reason."""
+
+import pytest
+
+from edgescope import isolate, ranges, study
+from edgescope.cli.main import main
+from edgescope.errors import UsageError
+from edgescope.models import zoo
+from edgescope.records import Trial
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(isolate, "_in_child", lambda *a: pytest.fail("a process was started"))
+
+
+@pytest.mark.parametrize("verb", ["bench", "sweep", "optimize", "recommend"])
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--rate", "50"], "E-SCEN-11: single_stream takes no rate"),
+        (["--duration", "0"], "must last 1ms to 7 days, not 0 s"),
+        (["--rate", "1e9", "--scenario", "server"], "rate must be at most 1e+06 queries/s"),
+        (["--rate", "1e6", "--scenario", "server", "--duration", "10min"], "6e+08 queries, more than 1e+08"),
+        (["--threads", "100000"], "threads must lie between 0 and 1024, not 100000"),
+        (["--processes", "5000"], "processes must be at most 256, not 5000"),
+        (["--in-flight", "5000"], "in_flight must be at most 1024, not 5000"),
+        (["--memory-floor=-1"], "--memory-floor must be 0 MB or more, not -1"),
+        (["--memory-floor", "nan"], "--memory-floor must be 0 MB or more"),
+        (["--soak", "1s"], "--soak must be at least 60s, not 1s"),
+        (["--timeout", "0"], "--timeout must be above 0, not 0s"),
+    ],
+)
+def test_it_is_refused_before_anything_starts(verb, flags, says, capsys):
+    typed = {"sweep": ["--model", "null"], "recommend": ["null", "--search"]}.get(verb, ["null"])
+    engine = [] if verb == "optimize" else ["--backend", "null"]
+    assert main([verb, *typed, *engine, *flags]) == 2
+    said = capsys.readouterr().err
+    assert says in said and "Nothing was measured" in said
+
+
+@pytest.mark.parametrize("flags", [["--threads", "100000"], ["--timeout", "0"], ["--in-flight", "5000"]])
+def test_capacity_refuses_them_too(flags, capsys):
+    assert main(["capacity", "null", "--backend", "null", "--slo", "p50<1s", "--rate", "1", *flags]) == 2
+    assert "E-RANGE-1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("rate = 50", "study.toml line 4: a cell cannot be: single_stream offers nothing at a rate"),
+        ("max_s = 0\nmin_s = 0", "study.toml line 4: the window"),
+        ("processes = [1, 5000]", "study.toml line 4: processes must be at most 256, not 5000"),
+        ("options = { threads = [1, 100000] }", "study.toml line 4: threads must lie between 0 and 1024"),
+        ("[sweep]\ntimeout = 0", "study.toml line 5: timeout must be above 0, not 0"),
+        ("[sweep]\ntimeout = '0s'", "study.toml line 5: timeout must be above 0"),
+        ("[sweep]\nmemory_floor = -1", "study.toml line 5: memory_floor must not be negative"),
+    ],
+)
+def test_a_study_says_on_which_line(tmp_path, line, says):
+    path = tmp_path / "study.toml"
+    path.write_text(f"[trial]\nmodel = 'null'\nbackend = 'null'\n{line}\n")
+    with pytest.raises(UsageError) as found:
+        study.read(path, zoo.pin)
+    assert says in str(found.value)
+
+
+def test_a_stored_trial_of_any_range_is_read():
+    assert Trial(model="null", processes=5000, max_s=0.0, min_s=0.0).processes == 5000
+
+
+def test_what_can_be_measured_is_left_alone():
+    for keys in ({}, {"max_s": 0.05, "min_s": 0.05}, {"processes": 256}, {"options": {"threads": 64}}):
+        assert ranges.checked(Trial(model="null", **keys))
+    ranges.limits(900.0, None, None)
+    ranges.limits(0.5, 0.0, 60.0)

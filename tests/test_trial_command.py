@@ -1,0 +1,193 @@
+"""The command that is printed for a Trial asks that Trial again, whatever its fields are."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from edgescope import registry
+from edgescope.cli import bench
+from edgescope.cli.main import parser
+from edgescope.models import zoo
+from edgescope.records import Trial
+from edgescope.trial_command import WRITTEN, bench_command, flag, option_text, option_value
+
+TEXT = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=8)
+NAME = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
+SCALARS = (
+    st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+)
+
+
+def positive(high: float) -> st.SearchStrategy[float]:
+    return st.floats(1e-6, high, allow_nan=False)
+
+
+@st.composite
+def loads(draw):
+    """Return a scenario and what belongs to it."""
+    name = draw(
+        st.sampled_from(["single_stream", "offline", "fixed_rate", "burst", "idle_gap", "mlperf_server"])
+    )
+    rate = draw(positive(1e5)) if name in ("fixed_rate", "burst", "mlperf_server") else None
+    arrivals = {"burst": "8", "idle_gap": "0,10,33", "mlperf_server": "15ms"}.get(name, "")
+    alone = name in ("idle_gap", "mlperf_server")
+    return {
+        "scenario": name,
+        "rate": rate,
+        "arrivals": arrivals,
+        "batch": 1 if alone else draw(st.integers(1, 64)),
+        "in_flight": 1 if alone else draw(st.integers(1, 8)),
+        "processes": 1 if alone else draw(st.integers(1, 8)),
+        "sharing": "shared" if alone else draw(st.sampled_from(["shared", "pinned", "mps", "mps=50"])),
+        "beside": "" if alone else draw(st.sampled_from(["", "resnet50", "resnet50+mobilenet_v2"])),
+    }
+
+
+@st.composite
+def trials(draw):
+    """Return any Trial that the command line accepts."""
+    backend = draw(st.sampled_from(sorted(registry.BACKENDS)))
+    load = draw(loads())
+    least, most = sorted((draw(positive(900)), draw(positive(900)) + 1e-3))
+    tail = draw(st.lists(st.integers(1, 9), max_size=3))
+    return Trial(
+        model=draw(st.sampled_from(["resnet50", "squeezenet1_1", "null"])),
+        backend=backend,
+        device=draw(st.sampled_from(registry.BACKENDS[backend].devices)),
+        precision=draw(st.sampled_from(["fp32", "fp16", "int8"])),
+        shapes=draw(st.sampled_from([{}, {"input": (load["batch"], *tail)}])),
+        workload=draw(st.sampled_from(sorted(registry.WORKLOADS))),
+        mode=draw(st.sampled_from(["as_is", "15W", "MAXN+jetson_clocks", "gpu_power=200"])),
+        options=draw(st.dictionaries(NAME.filter(lambda n: n != "calibration"), SCALARS, max_size=3)),
+        io=draw(st.sampled_from(["host", "pinned", "device"])),
+        warmup=draw(st.none() | positive(100)),
+        idle_s=draw(st.just(0.0) | positive(100)),
+        min_s=draw(st.sampled_from([least, most, min(1.0, most)])),
+        max_s=most,
+        rel_width=draw(st.floats(1e-9, 0.999)),
+        max_queries=draw(st.none() | st.integers(1, 10**9)),
+        gate=draw(st.none() | st.floats(0.999, 1.0)),
+        seed=draw(st.integers(-(10**12), 10**12)),
+        replicate=draw(st.integers(0, 3)),
+        **load,
+    )
+
+
+def read(command: str) -> tuple[Trial, ...]:
+    return bench.asked(parser().parse_args(shlex.split(command)[1:]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(trials())
+def test_the_printed_command_asks_the_same_trial(trial):
+    asked = read(bench_command(trial))
+    assert asked[-1].id == trial.id, (bench_command(trial), asked[-1], trial)
+    assert [t.replicate for t in asked] == list(range(trial.replicate + 1))
+
+
+#: A value other than the default for every field of a Trial: one that is forgotten in the command is seen here.
+OTHER = {
+    "model": "resnet50",
+    "backend": "onnxruntime",
+    "device": "cuda",
+    "precision": "fp16",
+    "batch": 4,
+    "shapes": {"input": (1, 3, 8, 8)},
+    "workload": "null",
+    "scenario": "offline",
+    "rate": 12.5,
+    "arrivals": "8",
+    "in_flight": 2,
+    "processes": 4,
+    "sharing": "mps=50",
+    "beside": "squeezenet1_1",
+    "mode": "15W",
+    "options": {"graph": True, "threads": 2, "level": "1", "scale": 1.0},
+    "io": "pinned",
+    "warmup": 0.5,
+    "idle_s": 10.0,
+    "min_s": 0.25,
+    "max_s": 2.5,
+    "rel_width": 0.02,
+    "max_queries": 7,
+    "gate": 0.9999,
+    "seed": 3,
+    "replicate": 2,
+}
+#: Fields that the checks allow only together with others.
+WITH = {
+    "rate": {"scenario": "fixed_rate"},
+    "arrivals": {"scenario": "burst", "rate": 80.0},
+}
+
+
+@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Trial)])
+def test_every_field_of_a_trial_is_in_the_command(name):
+    trial = Trial(**{"model": "squeezenet1_1", name: OTHER[name], **WITH.get(name, {})})
+    assert trial.id != Trial(**{"model": "squeezenet1_1", **WITH.get(name, {})}).id or name == "model"
+    assert read(bench_command(trial))[-1].id == trial.id
+
+
+def test_every_field_of_a_trial_has_a_flag_that_bench_knows():
+    names = {f.name for f in dataclasses.fields(Trial)}
+    assert set(WRITTEN) == names
+    known = {
+        s for a in parser()._subparsers._group_actions[0].choices["bench"]._actions for s in a.option_strings
+    }
+    assert {flag(n) for n in names - {"model"}} <= known
+    with pytest.raises(KeyError):
+        flag("colour")
+
+
+def test_a_file_is_named_without_its_digest_and_pinned_again(tmp_path, monkeypatch):
+    times = tmp_path / "day.csv"
+    times.write_text("0\n0.01\n0.02\n")
+    trial = read(f"edgescope bench null --backend null --scenario trace --arrivals {times}")[0]
+    assert trial.arrivals.startswith(f"{times}#")
+    assert f"--arrivals {times} " in bench_command(trial) + " "
+    assert read(bench_command(trial))[0].id == trial.id
+    weights = tmp_path / "w.pth"
+    weights.write_bytes(b"weights")
+    model = zoo.pin(f"resnet50@{weights}")
+    assert model != f"resnet50@{weights}"
+    assert read(bench_command(Trial(model=model, beside=model)))[0] == Trial(model=model, beside=model)
+
+
+@given(SCALARS)
+def test_an_options_value_keeps_its_type(value):
+    read_back = option_value(option_text(value))
+    assert (type(read_back), read_back) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("3", 3),
+        ("3.0", 3.0),
+        ("1e-3", 1e-3),
+        ("nhwc", "nhwc"),
+        ('"1"', "1"),
+        ('"half', '"half'),
+    ],
+)
+def test_an_options_text(text, value):
+    assert (type(option_value(text)), option_value(text)) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "has"),
+    [
+        ({"mode": "gpu_power=200"}, "--allow-power-limit"),  # refused without
+        ({"min_s": 600.0, "max_s": 600.0}, "--soak 600s"),  # --duration would meet the trial's time limit
+        ({"min_s": 5.0, "max_s": 5.0}, "--duration 5s"),
+        ({"seed": -1}, "--seed=-1"),
+    ],
+)
+def test_the_command_works_as_it_stands(keys, has):
+    assert has in bench_command(Trial(model="resnet50", **keys))

@@ -1,0 +1,39 @@
+"""Files that a command writes: whole, or what was there before."""
+
+import os
+
+import pytest
+
+from edgescope import whole_file
+
+
+def test_a_file_takes_its_name_when_it_is_whole(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), whole_file.written(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["page.html"]
+    whole_file.write_text(path, "new\n")
+    assert path.read_bytes() == b"new\n" and [p.name for p in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_link_goes_on_leading_to_the_file(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    whole_file.write_text(tmp_path / "link", "x")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_text() == "x"
+
+
+def test_what_is_no_file_is_written_into(tmp_path):
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as file:
+        whole_file.write_text(tmp_path.__class__(f"/dev/fd/{writer}"), "through a pipe")
+        os.close(writer)
+        assert file.read() == "through a pipe"
+
+
+def test_asking_whether_a_file_can_be_written_leaves_none(tmp_path):
+    whole_file.writable(tmp_path / "new" / "page.html")
+    assert list((tmp_path / "new").iterdir()) == []
+    with pytest.raises(OSError, match="is a folder"):
+        whole_file.writable(tmp_path)
