@@ -27,7 +27,7 @@ FOREIGN = (
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
-    r"|jetson_clocks|container|fuser|git)\b"
+    r"|jetson_clocks|container|fuser|git|tail)\b"
 )
 #: Modules whose messages are met under one verb; the others' under `bench` or any verb that measures.
 MET_UNDER = {

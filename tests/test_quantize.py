@@ -47,7 +47,7 @@ def by_definition(int8_file, trained, trained_truth, open_onnx):
 def test_the_file_passes_the_gate(by_definition):
     answer, _ = by_definition
     assert answer.passed, answer.detail
-    assert answer.fields["top1_agreement"].lo >= 0.85
+    assert answer.fields["top1_agreement"].lo >= 0.8
     assert answer.fields["top1_agreement"].n >= 300
     assert answer.fields["accuracy"].n == 20
 

@@ -148,4 +148,4 @@ def test_a_sum_is_of_all_workers_or_of_none():
 
 @pytest.mark.parametrize(("hz", "kind"), [(0, "NullSampler"), (5, "Sampler")])
 def test_a_rate_of_0_means_no_sampler(hz, kind, tmp_path):
-    assert type(Watch({}, hz)._telemetry(tmp_path)).__name__ == kind
+    assert type(Watch({}, hz)._made(tmp_path)).__name__ == kind

@@ -61,15 +61,15 @@ def test_run_measures_each_model_through_optimize_and_survives_one_that_fails(st
         print("a table of its own")
         if args.model == "vgg19":
             raise UsageError("E-X-1", "cannot")
-        for result in study(KINDS[:2], 2, args.model, trained=False):
+        for result in study(KINDS[:2], 3, args.model, trained=False):
             store.save(result)
         return 0
 
     monkeypatch.setattr(optimize, "run", measured)
-    assert run(store, "--run", "--models", "vgg19,resnet50", "--rounds", "2", "--json") == 0
+    assert run(store, "--run", "--models", "vgg19,resnet50", "--rounds", "3", "--json") == 0
     said = capsys.readouterr()
     page = json.loads(said.out)  # optimize's own table is not in it
-    assert asked == [(m, 2, "cpu", 1, str(store.root)) for m in ("vgg19", "resnet50")]
+    assert asked == [(m, 3, "cpu", 1, str(store.root)) for m in ("vgg19", "resnet50")]
     assert "vgg19: E-X-1" in said.err and "a table of its own" in said.err
     assert [("value" in r["speedup"]) for r in page["rows"]] == [False, True]
 

@@ -178,7 +178,7 @@ def test_photographs_all_alike_are_refused(tmp_path, untrained, artifacts):
 def test_a_trial_takes_a_pinned_folder_only(photos):
     pinned = folder.pin(str(photos))
     assert int8_options({"calibration": pinned, "threads": 2}, "int8") == {"calibration": pinned}
-    with pytest.raises(UsageError, match=rf"E-INT8-11.*Try: --option calibration={pinned}"):
+    with pytest.raises(UsageError, match=rf"E-INT8-11.*Try: --option 'calibration={pinned}'"):
         int8_options({"calibration": str(photos)}, "int8")
     with pytest.raises(UsageError, match=r"E-OPT-3.*fp32"):
         int8_options({"calibration": pinned}, "fp32")
