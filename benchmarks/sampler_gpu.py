@@ -1,6 +1,6 @@
 """What watching an NVIDIA GPU costs, call by call and as a whole, and whether energy suffers from asking seldom.
 
-Part of `sampler_cost.py --gpu`. Needs numpy, psutil and nvidia-ml-py, and PyTorch with CUDA for the load; three
+Part of `sampler_cost.py --gpu`. Needs numpy, psutil and nvidia-ml-py, and PyTorch with CUDA for the load; eight
 minutes. Three questions:
 
     calls    CPU and wall time of one read of each NVML call, at once after another and after 0.1 s
@@ -38,7 +38,7 @@ from edgescope.records import Json, Measured
 from edgescope.telemetry.sampler import Sampler
 
 HZ, SHARE_LIMIT = 10.0, 0.005
-STRETCH_S, ROUNDS, WINDOW_S = 6.0, 2, 8.0
+STRETCH_S, ROUNDS, WINDOW_S = 20.0, 2, 8.0
 BESIDE = (("load", 3), ("idle", 1))
 """How many windows beside a load that pauses now and then, and beside none."""
 BOTH = ("all_at_10hz", "now")
@@ -140,7 +140,8 @@ def _summed(times: Sequence[tuple[float, float, str]]) -> dict[str, Json]:
 def arms() -> dict[str, tuple[type[Sampler], list[SourceSpec]]]:
     """The samplers to compare, by name."""
     cpu, gpu = (list(device.sources(os.getpid())) for device in (CpuDevice(), NvidiaDevice()))
-    before = [replace(s, every=1 if s.edges else s.every, edges=False) for s in gpu]
+    rates = {"power": 1, "energy": 1}
+    before = [replace(s, every=rates.get(str(s.kwargs.get("part")), 5), edges=False) for s in gpu]
     return {
         "without_gpu": (Sampler, cpu),
         "all_at_10hz": (Unpaced, cpu + [replace(s, every=1, edges=False) for s in gpu]),

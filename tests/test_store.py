@@ -47,7 +47,7 @@ def test_duckdb_reads_the_tree_in_place(tmp_path):
     kept = Store(tmp_path)
     kept.save(result())
     kept.save(result(Trial(model="null", backend="null", batch=2)))
-    rows = duckdb.execute(f"select count(*) from '{tmp_path}/*/*/queries.parquet'").fetchone()
+    rows = duckdb.connect().execute(f"select count(*) from '{tmp_path}/*/*/queries.parquet'").fetchone()
     assert rows == (100,)
 
 

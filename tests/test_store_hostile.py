@@ -111,21 +111,21 @@ def many_rows(path: Path, outside: Path) -> None:
     import duckdb
 
     columns = ", ".join(f"0::{rows._SQL[kind]} AS {name}" for name, kind in store.QUERY_DTYPES.items())
-    duckdb.sql(f"COPY (SELECT {columns} FROM range(101)) TO '{path}' (FORMAT parquet)")
+    duckdb.connect().sql(f"COPY (SELECT {columns} FROM range(101)) TO '{path}' (FORMAT parquet)")
 
 
 def words_for_rows(path: Path, outside: Path) -> None:
     import duckdb
 
     columns = ", ".join(f"'much' AS {name}" for name in store.QUERY_DTYPES)
-    duckdb.sql(f"COPY (SELECT {columns}) TO '{path}' (FORMAT parquet)")
+    duckdb.connect().sql(f"COPY (SELECT {columns}) TO '{path}' (FORMAT parquet)")
 
 
 def nothing_for_rows(path: Path, outside: Path) -> None:
     import duckdb
 
     columns = ", ".join(f"NULL::BIGINT AS {name}" for name in store.QUERY_DTYPES)
-    duckdb.sql(f"COPY (SELECT {columns}) TO '{path}' (FORMAT parquet)")
+    duckdb.connect().sql(f"COPY (SELECT {columns}) TO '{path}' (FORMAT parquet)")
 
 
 def is_id(text: str) -> Attack:

@@ -167,14 +167,22 @@ def test_the_dear_counter_alone_is_for_edges_and_never_asked_with_the_rest():
     nvml = FakeNvml()
     specs = NvidiaDevice(nvml).sources(1)
     assert [spec.kwargs.get("part") for spec in specs if spec.edges] == ["energy"]
-    asked = nvml.calls["nvmlDeviceGetTotalEnergyConsumption"]
+    asked = nvml.calls["nvmlDeviceGetTotalEnergyConsumption"]  # once, to know whether it answers
     for spec in specs:
         if spec.target.endswith("NvmlSource") and not spec.edges:
             NvmlSource(**spec.kwargs, nvml=nvml).read()
-    assert nvml.calls["nvmlDeviceGetTotalEnergyConsumption"] == asked == 0
+    assert nvml.calls["nvmlDeviceGetTotalEnergyConsumption"] == asked == 1
     (edge,) = (NvmlSource(**spec.kwargs, nvml=nvml) for spec in specs if spec.edges)
     assert [name for name, _, _ in edge.read()] == ["gpu0_energy_j"]
-    assert nvml.calls["nvmlDeviceGetTotalEnergyConsumption"] == 1
+    assert nvml.calls["nvmlDeviceGetTotalEnergyConsumption"] == 2
+
+
+def test_power_is_read_at_the_whole_rate_where_nothing_counts_energy():
+    def power(nvml):
+        return next(s.every for s in NvidiaDevice(nvml).sources(1) if s.kwargs.get("part") == "power")
+
+    lacks = {"nvmlDeviceGetTotalEnergyConsumption": NVMLError_NotSupported(3)}
+    assert (power(FakeNvml()), power(FakeNvml(refuse=lacks))) == (2, 1)
 
 
 @pytest.mark.gpu

@@ -144,7 +144,7 @@ def test_an_edge_source_that_does_not_move_is_given_up(tmp_path):
         ticks(sampler, 2)
         begun, start = rows(sampler, "pid"), time.monotonic()
         sampler.mark()
-    assert rows(sampler, "pid") - begun == 5  # at the edge, three times after it, at the end
+    assert rows(sampler, "pid") - begun == 4  # at the edge, and three times after it
     assert time.monotonic() - start < 4
 
 

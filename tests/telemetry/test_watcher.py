@@ -120,7 +120,7 @@ def test_ticks_come_at_the_rate_with_a_wandering_phase_and_do_not_drift(time, tm
     assert sum(phase) / len(phase) == pytest.approx(0.1, abs=0.005)
     assert phase[:3] == [pytest.approx(0.2 * (k * 0.6180339887498949 % 1), abs=1e-6) for k in (1, 2, 3)]
     assert len(t) == pytest.approx(1002, abs=1)
-    assert said[0]["every"] == [["test_watcher:Source", 1]]
+    assert said[0]["every"] == [["test_watcher:Source", 1, 1]]
     assert [c["name"] for c in said[0]["channels"]] == [COST_CHANNEL, "x"]
 
 
@@ -144,11 +144,31 @@ def test_the_last_tick_reads_everything_however_seldom_it_is_read(time, tmp_path
     assert len(seldom.reads) == 3 + 29 // 7 and len(often.reads) in (32, 33)
 
 
+def test_ticks_are_no_quicker_than_the_quickest_source_that_tells_anything(time, tmp_path, capsys):
+    """Waking up is half of what watching costs: 5 Hz where what asked for 10 Hz is not here."""
+    time(until_ns=60 * SECOND)
+    nothing = [Unsupported("no such sensor")]
+    made, _, said, rows = watched(tmp_path, capsys, spec(values=nothing), spec(every=2), spec(every=5), hz=10)
+    silent, quick, slow = Source.made
+    assert said[0]["hz"] == pytest.approx(5.0)
+    assert len(ticks(rows)) == pytest.approx(60 * 5, abs=3)
+    assert len(quick.reads) == pytest.approx(60 * 5, abs=3)
+    assert len(slow.reads) == pytest.approx(60 * 5 / 3, abs=4), "every fifth of 10 Hz is every third of 5 Hz"
+    assert len(silent.reads) == pytest.approx(60 / 5, abs=4), "asked now and then whether it has come"
+    assert said[0]["every"] == [["test_watcher:Source", n, n] for n in (50, 2, 6)]
+
+
+def test_a_source_that_failed_keeps_its_rate(time, tmp_path, capsys):
+    time(until_ns=10 * SECOND)
+    _, _, said, _ = watched(tmp_path, capsys, spec(values=[Failed("busy")]), spec(every=2), hz=10)
+    assert said[0]["hz"] == 10 and len(Source.made[0].reads) > 95
+
+
 def test_a_source_that_is_dear_in_cpu_is_read_as_seldom_as_its_budget_asks(time, tmp_path, capsys):
     """A thousandth of a core: 1.05 ms of CPU are to come once in 1.05 s, on every 11th tick of 10 Hz."""
     time(until_ns=10 * SECOND)
     _, _, said, _ = watched(tmp_path, capsys, spec(cpu_s=0.00105), hz=10)
-    assert said[0]["every"] == [["test_watcher:Source", 11]]
+    assert said[0]["every"] == [["test_watcher:Source", 11, 1]]
     assert len(Source.made[0].reads) == pytest.approx(3 + 9 + 1, abs=1)
 
 
@@ -156,10 +176,10 @@ def test_a_source_that_blocks_is_read_as_seldom_as_its_budget_asks(time, tmp_pat
     """A fifth of the time: 50 ms of waiting once in 250 ms, on every third tick of 10 Hz."""
     time(until_ns=10 * SECOND)
     _, _, said, _ = watched(tmp_path, capsys, spec(wall_s=0.050), hz=10)
-    assert said[0]["every"] == [["test_watcher:Source", 3]]
+    assert said[0]["every"] == [["test_watcher:Source", 3, 1]]
     time(until_ns=10 * SECOND)
     _, _, said, _ = watched(tmp_path, capsys, spec(every=5, wall_s=0.050), hz=10)
-    assert said[0]["every"] == [["test_watcher:Source", 5]]  # seldom enough already
+    assert said[0]["every"] == [["test_watcher:Source", 5, 5]]  # seldom enough already
 
 
 def test_a_read_that_was_preempted_once_slows_nothing(time, monkeypatch):
@@ -266,7 +286,7 @@ def sampler(tmp_path, rows, *, hz=10.0, **last):
         for n in (COST_CHANNEL, "x")
     ]
     made._died, made._last = "", last
-    made._every = [("a", 1), ("b", 5)]
+    made._every = [("a", 1, 1), ("b", 5, 5)]
     return made
 
 
@@ -293,11 +313,11 @@ def test_one_tick_costs_nothing_that_could_be_told(tmp_path):
 
 def test_only_what_is_read_less_often_than_asked_was_slowed(tmp_path):
     made = sampler(tmp_path, [])
-    made._every = [("a", 2), ("b", 5)]
-    assert made.cost()["slowed"] == {"test_watcher:Source": 2}
-    made._every = [("a", 1), ("b", 6)]
-    assert made.cost()["slowed"] == {"test_watcher:Source": 6}
-    made._every = [("a", 1), ("b", 5)]
+    made._every = [("a", 2, 1), ("b", 5, 5)]
+    assert made.cost()["slowed"] == {"a": 2}
+    made._every = [("a", 1, 1), ("b", 6, 5)]
+    assert made.cost()["slowed"] == {"b": 6}
+    made._every = [("a", 1, 1), ("b", 5, 5)]
     assert made.cost()["slowed"] == {}
     made._died = "killed by signal 9"
     assert made.cost()["alive"] is False and made.cost()["end"] == "died: killed by signal 9"

@@ -56,7 +56,7 @@ class Sampler:
         self._died = "it was never started"
         self._last: dict[str, Any] = {}
         self._early = self._pending = b""
-        self._every: list[tuple[str, int]] = []
+        self._every: list[tuple[str, int, int]] = []
 
     @property
     def pid(self) -> int:
@@ -88,6 +88,7 @@ class Sampler:
         self._died = "" if ready else "it did not become ready"
         message = json.loads(ready) if ready else {"channels": [], "every": []}
         self._channels, self._every = message["channels"], message["every"]
+        self._hz = message.get("hz", self._hz)
 
     def _first_line(self) -> bytes:
         assert self._process and self._process.stdout
@@ -181,11 +182,7 @@ class Sampler:
             "cpu_share": spent_s / wall_s if wall_s else None,
             "alive": not self._died,
             "end": f"died: {self._died}" if self._died else "stopped",
-            "slowed": {
-                spec.target: every
-                for spec, (_, every) in zip(self._specs, self._every, strict=False)
-                if every > max(1, spec.every)
-            },
+            "slowed": {target: every for target, every, planned in self._every if every > planned},
             "lost_rows": int(self._last.get("lost_rows", 0)),
             "write_error": str(self._last.get("write_error", "")),
         }
