@@ -15,13 +15,13 @@ from dataclasses import replace
 
 from facts import publish
 
-from edgescope import isolate
+from edgescope.isolate import fresh
 from edgescope.records import Measured, Trial
 from edgescope.stats import judge_pairs
 
 
 def p50(trial: Trial) -> float:
-    result = isolate.run(trial)
+    result = fresh.run(trial)
     value = result.metrics.get("latency_p50_s")
     if not isinstance(value, Measured):
         raise SystemExit(f"{result.status.value}: {result.reason}")
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=40)
     args = parser.parse_args()
     trial = Trial(model="mobilenet_v2", backend="onnxruntime", min_s=1.0, max_s=1.0)
-    isolate.prepare(trial)
+    fresh.prepare(trial)
     rng = random.Random(0)
     arms: dict[str, list[float]] = {"a": [], "b": []}
     for number in range(args.pairs):

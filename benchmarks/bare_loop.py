@@ -23,9 +23,9 @@ from edgescope.bench import present
 from edgescope.bench.watch import Watch
 from edgescope.clock import MonotonicClock
 from edgescope.models import zoo
-from edgescope.plan import Plan
 from edgescope.records import Trial
 from edgescope.scenarios import SingleStream
+from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import paired_log_ratio
 from edgescope.workloads.base import Opened
 from edgescope.workloads.inference import Inference, batches_of

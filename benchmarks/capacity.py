@@ -25,12 +25,12 @@ from typing import Any
 from facts import publish
 from halving import cells
 
-from edgescope.analysis import slo
-from edgescope.capacity import Search
-from edgescope.capacity_question import Question
+from edgescope.analysis.cells import slo
 from edgescope.models import zoo
 from edgescope.records import Measured, Trial
 from edgescope.report.capacity_words import line, sentence_of
+from edgescope.search.capacity import Search
+from edgescope.search.capacity_question import Question
 
 
 @dataclass(frozen=True)

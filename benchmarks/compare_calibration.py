@@ -1,7 +1,7 @@
 """How often `compare` is wrong, simulated: A/A pairs called different, and real slowdowns found.
 
 Each replicate is a fresh process (log-normal, SD 1 % between them); within, AR(1), rho 0.9, CV 10 %.
-Ten pairs make one comparison, judged just as `edgescope.analysis.compare` does. Also simulated: coverage of
+Ten pairs make one comparison, judged just as `edgescope.analysis.cells.compare` does. Also simulated: coverage of
 the mean's 95 % interval with the stop rule active, and of the p99 bound at rho 0.9.
 
     python benchmarks/compare_calibration.py     # 25 seconds; writes published/compare_calibration.json

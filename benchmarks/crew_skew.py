@@ -19,8 +19,9 @@ from dataclasses import replace
 import numpy as np
 from facts import publish
 
-from edgescope import bench, isolate
-from edgescope.crew.kept import Crews
+from edgescope import bench
+from edgescope.isolate import fresh
+from edgescope.isolate.pool import Crews
 from edgescope.records import Json, Measured, Result, Status, Trial
 
 SKEW_S, GAP = 1e-3, 1
@@ -84,7 +85,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=50, help="runs of each workload")
     args = parser.parse_args()
     for trial in TRIALS:
-        isolate.prepare(trial)
+        fresh.prepare(trial)
     with Crews() as crews:
         found = {t.model: figures(runs(t, args.runs, crews)) for t in TRIALS}
     met = all(

@@ -27,10 +27,10 @@ from pathlib import Path
 import numpy as np
 from facts import publish
 
-from edgescope.analysis.energy import energies
+from edgescope.analysis.energy.window import energies
 from edgescope.devices.base import Source, SourceSpec
-from edgescope.devices.cpu_sensors import Rapl
-from edgescope.devices.nvidia import NvidiaDevice
+from edgescope.devices.cpu.sensors import Rapl
+from edgescope.devices.nvidia.device import NvidiaDevice
 from edgescope.records import Channel, Json, Measured, Readings
 from edgescope.telemetry.sampler import Sampler
 
@@ -186,7 +186,7 @@ def counters() -> Iterator[tuple[tuple[Source, str], list[SourceSpec]]]:
     """Yield every energy counter that answers here, with the sources to read beside it."""
     device = NvidiaDevice()
     if not device.present():
-        from edgescope.devices.nvml import NvmlSource
+        from edgescope.devices.nvidia.nvml import NvmlSource
 
         specs = [s for s in device.sources(os.getpid()) if s.kwargs.get("index") == 0]
         yield (NvmlSource(index=0, part="energy"), "gpu0_energy_j"), specs
@@ -194,7 +194,7 @@ def counters() -> Iterator[tuple[tuple[Source, str], list[SourceSpec]]]:
     if reader(rapl, "cpu_package_energy_j")() is not None:
         yield (
             (rapl, "cpu_package_energy_j"),
-            [SourceSpec("edgescope.devices.cpu_sensors:Rapl", {"root": "/"})],
+            [SourceSpec("edgescope.devices.cpu.sensors:Rapl", {"root": "/"})],
         )
 
 

@@ -21,8 +21,8 @@ import numpy as np
 from facts import publish
 from numpy.typing import NDArray
 
-from edgescope.analysis.consumption import consumption
-from edgescope.analysis.means import spread
+from edgescope.analysis.cells.means import spread
+from edgescope.analysis.energy.of_run import consumption
 from edgescope.records import QUERY_DTYPES, Channel, Field, Measured, Queries, Readings, Window
 
 PERIOD_S, HZ, STEP_S = 0.430, 10.0, 0.01

@@ -39,11 +39,11 @@ from expert_arms import EXPERTS
 from expert_picks import LEFT_OUT, Partial, from_table, left_out
 from facts import machine_id, publish
 
-from edgescope.analysis.nano_study import study
-from edgescope.analysis.nano_table import picked
+from edgescope.papers.jetson_nano.paper import study
+from edgescope.papers.jetson_nano.table import picked
 from edgescope.stats import paired_log_ratio
-from edgescope.store import Store
-from edgescope.verify import L2_CEILING
+from edgescope.store.results import Store
+from edgescope.verify.judge import L2_CEILING
 
 TARGET = 0.97
 FAMILIES = {"cpu": ("openvino", "torch_compile"), "cuda": ("torch_compile", "onnxruntime_graph")}

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from edgescope import closeness, verify
 from edgescope.models import zoo
+from edgescope.verify import closeness, judge
 
 Batch = dict[str, np.ndarray[Any, Any]]
 Run = Callable[[Batch], Sequence[np.ndarray[Any, Any]]]
@@ -70,7 +70,7 @@ def compiled(model: str, device: str, precision: str) -> Run:
     if len(zoo.get(model).inputs[0].shape) == 3:
         return _compiled(model, device, precision, torch.channels_last)
     layouts = (torch.contiguous_format, torch.channels_last_3d)  # which is faster differs between devices
-    pool = batches(model, verify.Purpose.BENCH, 8)
+    pool = batches(model, judge.Purpose.BENCH, 8)
     return faster([_compiled(model, device, precision, layout) for layout in layouts], pool)
 
 
@@ -225,7 +225,7 @@ def difference(run: Run, model: str, shared: Path) -> float:
 
     ValueError where they are no numbers at all.
     """
-    checked = batches(model, verify.Purpose.GATE, CHECKED)
+    checked = batches(model, judge.Purpose.GATE, CHECKED)
     got = _joined(run, checked)
     if not all(np.isfinite(output).all() for output in got):
         raise ValueError("its outputs are not finite")
@@ -270,7 +270,7 @@ def main() -> None:
     begun = time.perf_counter()
     try:
         run = ours(model, device, json.loads(spec[0])) if spec else EXPERTS[device][arm](model, device)
-        pool = batches(model, verify.Purpose.BENCH, 8)
+        pool = batches(model, judge.Purpose.BENCH, 8)
         run(pool[0])
         took = time.perf_counter() - begun
         measure(run, pool, WARM_S)

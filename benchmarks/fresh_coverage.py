@@ -24,7 +24,7 @@ import math
 import numpy as np
 from facts import publish
 
-from edgescope.analysis.bounds import CONFIDENCE, PRIOR_DOF, fresh, pooled
+from edgescope.analysis.cells.bounds import CONFIDENCE, PRIOR_DOF, fresh, pooled
 
 GOAL, ERRORS = 0.94, 2.0
 SD = 0.03

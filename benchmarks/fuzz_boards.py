@@ -34,16 +34,16 @@ from typing import Any
 
 from facts import publish
 
-from edgescope.devices import recording
-from edgescope.devices._tegrastats_line import parse
 from edgescope.devices.base import Failed, Unsupported
-from edgescope.devices.cpu import CpuDevice
-from edgescope.devices.doctor import examine
-from edgescope.devices.jetson import JetsonDevice
-from edgescope.devices.stage import materialise
-from edgescope.devices.tegrastats_log import read as read_log
+from edgescope.devices.cpu.device import CpuDevice
+from edgescope.devices.jetson import nvpmodel
+from edgescope.devices.jetson.device import JetsonDevice
+from edgescope.devices.jetson.tegrastats_line import parse
+from edgescope.devices.jetson.tegrastats_log import read as read_log
+from edgescope.devices.replay import format as recording
+from edgescope.devices.replay.playback import materialise
+from edgescope.doctor.report import examine
 from edgescope.errors import EdgescopeError
-from edgescope.modes import nvpmodel
 
 if sys.version_info >= (3, 11):
     import tomllib

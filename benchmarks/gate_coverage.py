@@ -17,7 +17,7 @@ import numpy as np
 from facts import publish
 from numpy.typing import NDArray
 
-from edgescope.models.photos import SCENE
+from edgescope.models.image.photos import SCENE
 from edgescope.stats import Interval, clustered_share, wilson
 
 FILMS = (250, 120)

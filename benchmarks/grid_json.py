@@ -28,13 +28,13 @@ from typing import Any
 
 from facts import publish
 
-from edgescope import study
-from edgescope.analysis.crowd_cells import axes, setup
-from edgescope.analysis.memory_figures import GPU, HOST
-from edgescope.analysis.variants import variant
+from edgescope.analysis.cells.concurrency import axes, setup
+from edgescope.analysis.cells.variants import variant
+from edgescope.analysis.run.memory import GPU, HOST
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Status, Trial
-from edgescope.store import Store
+from edgescope.store.results import Store
+from edgescope.study import grid
 
 METRICS = (
     "throughput_sps",
@@ -116,7 +116,7 @@ def target(cells: Sequence[Cell], path: Path | None) -> dict[str, Any]:
         return {
             "not_met": ["no study is named (--study FILE), so it is not known how many cells there should be"]
         }
-    trials = study.read(path, zoo.pin).trials
+    trials = grid.read(path, zoo.pin).trials
     runs = Counter(axes(t) for t in trials)
     done = {axes(c.trial): c for c in cells if c.status is Status.OK}
     counted = {a: len(c.metrics.get("throughput_sps", ())) for a, c in done.items()}

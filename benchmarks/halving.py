@@ -25,20 +25,20 @@ from typing import Any
 
 from facts import publish
 
-from edgescope import optimize
-from edgescope.analysis import variants
-from edgescope.analysis.replicates import across, by_replicate
+from edgescope.analysis.cells import variants
+from edgescope.analysis.cells.replicates import across, by_replicate
 from edgescope.bench import here
-from edgescope.candidates import propose
 from edgescope.cli.optimize import installed
 from edgescope.codec import to_plain
-from edgescope.isolate import Limits
+from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
-from edgescope.optimize import Rounds
 from edgescope.records import Measured, Result, Trial
+from edgescope.search import halving as optimize
+from edgescope.search.candidates import propose
+from edgescope.search.halving import Rounds
 from edgescope.stats import paired_log_ratio
-from edgescope.store import Store
-from edgescope.sweep import Cells, Isolated
+from edgescope.store.results import Store
+from edgescope.sweep.run import Cells, Isolated
 
 MODELS = ("efficientnet_lite0", "mobilenet_v2", "squeezenet1_1", "resnet50")
 #: Replicates that score the picks are numbered from here, out of reach of either schedule.

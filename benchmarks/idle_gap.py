@@ -15,11 +15,11 @@ from dataclasses import replace
 
 from facts import publish
 
-from edgescope import isolate
-from edgescope.analysis.idle_gaps import Gap, curve
+from edgescope.analysis.run.idle_gaps import Gap, curve
+from edgescope.isolate import fresh
 from edgescope.models import zoo
 from edgescope.records import Measured, Status, Trial
-from edgescope.scenarios.asked import GAPS_MS
+from edgescope.scenarios.settings import GAPS_MS
 
 PROCESSES = 3
 
@@ -42,12 +42,12 @@ def value(gap: Gap) -> dict[str, float | None]:
 def main() -> None:
     model, backend = [*sys.argv[1:], *("efficientnet_lite0", "onnxruntime")[len(sys.argv) - 1 :]]
     trial = Trial(model=zoo.pin(model), backend=backend, scenario="idle_gap", warmup=2.0)
-    failed = isolate.prepare(trial)
+    failed = fresh.prepare(trial)
     if failed is not None:
         sys.exit(failed.reason)
     results = []
     for replicate in range(PROCESSES):
-        result = isolate.run(replace(trial, replicate=replicate, seed=replicate))
+        result = fresh.run(replace(trial, replicate=replicate, seed=replicate))
         print(f"process {replicate + 1} of {PROCESSES}: {result.status.value}", file=sys.stderr, flush=True)
         results.append(result)
     good = [r for r in results if r.queries is not None and r.window is not None]

@@ -34,10 +34,10 @@ from pathlib import Path
 
 from facts import publish
 
-from edgescope import study
 from edgescope.cli import cell_names
 from edgescope.records import Trial
-from edgescope.store import Store
+from edgescope.store.results import Store
+from edgescope.study import grid as study
 
 STUDY = """
 [store]

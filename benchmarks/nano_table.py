@@ -23,8 +23,8 @@ from typing import Any
 
 from facts import PUBLISHED, publish
 
-from edgescope.analysis.nano_study import study
-from edgescope.store import Store
+from edgescope.papers.jetson_nano.paper import study
+from edgescope.store.results import Store
 
 STUDY_MEAN, CPU_MEAN, RESNET = 7.07, 3.0, 7.0
 SHARE = (0.8, 1.05)

@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 from facts import publish
 
-from edgescope import cache, isolate
+from edgescope import cache
+from edgescope.isolate import fresh
 from edgescope.models import zoo
 from edgescope.records import Measured, Trial
 from edgescope.stats import Interval, paired_log_ratio, quantile_interval
@@ -54,7 +55,7 @@ def theirs(path: Path, threads: int, seconds: int) -> tuple[float, float]:
 
 def ours(trial: Trial) -> tuple[float, float]:
     """(median latency in s, throughput) by an isolated trial."""
-    result = isolate.run(trial)
+    result = fresh.run(trial)
     p50, rate = (result.metrics.get(name) for name in ("latency_p50_s", "throughput_sps"))
     if not isinstance(p50, Measured) or not isinstance(rate, Measured):
         raise SystemExit(f"{result.status.value}: {result.reason}")
@@ -75,7 +76,7 @@ def main() -> None:
         min_s=args.seconds,
         max_s=args.seconds,
     )
-    isolate.prepare(trial)
+    fresh.prepare(trial)
     path = zoo.get(args.model).onnx(cache.folder("artifacts"))
     rng, pairs = random.Random(0), []
     for number in range(args.pairs):

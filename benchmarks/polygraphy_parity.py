@@ -30,11 +30,12 @@ from polygraphy.comparator import (
 )
 from polygraphy.logger import G_LOGGER
 
-from edgescope import cache, registry, verify
+from edgescope import cache, registry
 from edgescope.backends.base import Spec
 from edgescope.models import zoo
 from edgescope.models.base import Model, Purpose, Samples
 from edgescope.records import Measured
+from edgescope.verify import judge
 
 VARIANTS = "squeezenet1_1:openvino:bf16,mobilenet_v2:onnxruntime:int8,efficientnet_lite0:onnxruntime:int8"
 PRINTED = ".2g"
@@ -49,14 +50,14 @@ def answers(model: Model, backend: str, precision: str) -> tuple[Arrays, Arrays 
     session = engine.load(engine.prepare(model, Spec(precision), cache.folder("artifacts")))
     try:
         labelled = photographs(model)
-        named = verify.outputs(session, labelled, 1) if labelled is not None else None
-        return verify.outputs(session, verify.gate_samples(model), 1), named
+        named = judge.outputs(session, labelled, 1) if labelled is not None else None
+        return judge.outputs(session, judge.gate_samples(model), 1), named
     finally:
         session.close()
 
 
 def photographs(model: Model) -> Samples | None:
-    return model.samples(Purpose.LABELLED, verify.TRAINED_FRAMES) if model.info.trained else None
+    return model.samples(Purpose.LABELLED, judge.TRAINED_FRAMES) if model.info.trained else None
 
 
 def theirs(a: Sequence[Arrays], b: Sequence[Arrays], how: Any) -> list[Any]:
@@ -76,8 +77,8 @@ def one(name: str, backend: str, precision: str) -> dict[str, Any]:
     (got, named), (wanted, truly) = answers(model, backend, precision), answers(model, "torch_eager", "fp32")
     labelled = photographs(model)
     labels = labelled.labels if labelled else None
-    reference = verify.Reference(wanted, truly, "torch_eager fp32")
-    fields = verify.judge(got, reference, precision=precision, labelled=named, labels=labels).fields
+    reference = judge.Reference(wanted, truly, "torch_eager fp32")
+    fields = judge.judge(got, reference, precision=precision, labelled=named, labels=labels).fields
     mean = np.broadcast_to(wanted[0].mean(axis=0), wanted[0].shape)
     l2 = theirs([(got[0],)], [(wanted[0],)], L2CompareFunc())[0].l2_norm
     spread = theirs([(wanted[0],)], [(mean,)], L2CompareFunc())[0].l2_norm

@@ -25,13 +25,14 @@ from typing import Any
 from facts import publish
 from halving import cells
 
-from edgescope import study, sweep
-from edgescope.analysis.choices import Choice, choices
-from edgescope.analysis.objective import QUANTITIES, Constraint, Wanted, judged_end, wanted
-from edgescope.analysis.recommend import Recommendation, recommend
+from edgescope.analysis.cells.choices import Choice, choices
+from edgescope.analysis.cells.objective import QUANTITIES, Constraint, Wanted, judged_end, wanted
+from edgescope.analysis.cells.recommend import Recommendation, recommend
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Status, Trial
-from edgescope.sweep import Cells
+from edgescope.study import grid
+from edgescope.sweep import run
+from edgescope.sweep.run import Cells
 
 MODELS = ("squeezenet1_1", "mobilenet_v2", "efficientnet_lite0")
 OBJECTIVES = ("throughput", "latency")
@@ -80,7 +81,7 @@ def measured(args: argparse.Namespace, cells: Cells) -> list[Result]:
         "replicates": args.replicates,
     }
     told = lambda p: print(f"[{p.done + 1}/{p.total}] {p.trial.model} {p.trial.label}", flush=True)  # noqa: E731
-    done = list(sweep.run(study.grid(keys), cells, tell=told))
+    done = list(run.run(grid.grid(keys), cells, tell=told))
     return cells.store.fulls(done)
 
 

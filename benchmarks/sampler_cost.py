@@ -24,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgescope.devices.cpu import CpuDevice
-from edgescope.devices.nvidia import NvidiaDevice
+from edgescope.devices.cpu.device import CpuDevice
+from edgescope.devices.nvidia.device import NvidiaDevice
 from edgescope.records import Json
 from edgescope.stats import paired_log_ratio
 from edgescope.telemetry.sampler import Sampler

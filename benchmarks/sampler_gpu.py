@@ -27,13 +27,13 @@ from typing import Any
 
 import pynvml
 
-from edgescope.analysis.energy import energies
+from edgescope.analysis.energy.window import energies
 from edgescope.devices import manifest
 from edgescope.devices.base import SourceSpec
-from edgescope.devices.cpu import CpuDevice
-from edgescope.devices.gpm import GpmSource
-from edgescope.devices.nvidia import NvidiaDevice
-from edgescope.devices.nvml import METRICS
+from edgescope.devices.cpu.device import CpuDevice
+from edgescope.devices.nvidia.device import NvidiaDevice
+from edgescope.devices.nvidia.gpm import GpmSource
+from edgescope.devices.nvidia.nvml import METRICS
 from edgescope.records import Json, Measured
 from edgescope.telemetry.sampler import Sampler
 

@@ -27,11 +27,11 @@ from typing import Any
 
 from facts import publish
 
-from edgescope.devices import recording
 from edgescope.devices.base import SourceSpec
-from edgescope.devices.cpu import CpuDevice
-from edgescope.devices.jetson import JetsonDevice
-from edgescope.devices.stage import materialise
+from edgescope.devices.cpu.device import CpuDevice
+from edgescope.devices.jetson.device import JetsonDevice
+from edgescope.devices.replay import format as recording
+from edgescope.devices.replay.playback import materialise
 from edgescope.telemetry.sampler import Sampler
 
 HZ, SHARE_LIMIT, TMPFS = 10.0, 0.005, "/dev/shm"

@@ -36,13 +36,13 @@ import numpy as np
 from facts import publish
 from grid_json import Cell, read
 
-from edgescope.analysis.objective import Wanted, wanted
-from edgescope.analysis.variants import variant
+from edgescope.analysis.cells.objective import Wanted, wanted
+from edgescope.analysis.cells.variants import variant
+from edgescope.analysis.predict.gp import axes
 from edgescope.models import zoo
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
-from edgescope.search import Search
-from edgescope.store import Store
-from edgescope.surrogate import axes
+from edgescope.search.bayes import Search
+from edgescope.store.results import Store
 
 SHARE = 0.10
 #: Cells that the verb measures at least: what a model's own small grid gets here.

@@ -20,8 +20,8 @@ from facts import publish
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import traces
-from edgescope.analysis.means import spread
-from edgescope.analysis.summary import metrics
+from edgescope.analysis.cells.means import spread
+from edgescope.analysis.run.summary import metrics
 from edgescope.records import Measured
 from edgescope.scenarios.closed import SingleStream
 from edgescope.stats import mean_interval, states

@@ -20,7 +20,7 @@ from facts import publish
 
 from edgescope.bench import begin, present
 from edgescope.records import Measured, Status, Trial
-from edgescope.store import Store
+from edgescope.store.results import Store
 
 ROUNDS = 15
 

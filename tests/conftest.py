@@ -34,7 +34,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @functools.cache
 def no_gpu(backend: str) -> str:
     """Return why `backend` ("": only the driver is asked) has no NVIDIA GPU here; "" where it has one."""
-    from edgescope.devices.nvidia import NvidiaDevice
+    from edgescope.devices.nvidia.device import NvidiaDevice
 
     if reason := NvidiaDevice().present():
         return f"no NVIDIA GPU: {reason}"
@@ -118,13 +118,13 @@ def untrained():
 @pytest.fixture(scope="session")
 def trained_truth(trained, artifacts):
     """fp32 outputs of the trained classifier on the gate's frames and the labelled photographs."""
-    from edgescope import reference
+    from edgescope.verify import reference
 
     return reference.reference(trained, lambda: session_of(trained.onnx(artifacts)))
 
 
 @pytest.fixture(scope="session")
 def untrained_truth(untrained, artifacts):
-    from edgescope import reference
+    from edgescope.verify import reference
 
     return reference.reference(untrained, lambda: session_of(untrained.onnx(artifacts)))

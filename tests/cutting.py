@@ -15,7 +15,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from edgescope.models.photos import located
+from edgescope.models.image.photos import located
 
 SCENES = {
     "Cartoon": ("bigbuckbunny.mp4", 0),

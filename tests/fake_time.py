@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 
-from edgescope.plan import Plan
 from edgescope.records import Trial
+from edgescope.scenarios.stop_rule import Plan
 
 MS = 1_000_000
 

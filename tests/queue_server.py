@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 
-from edgescope.plan import Plan
 from edgescope.records import (
     Absent,
     Channel,
@@ -17,6 +16,7 @@ from edgescope.records import (
     Window,
 )
 from edgescope.scenarios import FixedRate, Server, Trace
+from edgescope.scenarios.stop_rule import Plan
 from making import result
 
 WHERE = Machine(

@@ -17,9 +17,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from edgescope import bench
-from edgescope.analysis.energy import energy
+from edgescope.analysis.energy.window import energy
 from edgescope.bench.watch import Watch, available
-from edgescope.devices import doctor, manifest, recording, replay, spin
+from edgescope.devices import manifest, spin
+from edgescope.devices.replay import device
+from edgescope.devices.replay import format as recording
+from edgescope.doctor import report as doctor
 from edgescope.modes.listing import listing
 from edgescope.records import Measured, Trial, Trust, Window
 
@@ -147,7 +150,7 @@ def all_watched():
             spin, "calibrate", lambda: 100
         )  # the spin probe tells of this machine, not of the boards
         for name in sorted(BOARDS):
-            here = replay.devices(name)
+            here = device.devices(name)
             watch = Watch(here, 20.0)
             stack.enter_context(watch.watching())
             found[name] = here, watch, time.monotonic_ns()
@@ -249,7 +252,7 @@ def test_modes(watched):
 
 def test_doctor(watched):
     expected, here, _, _ = watched
-    report = doctor.examine(here, watch_s=0.1, root=replay.root(here))
+    report = doctor.examine(here, watch_s=0.1, root=device.root(here))
     assert report.devices["jetson"] == report.devices["cpu"] == ""
     by = {m.name: m for m in report.metrics}
     assert by[f"{expected.meter}_power_w"].status == "measured"

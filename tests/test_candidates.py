@@ -4,11 +4,12 @@ import importlib.util
 
 import pytest
 
-from edgescope import candidates, registry
-from edgescope.backends import onnx_file
-from edgescope.candidates import CANDIDATES, Installed, propose
+from edgescope import registry
+from edgescope.artifacts import for_precision
 from edgescope.errors import UnavailableError, UsageError
 from edgescope.records import PRECISIONS, Trial
+from edgescope.search import candidates
+from edgescope.search.candidates import CANDIDATES, Installed, propose
 
 CPU, CUDA = Trial(model="resnet50"), Trial(model="resnet50", device="cuda")
 ALL = {name: Installed(True, {"layout", "graph", "tune", "qdq", "threads"}) for name in registry.BACKENDS}
@@ -132,7 +133,7 @@ def test_what_says_how_an_int8_file_is_made_goes_to_int8_candidates_alone(option
 
 
 def test_the_options_of_int8_files_are_those_of_the_backends():
-    assert set(onnx_file.INT8_OPTIONS) == candidates.INT8_OPTIONS
+    assert set(for_precision.INT8_OPTIONS) == candidates.INT8_OPTIONS
 
 
 def test_an_option_that_the_baseline_has_not_is_refused():

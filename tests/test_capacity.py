@@ -6,18 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope import capacity
-from edgescope.analysis import slo
-from edgescope.analysis.service import Kept
-from edgescope.capacity import Search
-from edgescope.capacity_question import Question
+from edgescope.analysis.capacity.slo_check import Kept
+from edgescope.analysis.cells import slo
 from edgescope.cli import capacity_view
 from edgescope.errors import UnsupportedError
-from edgescope.isolate import Limits
+from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Measured, Status, Trial, Trust, Verdict
 from edgescope.report.capacity_words import sentence_of
-from edgescope.store import Store
-from edgescope.sweep import Cells
+from edgescope.search import capacity
+from edgescope.search.capacity import Search
+from edgescope.search.capacity_question import Question
+from edgescope.store.results import Store
+from edgescope.sweep.run import Cells
 from queue_server import WHERE, QueueServer
 
 BASE = Trial(model="null", backend="null", warmup=0.0)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from edgescope.analysis import slo
-from edgescope.capacity import Search
-from edgescope.capacity_again import APART, going_on
-from edgescope.capacity_question import Question
-from edgescope.isolate import Limits
+from edgescope.analysis.cells import slo
+from edgescope.isolate.fresh import Limits
 from edgescope.records import Trial
-from edgescope.store import Store
-from edgescope.sweep import Cells
+from edgescope.search.capacity import Search
+from edgescope.search.capacity_again import APART, going_on
+from edgescope.search.capacity_question import Question
+from edgescope.store.results import Store
+from edgescope.sweep.run import Cells
 from queue_server import WHERE, QueueServer
 
 ASKED = Question(Trial(model="null", backend="null", warmup=0.0), 15.0, slo.promises(["p99<40ms"]), most=2)

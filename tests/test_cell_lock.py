@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from edgescope import cell_lock, sweep
-from edgescope.cell_lock import CellLock, Holder
 from edgescope.errors import StoreError
-from edgescope.isolate import Limits
+from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Status, Trial
-from edgescope.store import Store
+from edgescope.store import cell_lock
+from edgescope.store.cell_lock import CellLock, Holder
+from edgescope.store.results import Store
+from edgescope.sweep import run as sweep
 from making import MACHINE, result
 
 TRIAL = Trial(model="null", backend="null")
@@ -26,7 +27,7 @@ OTHER = Trial(model="null", backend="null", batch=2)
 HOLDS = """
 import sys
 from pathlib import Path
-from edgescope.cell_lock import CellLock
+from edgescope.store.cell_lock import CellLock
 lock = CellLock(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
 assert lock.take("edgescope sweep their.toml") is None
 print("held", flush=True)
@@ -220,8 +221,8 @@ from pathlib import Path
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 from making import MACHINE, result
 from edgescope import study, sweep
-from edgescope.isolate import Limits
-from edgescope.store import Store
+from edgescope.isolate.fresh import Limits
+from edgescope.store.results import Store
 class Slow:
     def prepare(self, trial, limits): return None
     def run(self, trial, limits):

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 import edgescope
-from edgescope import cache, deploy, reference, snippets, verify
+from edgescope import cache
+from edgescope.deploy import run_script, save
 from edgescope.errors import StoreError, UnsupportedError, UsageError, WrongOutputError
 from edgescope.models import zoo
 from edgescope.records import Status, Trial
+from edgescope.verify import judge, reference
 
 SOURCE = """
 import torch
@@ -66,9 +68,9 @@ KINDS = [
 @pytest.mark.parametrize(("backend", "keys"), KINDS, ids=[k[0] for k in KINDS])
 def test_run_py_alone_gives_the_references_answers(here, tmp_path, backend, keys):
     found = measured(backend, **keys)
-    folder = deploy.save([found], [found], tmp_path / "out")
+    folder = save.save([found], [found], tmp_path / "out")
     model = zoo.get(found.trial.model, {}, found.trial.batch)
-    samples = verify.gate_samples(model)
+    samples = judge.gate_samples(model)
     np.savez(tmp_path / "in.npz", **{n: a[:6] for n, a in samples.arrays.items()})
     # no edgescope: the name is made impossible to import
     block = f"import runpy, sys; sys.modules['edgescope'] = None; sys.argv[1:] = {['in.npz', 'out.npz']!r};"
@@ -99,18 +101,18 @@ def test_the_card_names_the_gpus_of_the_machine_and_nothing_that_is_absent(here,
     gpus = [{"name": "Orin", "uuid": "GPU-1"}, {"name": {"absent": "hidden"}}, {"name": "H200"}]
     stable = {"nvidia": {"gpus": gpus}, "cpu": {"isa": ["avx2"], "board": {"absent": "no file"}, "cores": 6}}
     found = replace(found, machine=replace(found.machine, stable=stable))
-    read = (deploy.save([found], [found], tmp_path / "out") / "card.md").read_text()
+    read = (save.save([found], [found], tmp_path / "out") / "card.md").read_text()
     named = "nvidia: gpus Orin and H200; cpu: cores 6\n"
     assert f"* machine `{found.machine.id}`: {named}" in read
 
 
 def test_run_py_without_arguments_answers_the_sample(here, tmp_path):
     found = measured("onnxruntime", options={"threads": 1})
-    folder = deploy.save([found], [found], tmp_path / "out")
+    folder = save.save([found], [found], tmp_path / "out")
     said = subprocess.run([sys.executable, "run.py"], cwd=folder, capture_output=True, text=True, check=True)
     assert "output 0 (1, 10): differs from fp32 by at most" in said.stdout
     assert re.search(r"^median of \d+ calls: \S+ s$", said.stdout, re.MULTILINE)
-    assert deploy.save([found], [found], folder) == folder  # written before by us: written again
+    assert save.save([found], [found], folder) == folder  # written before by us: written again
 
 
 def test_a_lost_file_is_built_again_and_a_changed_one_is_refused(here, tmp_path):
@@ -118,27 +120,25 @@ def test_a_lost_file_is_built_again_and_a_changed_one_is_refused(here, tmp_path)
     path = Path(found.artifact["path"])
     path.unlink()
     with pytest.raises(StoreError, match="E-DEPLOY-4"):
-        deploy.save(
-            [replace(found, artifact={**found.artifact, "digest": "0" * 64})], [found], tmp_path / "a"
-        )
+        save.save([replace(found, artifact={**found.artifact, "digest": "0" * 64})], [found], tmp_path / "a")
     assert path.is_file()
 
 
 def test_outputs_that_are_not_the_judged_ones_are_never_handed_over(here, tmp_path, monkeypatch):
     found = measured("onnxruntime", options={"threads": 1})
-    lines = snippets.ONNXRUNTIME.replace("session.run(None, batch)", "[-a for a in session.run(None, batch)]")
-    monkeypatch.setitem(snippets.LINES, "onnxruntime", (lines, *snippets.LINES["onnxruntime"][1:]))
+    lines = run_script.ONNXRUNTIME.replace(
+        "session.run(None, batch)", "[-a for a in session.run(None, batch)]"
+    )
+    monkeypatch.setitem(run_script.LINES, "onnxruntime", (lines, *run_script.LINES["onnxruntime"][1:]))
     with pytest.raises(WrongOutputError, match="E-DEPLOY-5"):
-        deploy.save([found], [found], tmp_path / "out")
+        save.save([found], [found], tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
-    broken = snippets.ONNXRUNTIME.replace("session.run(None, batch)", "session.walk(batch)")
-    monkeypatch.setitem(snippets.LINES, "onnxruntime", (broken, *snippets.LINES["onnxruntime"][1:]))
+    broken = run_script.ONNXRUNTIME.replace("session.run(None, batch)", "session.walk(batch)")
+    monkeypatch.setitem(run_script.LINES, "onnxruntime", (broken, *run_script.LINES["onnxruntime"][1:]))
     with pytest.raises(WrongOutputError, match=r"E-DEPLOY-6.*no attribute 'walk'"):
-        deploy.save([found], [found], tmp_path / "other")
+        save.save([found], [found], tmp_path / "other")
     monkeypatch.undo()
-    assert (
-        deploy.save([found], [found], tmp_path / "out") == tmp_path / "out"
-    )  # what failed is in nobody's way
+    assert save.save([found], [found], tmp_path / "out") == tmp_path / "out"  # what failed is in nobody's way
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "out"]
 
 
@@ -148,12 +148,12 @@ def contents(folder):
 
 def test_an_earlier_folder_is_replaced_whole_or_left_as_it_was(here, tmp_path, monkeypatch):
     first, second = measured("onnxruntime", options={"threads": 1}), measured("torch_eager")
-    folder = deploy.save([first], [first], tmp_path / "out")
+    folder = save.save([first], [first], tmp_path / "out")
     before = contents(folder)
-    wrong = snippets.TORCH.replace("o.float() if", "-o.float() if")
-    monkeypatch.setitem(snippets.LINES, "torch_eager", (wrong, *snippets.LINES["torch_eager"][1:]))
+    wrong = run_script.TORCH.replace("o.float() if", "-o.float() if")
+    monkeypatch.setitem(run_script.LINES, "torch_eager", (wrong, *run_script.LINES["torch_eager"][1:]))
     with pytest.raises(WrongOutputError, match="E-DEPLOY-5"):
-        deploy.save([second], [second], folder)
+        save.save([second], [second], folder)
     assert contents(folder) == before
     monkeypatch.undo()
     real = Path.rename
@@ -163,20 +163,20 @@ def test_an_earlier_folder_is_replaced_whole_or_left_as_it_was(here, tmp_path, m
         lambda p, to: real(p, to) if p.name != "new" else (_ for _ in ()).throw(OSError("busy")),
     )
     with pytest.raises(StoreError, match=r"E-DEPLOY-8.*busy"):
-        deploy.save([second], [second], folder)
+        save.save([second], [second], folder)
     assert contents(folder) == before
     monkeypatch.undo()
-    deploy.save([second], [second], folder)
+    save.save([second], [second], folder)
     assert sorted(contents(folder)) == ["card.json", "card.md", "model.pt2", "run.py", "sample.npz"]
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
 def test_what_the_user_put_beside_a_card_is_not_deleted(here, tmp_path):
     found = measured("onnxruntime", options={"threads": 1})
-    folder = deploy.save([found], [found], tmp_path / "out")
+    folder = save.save([found], [found], tmp_path / "out")
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"E-DEPLOY-1.*notes\.txt"):
-        deploy.save([found], [found], folder)
+        save.save([found], [found], folder)
     assert (folder / "notes.txt").read_text() == "mine"
 
 
@@ -193,29 +193,29 @@ def test_weights_beside_the_onnx_file_are_copied_and_named_on_the_card(here, tmp
     path = here / "beside.onnx"
     onnx.save(model, path, save_as_external_data=True, location="beside.bin", size_threshold=0)
     found = measured("onnxruntime", model=zoo.pin(str(path)), options={"threads": 1})
-    folder = deploy.save([found], [found], tmp_path / "out")
+    folder = save.save([found], [found], tmp_path / "out")
     card = json.loads((folder / "card.json").read_text())
     digest = cache.content(folder / "beside.bin")
     assert card["artifact"]["weights"] == {"beside.bin": {"sha256": digest, "bytes": 48}}
     assert digest in (folder / "card.md").read_text()
-    deploy.save([found], [found], folder)  # its own weights are nothing else
+    save.save([found], [found], folder)  # its own weights are nothing else
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(UsageError, match="E-DEPLOY-1"):
-        deploy.ready(tmp_path)
-    assert deploy.ready(tmp_path / "new").is_dir()
+        save.ready(tmp_path)
+    assert save.ready(tmp_path / "new").is_dir()
     assert [p.name for p in (tmp_path / "new").parent.iterdir() if p.name.startswith(".")] == []
 
 
 def test_a_folder_that_cannot_be_made_names_the_flag(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match=r"E-DEPLOY-7: --save .*file/out") as raised:
-        deploy.ready(tmp_path / "file/out")
+        save.ready(tmp_path / "file/out")
     assert "EDGESCOPE_CACHE" not in str(raised.value)
     with pytest.raises(UsageError, match="E-DEPLOY-1"):
-        deploy.ready(tmp_path / "file")
+        save.ready(tmp_path / "file")
 
 
 class FakeOrt:
@@ -240,7 +240,7 @@ class FakeOrt:
 def test_run_py_does_not_go_on_where_the_runtime_fell_back(tmp_path, monkeypatch, backend, graph):
     options = {"graph": True} if graph else {}
     trial = Trial(model="m", backend=backend, device="cuda", options=options)
-    (tmp_path / "run.py").write_text(snippets.script(trial, "model.onnx", ("a",)))
+    (tmp_path / "run.py").write_text(run_script.script(trial, "model.onnx", ("a",)))
     asked = "TensorrtExecutionProvider" if backend == "ort_tensorrt" else "CUDAExecutionProvider"
     fallen = ["CUDAExecutionProvider"] if backend == "ort_tensorrt" else ["CPUExecutionProvider"]
     monkeypatch.setitem(sys.modules, "onnxruntime", FakeOrt(fallen))
@@ -250,20 +250,20 @@ def test_run_py_does_not_go_on_where_the_runtime_fell_back(tmp_path, monkeypatch
     runpy.run_path(str(tmp_path / "run.py"))
 
 
-@pytest.mark.parametrize("backend", snippets.LINES)
+@pytest.mark.parametrize("backend", run_script.LINES)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_script_is_valid_python(backend, device):
     options = {"graph": True, "layout": "channels_last", "tune": "max-autotune", "threads": 2}
     for given in ({}, options):
         trial = Trial(model="m", backend=backend, device=device, precision="fp32", options=given)
-        text = snippets.script(trial, "model.bin", ("a", "b"))
+        text = run_script.script(trial, "model.bin", ("a", "b"))
         compile(text, "run.py", "exec")
         assert '"model.bin"' in text and "('a', 'b')" in text
 
 
 def test_what_has_no_script_says_so():
     with pytest.raises(UnsupportedError, match="E-DEPLOY-2"):
-        snippets.script(Trial(model="m", backend="null"), "model.bin", ("a",))
+        run_script.script(Trial(model="m", backend="null"), "model.bin", ("a",))
 
 
 def test_run_py_keeps_to_the_affinity_mask_as_the_measured_session_did(here, tmp_path):
@@ -271,7 +271,7 @@ def test_run_py_keeps_to_the_affinity_mask_as_the_measured_session_did(here, tmp
     if len(cores) < 2:
         pytest.skip("one core: every mask is all of them")
     found = measured("onnxruntime")
-    folder = deploy.save([found], [found], tmp_path / "out")
+    folder = save.save([found], [found], tmp_path / "out")
     code = "import runpy, sys; sys.argv[1:] = []; run = runpy.run_path('run.py', run_name='__main__');"
     code += "print('threads', run['session'].get_session_options().intra_op_num_threads)"
 

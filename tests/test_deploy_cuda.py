@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import edgescope
-from edgescope import _deployer, deploy, snippets
+from edgescope.deploy import run_script, save, torch_program
 from edgescope.models import zoo
 from edgescope.records import Status, Trial
 
@@ -66,9 +66,9 @@ def model(tmp_path, monkeypatch):
 def deployed(trial, folder):
     """run.py beside a module that was exported here, on the CPU."""
     network = zoo.get(trial.model)
-    _deployer.export(network, replace(trial, device="cpu"), folder / "model.pt2")
+    torch_program.export(network, replace(trial, device="cpu"), folder / "model.pt2")
     names = tuple(i.name for i in network.inputs)
-    (folder / "run.py").write_text(snippets.script(trial, "model.pt2", names))
+    (folder / "run.py").write_text(run_script.script(trial, "model.pt2", names))
     return network.module(), names
 
 
@@ -95,7 +95,7 @@ def test_a_replayed_graph_answers_each_batch_anew(model, tmp_path, options, batc
     (got,) = answered(tmp_path, {name: images(6)})
     with torch.inference_mode():
         assert np.abs(got - module(torch.from_numpy(images(6))).numpy()).max() < 1e-4
-    assert snippets.left_out(trial) == ()
+    assert run_script.left_out(trial) == ()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -128,7 +128,7 @@ def test_a_batch_of_another_shape_is_not_answered_by_repeating_a_row(model, tmp_
 
 def test_a_folded_network_keeps_its_fused_kernels_in_the_file(model, tmp_path):
     trial = Trial(model=model, backend="torch_eager", options=FUSED)
-    _deployer.export(zoo.get(model), trial, tmp_path / "model.pt2")
+    torch_program.export(zoo.get(model), trial, tmp_path / "model.pt2")
     called = {str(n.target) for n in torch.export.load(tmp_path / "model.pt2").graph.nodes}
     assert {"aten.cudnn_convolution_relu.default", "aten.cudnn_convolution_add_relu.default"} <= called
     assert not any("batch_norm" in name for name in called)
@@ -141,8 +141,8 @@ def test_a_folded_network_keeps_its_fused_kernels_in_the_file(model, tmp_path):
 )
 def test_a_graph_is_left_out_where_there_are_no_lines_for_it(backend, left):
     trial = Trial(model="m", backend=backend, device="cuda", options={"graph": True})
-    assert snippets.left_out(trial) == left
-    assert snippets.left_out(replace(trial, options={})) == ()
+    assert run_script.left_out(trial) == left
+    assert run_script.left_out(replace(trial, options={})) == ()
 
 
 @pytest.mark.gpu
@@ -163,7 +163,7 @@ def test_a_pick_of_a_gpu_is_handed_over_about_as_fast_as_it_was_measured(
     )
     found = edgescope.run(trial)
     assert found.status in (Status.OK, Status.UNSTABLE), found.reason
-    folder = deploy.save([replace(found, status=Status.OK, reason="")], [found], tmp_path / "out")
+    folder = save.save([replace(found, status=Status.OK, reason="")], [found], tmp_path / "out")
     card = json.loads((folder / "card.json").read_text())
     assert card["artifact"]["left_out_of_run_py"] == [] and card["checked"]["run_py"]["passed"]
     assert card["measured"]["run_py"]["median_s"] < 1.5 * card["measured"]["figures"]["p50_s"]["value"]

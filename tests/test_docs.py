@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.analysis import summary, sustained
+from edgescope.analysis.run import summary, sustained
 from edgescope.cli.main import VERBS, main, parser
-from edgescope.store import Store
+from edgescope.store.results import Store
 from making import result
 
 ROOT = Path(__file__).parent.parent

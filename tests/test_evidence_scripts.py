@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edgescope import optimize
-from edgescope.analysis import roofline, variants
-from edgescope.analysis.nano_study import study
+from edgescope.analysis.cells import variants
+from edgescope.analysis.predict import roofline
+from edgescope.papers.jetson_nano.paper import study
 from edgescope.records import Trial
+from edgescope.search import halving as optimize
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import ceilings

@@ -5,15 +5,15 @@ from itertools import count
 
 import pytest
 
-from edgescope.analysis.objective import wanted
-from edgescope.analysis.recommend import recommend
+from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.cells.recommend import recommend
 from edgescope.errors import EdgescopeError
-from edgescope.explore import Budget, explore
-from edgescope.isolate import Limits
+from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.search import Search
-from edgescope.store import Store
-from edgescope.sweep import Cells
+from edgescope.search.bayes import Search
+from edgescope.search.explore import Budget, explore
+from edgescope.store.results import Store
+from edgescope.sweep.run import Cells
 from making import MACHINE, result
 
 CELLS = [

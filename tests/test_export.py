@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope import _batch_axis, cache, export, registry
+from edgescope import cache, registry
+from edgescope.artifacts import batch_axis, onnx_export
 from edgescope.backends.base import Spec
 from edgescope.errors import ModelError, StoreError, UsageError
 from edgescope.models import zoo
@@ -79,7 +80,7 @@ def test_every_batch_size_agrees_with_torch(untrained, artifacts, open_onnx):
 
 def test_the_file_says_how_it_was_made(trained, artifacts):
     path = trained.onnx(artifacts)
-    about = export.about(path)
+    about = onnx_export.about(path)
     assert about["model_digest"] == trained.info.digest
     assert about["parity"]["max_rel_error"] < 1e-5
     assert about["parity"]["batches"] == [1, 4]
@@ -117,7 +118,7 @@ def labels(path):
 @pytest.mark.parametrize("axes", [("s77",), ("batch", "s12")])
 def test_a_batch_axis_of_another_name_is_called_n_everywhere(tmp_path, axes, open_onnx):
     path = labelled(tmp_path / "a.onnx", *axes)
-    assert _batch_axis.rename(path) == sorted(axes)
+    assert batch_axis.rename(path) == sorted(axes)
     assert labels(path) == [["N", 3, 5]] * 5
     x = np.ones((4, 3, 5), np.float32)
     assert np.allclose(open_onnx(path)({"x": x, "x2": x})[0], np.e)
@@ -125,7 +126,7 @@ def test_a_batch_axis_of_another_name_is_called_n_everywhere(tmp_path, axes, ope
 
 def test_sums_and_products_of_the_batch_are_renamed_with_it_and_other_axes_are_not(tmp_path):
     path = labelled(tmp_path / "a.onnx", "s7", sizes=("4*s7", "s77"))
-    assert _batch_axis.rename(path) == ["s7"]
+    assert batch_axis.rename(path) == ["s7"]
     assert labels(path) == [["N", "4*N", "s77"]] * 5
 
 
@@ -133,15 +134,15 @@ def test_sums_and_products_of_the_batch_are_renamed_with_it_and_other_axes_are_n
 def test_a_file_whose_batch_axis_needs_no_name_is_left_alone(tmp_path, axes):
     path = labelled(tmp_path / "a.onnx", *axes)
     before = path.read_bytes()
-    assert _batch_axis.rename(path) == []
+    assert batch_axis.rename(path) == []
     assert path.read_bytes() == before
 
 
 def test_an_exporter_with_names_of_its_own_still_gives_a_file_to_trust(tmp_path, monkeypatch):
     """As a torch version would that does not keep the name it was asked for."""
-    from edgescope import _exporter
+    from edgescope.artifacts import onnx_export_torch
 
-    write = _exporter._write
+    write = onnx_export_torch._write
 
     def under_another_name(net, path, opset):
         write(net, path, opset)
@@ -152,47 +153,47 @@ def test_an_exporter_with_names_of_its_own_still_gives_a_file_to_trust(tmp_path,
                     dim.dim_param = "s77"
         onnx.save(data, str(path))
 
-    monkeypatch.setattr(_exporter, "_write", under_another_name)
-    path = export.onnx_file(info(), SPECS, Small, tmp_path)
-    about = export.about(path)
+    monkeypatch.setattr(onnx_export_torch, "_write", under_another_name)
+    path = onnx_export.onnx_file(info(), SPECS, Small, tmp_path)
+    about = onnx_export.about(path)
     assert about["batch_axis_was"] == ["s77"]
     assert labels(path)[0] == ["N", 3, 8, 8]
     assert about["sha256"] == cache.content(path)
-    assert export.whole(path)
+    assert onnx_export.whole(path)
 
 
 def test_it_is_exported_once_and_quietly(tmp_path, capfd):
     made = []
-    path = export.onnx_file(info(), SPECS, lambda: made.append(1) or Small(), tmp_path)
-    assert export.onnx_file(info(), SPECS, lambda: made.append(1) or Small(), tmp_path) == path
+    path = onnx_export.onnx_file(info(), SPECS, lambda: made.append(1) or Small(), tmp_path)
+    assert onnx_export.onnx_file(info(), SPECS, lambda: made.append(1) or Small(), tmp_path) == path
     assert len(made) == 1
     assert capfd.readouterr().out == ""
 
 
 def test_another_model_gets_another_file(tmp_path):
-    paths = {export.onnx_file(info(digest=d), SPECS, Small, tmp_path) for d in ("a", "b")}
+    paths = {onnx_export.onnx_file(info(digest=d), SPECS, Small, tmp_path) for d in ("a", "b")}
     assert len(paths) == 2
 
 
 def test_a_damaged_file_is_made_again(tmp_path):
-    path = export.onnx_file(info(), SPECS, Small, tmp_path)
+    path = onnx_export.onnx_file(info(), SPECS, Small, tmp_path)
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:-9])
-    export.onnx_file(info(), SPECS, Small, tmp_path)
+    onnx_export.onnx_file(info(), SPECS, Small, tmp_path)
     assert path.stat().st_size == size
 
 
 def test_a_file_that_computes_something_else_is_not_kept(tmp_path):
     with pytest.raises(ModelError, match=r"does not compute what the network computes.*relative error"):
-        export.onnx_file(info(), SPECS, Random, tmp_path)
+        onnx_export.onnx_file(info(), SPECS, Random, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("tensorrt", "opset"), [("7.1.3", 11), ("8.0", 13), ("8.2.1.8", 13), ("8.4.1", 17)])
 def test_an_old_tensorrt_gets_the_opset_it_reads(tmp_path, tensorrt, opset, open_onnx):
-    assert export.opset_for(tensorrt) == opset
-    path = export.onnx_file(info(), SPECS, Small, tmp_path, opset=opset)
-    about, model = export.about(path), onnx.load(str(path))
+    assert onnx_export.opset_for(tensorrt) == opset
+    path = onnx_export.onnx_file(info(), SPECS, Small, tmp_path, opset=opset)
+    about, model = onnx_export.about(path), onnx.load(str(path))
     assert about["opset"] == opset == model.opset_import[0].version
     assert about["exporter"] == "torchscript"
     assert about["parity"]["batches"] == [1, 4]
@@ -202,47 +203,49 @@ def test_an_old_tensorrt_gets_the_opset_it_reads(tmp_path, tensorrt, opset, open
 
 
 def test_each_opset_has_a_file_of_its_own_and_18_is_the_usual_one(tmp_path):
-    paths = [export.onnx_file(info(), SPECS, Small, tmp_path, opset=opset) for opset in (None, 18, 13, 17)]
+    paths = [
+        onnx_export.onnx_file(info(), SPECS, Small, tmp_path, opset=opset) for opset in (None, 18, 13, 17)
+    ]
     assert paths[0] == paths[1]
     assert len(set(paths)) == 3
-    assert export.about(paths[0])["exporter"] == "torch.export"
+    assert onnx_export.about(paths[0])["exporter"] == "torch.export"
 
 
 @pytest.mark.parametrize("tensorrt", ["10", "10.3.0", "11.0"])
 def test_a_late_tensorrt_takes_the_usual_opset(tensorrt):
-    assert export.opset_for(tensorrt) is None
+    assert onnx_export.opset_for(tensorrt) is None
 
 
 @pytest.mark.parametrize("text", ["", "6.0", "eight", "8.x"])
 def test_what_is_no_known_tensorrt_is_refused(text):
     with pytest.raises(UsageError, match=r"E-EXPORT-5.*Try: "):
-        export.opset_for(text)
+        onnx_export.opset_for(text)
 
 
 @given(st.text())
 def test_any_text_is_a_version_or_a_usage_error(text):
     with contextlib.suppress(UsageError):
-        assert export.opset_for(text) in (11, 13, 17, None)
+        assert onnx_export.opset_for(text) in (11, 13, 17, None)
 
 
 def test_an_exporter_that_writes_another_opset_is_caught(tmp_path, monkeypatch):
     """As torch's newer exporter does: asked for 17, it quietly writes 18."""
-    from edgescope import _exporter
+    from edgescope.artifacts import onnx_export_torch
 
-    monkeypatch.setattr(_exporter, "_trace", _exporter._write)
+    monkeypatch.setattr(onnx_export_torch, "_trace", onnx_export_torch._write)
     with pytest.raises(ModelError, match=r"E-EXPORT-4.*opset 18 where 17 was asked"):
-        export.onnx_file(info(), SPECS, Small, tmp_path, opset=17)
+        onnx_export.onnx_file(info(), SPECS, Small, tmp_path, opset=17)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_opset_nobody_writes_is_refused(tmp_path):
     with pytest.raises(UsageError, match="E-EXPORT-6"):
-        export.onnx_file(info(), SPECS, Small, tmp_path, opset=7)
+        onnx_export.onnx_file(info(), SPECS, Small, tmp_path, opset=7)
 
 
 def test_the_simplifier_is_used_when_installed_and_its_file_kept_when_right(untrained, artifacts):
     pytest.importorskip("onnxslim")
-    about = export.about(untrained.onnx(artifacts, 13))
+    about = onnx_export.about(untrained.onnx(artifacts, 13))
     assert about["simplified"] == "onnxslim: 83 to 65 nodes"
     assert about["parity"]["max_rel_error"] < 1e-5
 
@@ -261,9 +264,9 @@ def test_a_simplified_file_that_is_no_better_or_wrong_is_not_kept(tmp_path, monk
     slimmer.slim = change
     monkeypatch.setitem(sys.modules, "onnxslim", slimmer)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1")
-    path = export.onnx_file(info(), SPECS, Small, tmp_path, opset=13)
-    assert said in export.about(path)["simplified"]
-    assert export.whole(path)
+    path = onnx_export.onnx_file(info(), SPECS, Small, tmp_path, opset=13)
+    assert said in onnx_export.about(path)["simplified"]
+    assert onnx_export.whole(path)
 
 
 def negated(model):
@@ -276,39 +279,39 @@ def negated(model):
 @pytest.mark.parametrize("opset", [None, 13])
 def test_large_weights_lie_beside_the_file(tmp_path, monkeypatch, opset, open_onnx):
     """What happens beyond protobuf's 2 GiB, with a limit of 100 bytes."""
-    from edgescope import _onnx_save
+    from edgescope.artifacts import onnx_write
 
     def seeded():
         torch.manual_seed(0)
         return Wide()
 
-    inside = export.onnx_file(info(), SPECS, seeded, tmp_path / "inside", opset=opset)
-    monkeypatch.setattr(_onnx_save, "LIMIT", 100)
-    path = export.onnx_file(info(), SPECS, seeded, tmp_path / "beside", opset=opset)
-    about = export.about(path)
+    inside = onnx_export.onnx_file(info(), SPECS, seeded, tmp_path / "inside", opset=opset)
+    monkeypatch.setattr(onnx_write, "LIMIT", 100)
+    path = onnx_export.onnx_file(info(), SPECS, seeded, tmp_path / "beside", opset=opset)
+    about = onnx_export.about(path)
     assert sorted(p.name for p in path.parent.iterdir()) == sorted(
-        [path.name, path.name + ".data", export.sidecar(path).name]
+        [path.name, path.name + ".data", onnx_export.sidecar(path).name]
     )
-    assert about["bytes"] == path.stat().st_size + export.beside(path).stat().st_size
-    assert export.whole(path)
+    assert about["bytes"] == path.stat().st_size + onnx_export.beside(path).stat().st_size
+    assert onnx_export.whole(path)
     x = np.ones((3, 3, 8, 8), np.float32)
     assert np.allclose(open_onnx(path)({"x": x})[0], open_onnx(inside)({"x": x})[0])
-    export.beside(path).write_bytes(b"")
-    assert not export.whole(path)
-    export.onnx_file(info(), SPECS, seeded, tmp_path / "beside", opset=opset)
-    assert export.whole(path)
+    onnx_export.beside(path).write_bytes(b"")
+    assert not onnx_export.whole(path)
+    onnx_export.onnx_file(info(), SPECS, seeded, tmp_path / "beside", opset=opset)
+    assert onnx_export.whole(path)
 
 
 def test_a_full_disk_leaves_nothing_and_is_named(tmp_path, monkeypatch):
-    from edgescope import _exporter
+    from edgescope.artifacts import onnx_export_torch
 
     def full(net, path, opset):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_exporter, "_write", full)
+    monkeypatch.setattr(onnx_export_torch, "_write", full)
     with pytest.raises(StoreError, match=r"No space left.*Try: free space"):
-        export.onnx_file(info(), SPECS, Small, tmp_path)
+        onnx_export.onnx_file(info(), SPECS, Small, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -322,13 +325,13 @@ def test_what_cannot_be_exported_names_the_users_line(tmp_path):
         rf"E-EXPORT-2.*test_export\.py:{line} in forward: return y \* 2.*Only the torch backends.*torch_eager"
     )
     with pytest.raises(ModelError, match=said):
-        export.onnx_file(info(), SPECS, Peeks, tmp_path)
+        onnx_export.onnx_file(info(), SPECS, Peeks, tmp_path)
 
 
 @pytest.mark.parametrize("opset", [None, 13])
 def test_a_network_for_one_batch_size_is_not_kept(tmp_path, opset):
     with pytest.raises(ModelError, match=r"E-EXPORT-[23]"):
-        export.onnx_file(info(), SPECS, Fixed, tmp_path, opset=opset)
+        onnx_export.onnx_file(info(), SPECS, Fixed, tmp_path, opset=opset)
     assert list(tmp_path.iterdir()) == []
 
 

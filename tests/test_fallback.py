@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope import _fallback, closeness, export, fallback, quantize, verify
+from edgescope.artifacts import int8, mixed_precision, mixed_precision_onnx, onnx_export
+from edgescope.artifacts.for_precision import onnx_file
 from edgescope.backends.base import REDUCED_SHARE
-from edgescope.backends.onnx_file import onnx_file
 from edgescope.errors import UnsupportedError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
+from edgescope.verify import closeness, judge
 
 
 def network(path, *, bad=(), fault="weights", layers=12):
@@ -56,20 +57,20 @@ def network(path, *, bad=(), fault="weights", layers=12):
 
 def judged(path, model, open_onnx):
     """The gate's verdict on a file, on the gate's own inputs."""
-    gate = verify.gate_samples(model)
-    got, wanted = (verify.outputs(open_onnx(p), gate, 1) for p in (path, model.onnx(path.parent)))
-    return verify.judge(got, verify.Reference(wanted, None, ""), precision="int8")
+    gate = judge.gate_samples(model)
+    got, wanted = (judge.outputs(open_onnx(p), gate, 1) for p in (path, model.onnx(path.parent)))
+    return judge.judge(got, judge.Reference(wanted, None, ""), precision="int8")
 
 
 @pytest.mark.parametrize("fault", ["weights", "activations"])
 @pytest.mark.parametrize("qdq", ["u8s8", "s8s8"])
 def test_the_layers_that_break_it_are_found_and_the_mixture_passes_the_gate(tmp_path, qdq, fault, open_onnx):
     model = network(tmp_path / "net.onnx", bad=(7,), fault=fault)
-    plain = quantize.int8(model, tmp_path / "made", qdq=qdq)
+    plain = int8.int8(model, tmp_path / "made", qdq=qdq)
     assert not judged(plain, model, open_onnx).passed
     path = onnx_file(model, "int8", tmp_path / "made", qdq=qdq, fallback=True)
     assert judged(path, model, open_onnx).passed
-    about = export.about(path)
+    about = onnx_export.about(path)
     assert "conv7" in about["kept_float"]
     assert about["layers"][0]["layer"] == "conv7"
     assert about["layers"][0]["added"] > 5 * about["layers"][1]["added"]
@@ -83,7 +84,7 @@ def test_the_layers_that_break_it_are_found_and_the_mixture_passes_the_gate(tmp_
 
 def test_where_int8_is_well_nothing_is_kept_but_the_first_layer(tmp_path):
     model = network(tmp_path / "net.onnx")
-    about = export.about(fallback.mixture(model, tmp_path / "made"))
+    about = onnx_export.about(mixed_precision.mixture(model, tmp_path / "made"))
     assert about["kept_float"] == []  # a quarter of 12 is 3: too few to give two to the first convolutions
     assert about["passed"]
 
@@ -93,19 +94,19 @@ def test_too_many_bad_layers_are_refused_with_their_number_and_that_is_remembere
     with pytest.raises(
         UnsupportedError, match=r"E-INT8-10.*([4-9]|1[0-2]) of its 12.*at most 3 may be.*Try: "
     ) as first:
-        fallback.mixture(model, tmp_path / "made")
-    monkeypatch.setattr(_fallback, "choose", None)
+        mixed_precision.mixture(model, tmp_path / "made")
+    monkeypatch.setattr(mixed_precision_onnx, "choose", None)
     with pytest.raises(UnsupportedError) as second:
-        fallback.mixture(model, tmp_path / "made")
+        mixed_precision.mixture(model, tmp_path / "made")
     assert str(first.value) == str(second.value)
     assert not list((tmp_path / "made").glob("*.onnx"))
 
 
 def test_ranges_choice_and_gate_share_no_input(tmp_path):
     model = network(tmp_path / "net.onnx", bad=(4,))
-    about = export.about(fallback.mixture(model, tmp_path / "made"))
+    about = onnx_export.about(mixed_precision.mixture(model, tmp_path / "made"))
     ranges, held = (set(about[key]["digests"]) for key in ("calibration", "held_back"))
-    gate = set(verify.gate_samples(model).digests)
+    gate = set(judge.gate_samples(model).digests)
     assert not (ranges & held or ranges & gate or held & gate)
     assert (len(ranges), len(held)) == (64, 16)
 
@@ -113,7 +114,7 @@ def test_ranges_choice_and_gate_share_no_input(tmp_path):
 @pytest.mark.parametrize(("n", "kept"), [(80, 16), (40, 10), (16, 4)])
 def test_a_quarter_is_held_back_at_most_sixteen(tmp_path, n, kept):
     model = network(tmp_path / "net.onnx")
-    ranges, held = fallback.split(model, model.samples(Purpose.CALIBRATION, n))
+    ranges, held = mixed_precision.split(model, model.samples(Purpose.CALIBRATION, n))
     assert (len(ranges), len(held)) == (n - kept, kept)
     assert len(held.arrays["x"]) == kept
 
@@ -121,7 +122,7 @@ def test_a_quarter_is_held_back_at_most_sixteen(tmp_path, n, kept):
 def test_too_few_inputs_to_hold_any_back(tmp_path):
     model = network(tmp_path / "net.onnx")
     with pytest.raises(UnsupportedError, match=r"E-INT8-13.*15;.*Try: "):
-        fallback.split(model, model.samples(Purpose.CALIBRATION, 15))
+        mixed_precision.split(model, model.samples(Purpose.CALIBRATION, 15))
 
 
 @given(
@@ -143,7 +144,7 @@ def test_bisection_finds_the_fewest_in_few_tries(heavy, needed, first, allowed):
         def may_keep(self, order, count):
             return first + sum(order[:count]) <= allowed
 
-    found = _fallback.bisected(Search(), heavy)
+    found = mixed_precision_onnx.bisected(Search(), heavy)
     assert found == (needed if needed <= len(heavy) else None)
     assert len(tried) <= 9
     assert len(set(tried)) == len(tried)
@@ -154,7 +155,7 @@ def test_spread_is_verifys_centred_l2(n, size, seed):
     rng = np.random.default_rng(seed)
     wanted = rng.standard_normal((n, 7)) + 3
     got = wanted + size * rng.standard_normal((n, 7))
-    spread = _fallback.Spread()
+    spread = mixed_precision_onnx.Spread()
     for a, b in zip(got, wanted, strict=True):
         spread.add(a, b)
     assert spread.value == pytest.approx(closeness.centred_l2((got,), (wanted,)), rel=1e-6)
@@ -163,7 +164,7 @@ def test_spread_is_verifys_centred_l2(n, size, seed):
 def test_a_real_network_says_what_it_would_need(untrained, artifacts):
     """squeezenet1_1 with random weights: rounding errors everywhere, no few layers to blame."""
     with pytest.raises(UnsupportedError, match=r"E-INT8-10.*of its 26.*at most 6 may be"):
-        fallback.mixture(untrained, artifacts)
+        mixed_precision.mixture(untrained, artifacts)
     found = (json.loads(p.read_text()) for p in artifacts.glob("squeezenet1_1-mixed-*.json"))
     kept = next(f for f in found if f["qdq"] == "u8s8")  # other tests have made the other kind there
     assert kept["heavy"] == 26
@@ -175,24 +176,25 @@ def test_a_real_network_says_what_it_would_need(untrained, artifacts):
 @pytest.mark.parametrize("qdq", ["s8s8"])
 def test_a_real_network_that_fails_as_int8_passes_as_a_mixture(artifacts, qdq, open_onnx):
     """The small DenseNet for clips: one matrix product, the last, adds most of the error."""
-    from edgescope import reference
+    from edgescope.verify import reference
 
     model = zoo.get("har_densenet")
     truth = reference.reference(model, lambda: open_onnx(model.onnx(artifacts)))
     made = {
-        "plain": quantize.int8(model, artifacts, qdq=qdq),
-        "mixture": fallback.mixture(model, artifacts, qdq=qdq),
+        "plain": int8.int8(model, artifacts, qdq=qdq),
+        "mixture": mixed_precision.mixture(model, artifacts, qdq=qdq),
     }
     answers = {
-        name: verify.verify(open_onnx(path), model, truth, precision="int8")[0] for name, path in made.items()
+        name: judge.verify(open_onnx(path), model, truth, precision="int8")[0] for name, path in made.items()
     }
     assert not answers["plain"].passed
     assert answers["mixture"].passed, answers["mixture"].detail
-    about = export.about(made["mixture"])
+    about = onnx_export.about(made["mixture"])
     assert len(about["kept_float"]) <= about["allowed"]
     assert about["layers"][0]["layer"] in about["kept_float"]
 
 
 def test_fallback_imports_nothing_heavy():
-    code = "import sys, edgescope.fallback; assert not {'onnx', 'torch', 'onnxruntime'} & set(sys.modules)"
+    heavy = "{'onnx', 'torch', 'onnxruntime'} & set(sys.modules)"
+    code = f"import sys, edgescope.artifacts.mixed_precision; assert not {heavy}"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,7 +13,7 @@ MODULES = [
     for package in (analysis, bench, crew, scenarios, stats, telemetry)
     for found in pkgutil.iter_modules(package.__path__)
     if found.name not in ("mlperf", "mlperf_system")  # need MLPerf's own library
-] + ["edgescope.isolate", "edgescope.store", "edgescope.records"]
+] + ["edgescope.isolate.fresh", "edgescope.store.results", "edgescope.records"]
 COUNTS_UP = {"StopRule"}
 
 

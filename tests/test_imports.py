@@ -18,11 +18,11 @@ LEAVES = ("errors", "records", "stats", "registry", "clock")
 COMPOSERS = ("bench", "crew", "gate", "remote")
 #: module -> what else it imports of a family, for the reasons in docs/design.md.
 BESIDES = {
-    "edgescope.sweep": ("edgescope.modes.",),
-    "edgescope.warm": ("edgescope.modes.",),
-    "edgescope.study": ("edgescope.scenarios.asked",),
-    "edgescope.study_rules": ("edgescope.scenarios.asked",),
-    "edgescope.capacity_question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.arrivals"),
+    "edgescope.sweep.run": ("edgescope.modes.",),
+    "edgescope.sweep.reuse": ("edgescope.modes.",),
+    "edgescope.study.grid": ("edgescope.scenarios.settings",),
+    "edgescope.study.rules": ("edgescope.scenarios.settings",),
+    "edgescope.search.capacity_question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.arrivals"),
 }
 
 
@@ -145,7 +145,7 @@ def test_8_the_network_knows_errors_alone_and_only_verbs_know_it():
 
 
 def test_try_around_imports_only_in_the_compatibility_module():
-    allowed = {"edgescope.models._torchvision", "edgescope.registry"}
+    allowed = {"edgescope.models.image.torchvision_compat", "edgescope.registry"}
     for name, tree in MODULES.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Try) and any(
@@ -220,7 +220,7 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from making import result
 from edgescope.records import Trial
-from edgescope.store import Store
+from edgescope.store.results import Store
 from edgescope.cli.main import main
 store = Store(Path({str(tmp_path / "store")!r}))
 for replicate in range(3):

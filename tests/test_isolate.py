@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgescope import codec, isolate
+from edgescope import codec
 from edgescope.errors import StoreError
-from edgescope.isolate import Launch, Limits
+from edgescope.isolate import fresh
+from edgescope.isolate.fresh import Launch, Limits
 from edgescope.memory import Memory
 from edgescope.records import Status, Trial
 
@@ -34,7 +35,7 @@ def trial(factory: str, **keys) -> Trial:
 
 
 def run(factory: str, limits: Limits | None = None, **keys):
-    return isolate.run(trial(factory, **keys), limits or Limits(timeout_s=120))
+    return fresh.run(trial(factory, **keys), limits or Limits(timeout_s=120))
 
 
 def last_words(result) -> str:
@@ -89,17 +90,17 @@ def test_a_failed_model_can_be_debugged_from_its_result():
 def test_only_the_end_of_much_noise_is_kept():
     words = last_words(run("fails_loudly"))
     assert "RuntimeError: after much noise" in words
-    assert len(words) < isolate.TAIL_CHARACTERS + 100
+    assert len(words) < fresh.TAIL_CHARACTERS + 100
 
 
 def test_only_the_tail_of_stderr_is_read(tmp_path):
-    assert isolate.last_lines(tmp_path) == []
+    assert fresh.last_lines(tmp_path) == []
     with (tmp_path / "stderr").open("wb") as file:
         file.seek(1 << 30)  # a sparse file: reading all of it would cost a gigabyte
         file.write(b"\n\n\x1b[31mred\xff\r\nlast")
-    lines = isolate.last_lines(tmp_path)
+    lines = fresh.last_lines(tmp_path)
     assert lines[-2:] == ["[31mred\ufffd", "last"]
-    assert sum(map(len, lines)) <= isolate.TAIL_BYTES
+    assert sum(map(len, lines)) <= fresh.TAIL_BYTES
 
 
 def test_a_query_that_fails_in_the_middle_fails_the_trial_and_keeps_the_rows():
@@ -130,7 +131,7 @@ def seen_until_stopped(long: Trial, limit_s: float, scratch: Path) -> list[Path]
 
     looking = threading.Thread(target=look)
     looking.start()
-    assert isolate.run(long, Limits(timeout_s=limit_s)).status is Status.TIMEOUT
+    assert fresh.run(long, Limits(timeout_s=limit_s)).status is Status.TIMEOUT
     over.set()
     looking.join()
     return seen
@@ -166,10 +167,10 @@ def test_a_crash_names_the_signal():
 
 
 def test_a_signal_without_a_name_is_a_number():
-    status, reason = isolate.crash(-35, [])
+    status, reason = fresh.crash(-35, [])
     assert status is Status.CRASHED
     assert "died of signal 35" in reason
-    assert "SIGKILL" in isolate.crash(-9, [])[1]
+    assert "SIGKILL" in fresh.crash(-9, [])[1]
 
 
 def free() -> int:
@@ -196,17 +197,17 @@ NULL = Trial(model="null", backend="null", options={"delay_us": 1000}, warmup=0.
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_was_finished_when_the_time_was_up_counts_and_half_of_it_does_not(whole, monkeypatch):
-    real = isolate._wait
+    real = fresh._wait
 
     def too_late(child, limits):
         real(child, limits)
         if not whole:
             path = Path(child.args[-2]) / "result/result.json"
             path.write_text(path.read_text()[:-20])
-        return isolate.Stopped(Status.TIMEOUT, "E-TIME-1: too late")
+        return fresh.Stopped(Status.TIMEOUT, "E-TIME-1: too late")
 
-    monkeypatch.setattr(isolate, "_wait", too_late)
-    result = isolate.run(NULL)
+    monkeypatch.setattr(fresh, "_wait", too_late)
+    result = fresh.run(NULL)
     if whole:
         assert result.status in (Status.OK, Status.UNSTABLE)
         assert len(result.queries) > 10
@@ -216,9 +217,9 @@ def test_what_was_finished_when_the_time_was_up_counts_and_half_of_it_does_not(w
 
 
 def test_a_credential_on_the_command_line_is_in_no_part_of_the_result(monkeypatch):
-    monkeypatch.delenv(isolate.COMMAND, raising=False)
+    monkeypatch.delenv(fresh.COMMAND, raising=False)
     monkeypatch.setattr(sys, "orig_argv", ["edgescope", "bench", "null", "--api-key=hunter2"])
-    result = isolate.run(NULL)
+    result = fresh.run(NULL)
     assert result.machine.state["command"] == ["edgescope", "bench", "null", "--api-key=***"]
     assert "hunter2" not in json.dumps(codec.to_json(result))
 
@@ -231,7 +232,7 @@ def test_a_temporary_folder_that_takes_nothing_is_an_error(number, tmp_path, mon
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(Path, "write_text", refuse)
     with pytest.raises(StoreError, match=r"TMPDIR=/another/folder") as caught:
-        isolate.run(NULL)
+        fresh.run(NULL)
     assert os.strerror(number) in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -239,11 +240,11 @@ def test_a_temporary_folder_that_takes_nothing_is_an_error(number, tmp_path, mon
 def test_a_temporary_folder_that_is_gone_is_the_same_error(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(StoreError, match=r"gone.*TMPDIR"):
-        isolate.run(NULL)
+        fresh.run(NULL)
 
 
 def test_a_wrapper_that_is_not_installed_is_a_failed_trial():
-    result = isolate.run(NULL, launch=Launch(prefix=["no-such-tracer"]))
+    result = fresh.run(NULL, launch=Launch(prefix=["no-such-tracer"]))
     assert result.status is Status.FAILED
     assert "could not be started" in result.reason
     assert "no-such-tracer" in result.reason
@@ -303,33 +304,33 @@ def silent():
     [(None, 1e9, 400e6), (None, 4e9, 400e6), (None, 16e9, 1.28e9), (0, 16e9, 0), (7, 16e9, 7)],
 )
 def test_the_floor_is_a_share_of_the_machine_and_never_less_than_400_mb(asked, total, floor):
-    assert isolate.floor_of(asked, FakeMemory(total, 0)) == floor
+    assert fresh.floor_of(asked, FakeMemory(total, 0)) == floor
 
 
 def test_memory_below_the_floor_stops_a_trial_and_memory_at_it_does_not(silent, monkeypatch):
     memory = FakeMemory(1e9, 400e6, 400e6, 399.9e6)
-    monkeypatch.setattr(isolate, "Memory", lambda: memory)
-    stopped = isolate.until_readable(silent, Limits(timeout_s=60))
+    monkeypatch.setattr(fresh, "Memory", lambda: memory)
+    stopped = fresh.until_readable(silent, Limits(timeout_s=60))
     assert stopped.status is Status.OOM
     assert "MemAvailable 400 MB < floor 400 MB" in stopped.reason
     assert memory.free == [399_900_000]
 
 
 def test_time_that_is_up_stops_a_trial(silent, monkeypatch):
-    monkeypatch.setattr(isolate, "Memory", lambda: FakeMemory(1e9, 1e9))
+    monkeypatch.setattr(fresh, "Memory", lambda: FakeMemory(1e9, 1e9))
     begun = time.monotonic()
-    stopped = isolate.until_readable(silent, Limits(timeout_s=0.3))
+    stopped = fresh.until_readable(silent, Limits(timeout_s=0.3))
     assert stopped.status is Status.TIMEOUT
     assert "0.3 s" in stopped.reason
     assert time.monotonic() - begun >= 0.3
 
 
 def test_what_is_said_in_time_stops_nothing(monkeypatch):
-    monkeypatch.setattr(isolate, "Memory", lambda: FakeMemory(1e9, 1e9))
+    monkeypatch.setattr(fresh, "Memory", lambda: FakeMemory(1e9, 1e9))
     listens, says = os.pipe()
     os.close(says)
     try:
-        assert isolate.until_readable(listens, Limits(timeout_s=0)) is None
+        assert fresh.until_readable(listens, Limits(timeout_s=0)) is None
     finally:
         os.close(listens)
 
@@ -346,11 +347,11 @@ def test_a_daemon_that_a_model_starts_is_gone_after_the_time_out(tmp_path, monke
 
 def test_what_could_not_be_ended_is_told(tmp_path):
     (tmp_path / "survivors").write_text("12 345 ;rm")
-    told = isolate._survivors(tmp_path)
+    told = fresh._survivors(tmp_path)
     assert "2 processes" in told and "ps -fp 12,345" in told
-    assert isolate._survivors(tmp_path / "none") == ""
+    assert fresh._survivors(tmp_path / "none") == ""
 
 
 def test_stderr_that_a_model_has_replaced_by_a_pipe_is_no_hang(tmp_path):
     os.mkfifo(tmp_path / "stderr")
-    assert isolate.last_lines(tmp_path) == []
+    assert fresh.last_lines(tmp_path) == []

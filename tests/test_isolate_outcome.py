@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope import isolate, store
-from edgescope.isolate import Stopped, crash, end, environment, last_lines, outcome, signal_name
+from edgescope.isolate import fresh
+from edgescope.isolate.fresh import Stopped, crash, end, environment, last_lines, outcome, signal_name
 from edgescope.records import Status, Trial
+from edgescope.store import results
 from making import result
 
 TRIAL = Trial(model="null", backend="null")
@@ -19,7 +20,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 def written(folder, name="result", **keys):
     (folder / name).mkdir()
-    store.write(result(TRIAL, **keys), folder / name)
+    results.write(result(TRIAL, **keys), folder / name)
 
 
 def test_a_result_that_is_whole_counts_whatever_stopped_the_process(tmp_path):
@@ -92,11 +93,11 @@ def test_a_crash_tells_its_code_and_three_lines(code, says):
 
 
 def test_the_process_is_told_its_limit_and_launchers_have_the_last_word(tmp_path, monkeypatch):
-    monkeypatch.delenv(isolate.TIMEOUT, raising=False)
-    launch = isolate.Launch(env={"A": "launch"})
+    monkeypatch.delenv(fresh.TIMEOUT, raising=False)
+    launch = fresh.Launch(env={"A": "launch"})
     monkeypatch.setenv("A", "ours")
-    told = environment(isolate.Limits(7.5), launch, str(tmp_path))
-    assert told[isolate.TIMEOUT] == "7.5" and told["A"] == "launch" and told[isolate.COMMAND]
+    told = environment(fresh.Limits(7.5), launch, str(tmp_path))
+    assert told[fresh.TIMEOUT] == "7.5" and told["A"] == "launch" and told[fresh.COMMAND]
 
 
 def test_a_warden_that_does_not_end_is_killed_with_all_below_it(monkeypatch):
@@ -113,8 +114,8 @@ def test_a_warden_that_does_not_end_is_killed_with_all_below_it(monkeypatch):
             raise ProcessLookupError
 
     child = SimpleNamespace(pid=10, terminate=lambda: killed.append("asked"), wait=wait)
-    monkeypatch.setattr(isolate.warden, "below", lambda pid: [11, 12])
-    monkeypatch.setattr(isolate.os, "kill", kill)
+    monkeypatch.setattr(fresh.warden, "below", lambda pid: [11, 12])
+    monkeypatch.setattr(fresh.os, "kill", kill)
     end(child, 0.5)
     assert waits == [0.5, None]
     assert killed == ["asked", (10, signal.SIGKILL), (11, signal.SIGKILL), (12, signal.SIGKILL)]
@@ -126,17 +127,17 @@ def test_a_warden_that_does_not_end_is_killed_with_all_below_it(monkeypatch):
 
 def test_processes_that_could_not_be_ended_are_told_once(tmp_path):
     written(tmp_path)
-    (tmp_path / isolate.warden.SURVIVORS).write_text("12 not-a-number 13\n")
+    (tmp_path / fresh.warden.SURVIVORS).write_text("12 not-a-number 13\n")
     (text,) = (w for w in outcome(TRIAL, None, NOW, tmp_path).warnings if w.startswith("W-RUN-1"))
     assert "2 processes" in text and "process 12, 13" in text and "ps -fp 12,13" in text
-    (tmp_path / isolate.warden.SURVIVORS).write_text("none\n")
+    (tmp_path / fresh.warden.SURVIVORS).write_text("none\n")
     assert not any(w.startswith("W-RUN-1") for w in outcome(TRIAL, None, NOW, tmp_path).warnings)
 
 
 def test_one_trials_failure_is_told_of_another_under_a_name_of_its_own():
     failed = result(TRIAL, status=Status.UNSUPPORTED, reason="E-X-1: no")
     other = Trial(model="null", backend="null", batch=2)
-    told = isolate.inherited(failed, other)
+    told = fresh.inherited(failed, other)
     assert (told.trial, told.status, told.reason) == (other, Status.UNSUPPORTED, "E-X-1: no")
     assert re.fullmatch(rf"{other.id}-\d{{8}}T\d{{6}}-[0-9a-f]{{6}}", told.id) and told.id != failed.id
 
@@ -150,7 +151,7 @@ def test_the_process_has_a_session_and_no_input_of_its_own_and_may_not_start(tmp
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(subprocess, "Popen", popen)
-    stopped = isolate._watch(["true"], {"PATH": "/bin:/usr/bin"}, tmp_path, isolate.Limits())
+    stopped = fresh._watch(["true"], {"PATH": "/bin:/usr/bin"}, tmp_path, fresh.Limits())
     assert stopped.status is Status.FAILED and "E-RUN-5" in stopped.reason and "allocate" in stopped.reason
     assert asked["start_new_session"] is True and asked["stdin"] is subprocess.DEVNULL
     assert asked["env"] == {"PATH": "/bin:/usr/bin"}

@@ -1,35 +1,36 @@
 import onnx
 import pytest
 
-from edgescope import closeness, export, lower, verify
+from edgescope.artifacts import fp16, onnx_export
 from edgescope.errors import StoreError, UnsupportedError
+from edgescope.verify import closeness, judge
 
 
 def test_fp16_keeps_inputs_opset_and_answers(untrained, untrained_truth, artifacts, open_onnx):
     source = untrained.onnx(artifacts, 13)
-    path = lower.fp16(untrained, artifacts, opset=13)
+    path = fp16.fp16(untrained, artifacts, opset=13)
     model = onnx.load(str(path))
     assert {entry.version for entry in model.opset_import if entry.domain == ""} == {13}
     assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     assert path.stat().st_size < 0.6 * source.stat().st_size
-    got = verify.outputs(open_onnx(path), verify.gate_samples(untrained), 1)
+    got = judge.outputs(open_onnx(path), judge.gate_samples(untrained), 1)
     assert closeness.centred_l2(got, untrained_truth.gate) < 0.05
-    assert export.whole(path)
-    assert export.about(path)["source_made"]["opset"] == 13
+    assert onnx_export.whole(path)
+    assert onnx_export.about(path)["source_made"]["opset"] == 13
 
 
 def test_each_opset_has_its_own_fp16_file(untrained, artifacts):
-    assert lower.fp16(untrained, artifacts) != lower.fp16(untrained, artifacts, opset=13)
+    assert fp16.fp16(untrained, artifacts) != fp16.fp16(untrained, artifacts, opset=13)
 
 
 def test_large_fp16_weights_lie_beside_the_file(untrained, artifacts, tmp_path, monkeypatch, open_onnx):
-    from edgescope import _halver, _onnx_save
+    from edgescope.artifacts import fp16_onnx, onnx_write
 
-    monkeypatch.setattr(_onnx_save, "LIMIT", 1000)
+    monkeypatch.setattr(onnx_write, "LIMIT", 1000)
     path = tmp_path / "half.onnx"
-    found = _halver.convert(untrained.onnx(artifacts), path)
-    assert path.stat().st_size < 200_000 < export.beside(path).stat().st_size
-    assert found["bytes"] == path.stat().st_size + export.beside(path).stat().st_size
+    found = fp16_onnx.convert(untrained.onnx(artifacts), path)
+    assert path.stat().st_size < 200_000 < onnx_export.beside(path).stat().st_size
+    assert found["bytes"] == path.stat().st_size + onnx_export.beside(path).stat().st_size
     open_onnx(path)
 
 
@@ -38,20 +39,20 @@ def test_what_cannot_be_lowered_leaves_nothing(untrained, artifacts, tmp_path, m
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"not onnx")
     with pytest.raises(UnsupportedError, match=r"E-FP16-1.*--precision fp32"):
-        lower.fp16(untrained, tmp_path / "made")
+        fp16.fp16(untrained, tmp_path / "made")
     assert list((tmp_path / "made").iterdir()) == []
 
 
 def test_a_full_disk_is_named(untrained, artifacts, tmp_path, monkeypatch):
-    from edgescope import _halver
+    from edgescope.artifacts import fp16_onnx
 
     def full(source, path):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_halver, "convert", full)
+    monkeypatch.setattr(fp16_onnx, "convert", full)
     source = untrained.onnx(artifacts)
     monkeypatch.setattr(type(untrained), "onnx", lambda self, folder, opset=None: source)
     with pytest.raises(StoreError, match=r"No space left.*Try: free space"):
-        lower.fp16(untrained, tmp_path / "made")
+        fp16.fp16(untrained, tmp_path / "made")
     assert list((tmp_path / "made").iterdir()) == []

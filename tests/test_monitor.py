@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "devices"))
 from fake_board import board, write
 
 from edgescope.devices.base import ChannelSpec, Failed, SourceSpec, Unsupported
-from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.trips import Trip
 from edgescope.monitor import frame, plain
 from edgescope.monitor.live import Monitor, Pace
@@ -221,7 +221,7 @@ def test_a_gauge_of_power_wins_over_the_counter_beside_it():
 
 
 def trial_process(root, pid, folder, verb="run"):
-    argv = ["python", "-m", "edgescope.child", verb, str(folder), "1"]
+    argv = ["python", "-m", "edgescope.bench.child", verb, str(folder), "1"]
     stat = f"{pid} (python) S 1 1 1 0 -1 0 5 0 3 0 0 0 0 0 20 0 1 0 100 1000 100 0\n"
     write(root, {f"{pid}/cmdline": "\0".join(argv) + "\0", f"{pid}/stat": stat})
 
@@ -257,7 +257,7 @@ def test_the_warden_that_starts_a_trial_is_none(tmp_path):
         "/t",
         "python",
         "-m",
-        "edgescope.child",
+        "edgescope.bench.child",
         "run",
         "/t",
     ]
@@ -292,7 +292,7 @@ def test_a_real_process_is_found_and_its_end_is_seen(tmp_path):
     write(tmp_path, {"trial.json": '{"model": "m", "backend": "b", "precision": "int8", "device": "cpu"}'})
     finder = Finder()
     finder.look()
-    argv = ["-c", "import time; time.sleep(60)", "edgescope.child", "run", str(tmp_path), "1"]
+    argv = ["-c", "import time; time.sleep(60)", "edgescope.bench.child", "run", str(tmp_path), "1"]
     process = subprocess.Popen([sys.executable, *argv])
     try:
         end = time.monotonic() + 10

@@ -9,14 +9,14 @@ import os
 import numpy as np
 import pytest
 
-from edgescope import optimize
-from edgescope.analysis import noise
-from edgescope.bench.noise import measure
+from edgescope.analysis.run import noise
 from edgescope.cli.main import main
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.records import Trial
+from edgescope.search import halving
 from edgescope.stats import paired_log_ratio
-from edgescope.store import Store
+from edgescope.store.results import Store
+from edgescope.sweep.noise import measure
 from making import result
 
 
@@ -63,7 +63,7 @@ def test_needed_is_the_least_that_detects():
 
 
 def test_the_default_is_that_of_optimize():
-    assert optimize.Rounds().count == noise.PAIRS
+    assert halving.Rounds().count == noise.PAIRS
 
 
 NULL = Trial(model="null", backend="null", options={"delay_us": 200}, min_s=0.05, max_s=0.05)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.backends import engine_file
+from edgescope.backends.tensorrt import engine_file
 from edgescope.cli import sweep_view
-from edgescope.remote import failures
+from edgescope.remote import errors
 from edgescope.remote.address import Address
 from making import result
 
@@ -57,7 +57,7 @@ def test_a_study_is_one_word():
 @pytest.mark.parametrize("user", ["", "me;id"])
 def test_a_board_is_one_word(user):
     where = Address("nano;id", user=user, port=22)
-    words = shlex.split(failures._target(where))
+    words = shlex.split(errors._target(where))
     assert words == ["-p", "22", f"{user}@nano;id" if user else "nano;id"]
 
 

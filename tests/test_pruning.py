@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope import study, sweep
 from edgescope.cli import sweep_manner
-from edgescope.cooling import Cooling
-from edgescope.forecast import GPU, HOST, AsDescribed, Forecast
-from edgescope.isolate import Limits
-from edgescope.pace import Pace
-from edgescope.pruning import Exhausted, size
+from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Measured, Status, Trial
-from edgescope.store import Store
+from edgescope.store.results import Store
+from edgescope.study import grid
+from edgescope.sweep import run as sweep
+from edgescope.sweep.cooldown import Cooling
+from edgescope.sweep.eta import Pace
+from edgescope.sweep.memory import GPU, HOST, AsDescribed, Forecast
+from edgescope.sweep.skip import Exhausted, size
 from making import MACHINE, result
 
 SIZES = st.integers(1, 8)
@@ -65,7 +66,7 @@ class Exhausting:
         return result(trial, status=Status.OK if fits else Status.OOM, reason="" if fits else "E-MEM-1: x")
 
 
-GRID = study.grid({"model": "null", "backend": "null", "batch": [1, 2, 4, 8], "processes": [1, 2, 4]})
+GRID = grid.grid({"model": "null", "backend": "null", "batch": [1, 2, 4, 8], "processes": [1, 2, 4]})
 
 
 def cells(tmp_path, runner, retry=()):

@@ -8,15 +8,17 @@ import numpy as np
 import onnx
 import pytest
 
-from edgescope import cache, closeness, export, lower, quantize, verify
+from edgescope import cache
+from edgescope.artifacts import fp16, int8, onnx_export
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
+from edgescope.verify import closeness, judge
 
 
 @pytest.fixture(scope="module")
 def int8_file(trained, artifacts):
-    return quantize.int8(trained, artifacts)
+    return int8.int8(trained, artifacts)
 
 
 def openvino_on(path):
@@ -41,7 +43,7 @@ ENGINES = {"onnxruntime": onnxruntime_on, "openvino": openvino_on}
 @pytest.fixture(scope="module")
 def by_definition(int8_file, trained, trained_truth, open_onnx):
     """The gate's answer for what the file says by ONNX's own definition, and its outputs."""
-    return verify.verify(open_onnx(int8_file), trained, trained_truth, precision="int8")
+    return judge.verify(open_onnx(int8_file), trained, trained_truth, precision="int8")
 
 
 def test_the_file_passes_the_gate(by_definition):
@@ -57,7 +59,7 @@ def test_an_engine_that_follows_the_file_passes_and_one_that_does_not_is_caught(
     engine, int8_file, trained, trained_truth, by_definition
 ):
     """What an engine's kernels make of a file on one CPU is not ours to promise; what the gate says of it is."""
-    answer, got = verify.verify(ENGINES[engine](int8_file), trained, trained_truth, precision="int8")
+    answer, got = judge.verify(ENGINES[engine](int8_file), trained, trained_truth, precision="int8")
     off = closeness.centred_l2(got, by_definition[1])
     if off < 0.1:
         assert answer.passed, answer.detail
@@ -66,7 +68,7 @@ def test_an_engine_that_follows_the_file_passes_and_one_that_does_not_is_caught(
 
 
 def test_the_file_is_int8_and_says_how_it_was_made(int8_file, trained, artifacts):
-    about = export.about(int8_file)
+    about = onnx_export.about(int8_file)
     source = trained.onnx(artifacts)
     assert int8_file.stat().st_size < 0.35 * source.stat().st_size
     assert about["source_sha256"] == cache.content(source)
@@ -83,16 +85,16 @@ def test_correcting_biases_brings_the_outputs_closer(
     untrained, untrained_truth, artifacts, tmp_path, open_onnx, monkeypatch
 ):
     """On its own: the same file with and without the correction."""
-    from edgescope import _bias, _quantizer
+    from edgescope.artifacts import bias_correction, int8_onnxruntime
 
     source, calibration = untrained.onnx(artifacts), untrained.samples(Purpose.CALIBRATION, 16)
     errors = []
     for name in ("with", "without"):
         if name == "without":
-            monkeypatch.setattr(_bias, "correct", lambda *args: 0)
+            monkeypatch.setattr(bias_correction, "correct", lambda *args: 0)
         path = tmp_path / f"{name}.onnx"
-        _quantizer.quantize(source, calibration, path, keep_float=2)
-        got = verify.outputs(open_onnx(path), verify.gate_samples(untrained), 1)
+        int8_onnxruntime.quantize(source, calibration, path, keep_float=2)
+        got = judge.outputs(open_onnx(path), judge.gate_samples(untrained), 1)
         errors.append(closeness.centred_l2(got, untrained_truth.gate))
     assert errors[0] < 0.7 * errors[1]
 
@@ -101,27 +103,27 @@ def test_a_calibration_input_among_the_gates_is_refused(trained, artifacts, monk
     gate, calibration = trained.samples(Purpose.GATE, 400), trained.samples(Purpose.CALIBRATION, 64)
     planted = dataclasses.replace(calibration, digests=(*calibration.digests[:-1], gate.digests[7]))
     with pytest.raises(UsageError, match=f"E-LEAK-1.*1 calibration inputs.*{gate.digests[7]}"):
-        quantize.disjoint(planted, gate)
+        int8.disjoint(planted, gate)
     samples = type(trained).samples
     leaky = lambda self, purpose, n: planted if purpose is Purpose.CALIBRATION else samples(self, purpose, n)  # noqa: E731
     monkeypatch.setattr(type(trained), "samples", leaky)
     with pytest.raises(UsageError, match="E-LEAK-1"):
-        quantize.int8(trained, artifacts)
+        int8.int8(trained, artifacts)
 
 
 def test_without_calibration_inputs_there_is_no_int8(trained, artifacts, monkeypatch):
     monkeypatch.setattr(type(trained), "samples", lambda self, purpose, n: None)
     with pytest.raises(UnsupportedError, match=r"no calibration inputs.*Try: "):
-        quantize.int8(trained, artifacts)
+        int8.int8(trained, artifacts)
 
 
 def test_what_cannot_be_quantised_is_unsupported(tmp_path):
-    from edgescope import _quantizer
+    from edgescope.artifacts import int8_onnxruntime
 
     (tmp_path / "bad.onnx").write_bytes(b"not onnx")
     samples = Samples({"x": np.zeros((2, 3), np.float32)}, ("a", "b"), "")
     with pytest.raises(UnsupportedError, match="cannot be quantised"):
-        _quantizer.quantize(tmp_path / "bad.onnx", samples, tmp_path / "out.onnx", keep_float=2)
+        int8_onnxruntime.quantize(tmp_path / "bad.onnx", samples, tmp_path / "out.onnx", keep_float=2)
     assert not (tmp_path / "out.onnx").exists()
 
 
@@ -141,7 +143,7 @@ def structure(path):
 @pytest.fixture(scope="module")
 def for_tensorrt(untrained, artifacts):
     pytest.importorskip("onnxruntime")
-    return quantize.int8(untrained, artifacts, qdq="s8s8", opset=13)
+    return int8.int8(untrained, artifacts, qdq="s8s8", opset=13)
 
 
 def test_s8s8_is_the_form_that_tensorrt_reads(for_tensorrt):
@@ -151,7 +153,7 @@ def test_s8s8_is_the_form_that_tensorrt_reads(for_tensorrt):
         assert zero.dtype == np.int8, node.name
         assert not zero.any(), node.name
     heavy = [node for node in graph.node if node.op_type in ("Conv", "Gemm")]
-    kept = export.about(for_tensorrt)["kept_float"]
+    kept = onnx_export.about(for_tensorrt)["kept_float"]
     assert len(kept) == 2
     for node in heavy:
         if node.name in kept:
@@ -173,7 +175,7 @@ def test_s8s8_is_the_form_that_tensorrt_reads(for_tensorrt):
 def test_s8s8_of_opset_13_holds_operators_of_opset_13_only(for_tensorrt):
     model = onnx.load(str(for_tensorrt))
     assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 13)]
-    assert export.about(for_tensorrt)["opset"] == 13
+    assert onnx_export.about(for_tensorrt)["opset"] == 13
     for node in model.graph.node:
         assert onnx.defs.get_schema(node.op_type, 13).since_version <= 13
     onnx.checker.check_model(str(for_tensorrt), full_check=True)
@@ -187,7 +189,7 @@ def test_no_pair_stands_between_a_convolution_and_what_it_fuses_with(for_tensorr
 
 
 def test_s8s8_is_near_fp32(for_tensorrt, untrained, untrained_truth, open_onnx):
-    got = verify.outputs(open_onnx(for_tensorrt), verify.gate_samples(untrained), 1)
+    got = judge.outputs(open_onnx(for_tensorrt), judge.gate_samples(untrained), 1)
     assert closeness.centred_l2(got, untrained_truth.gate) < 0.4
     assert closeness.rank_agreement(got, untrained_truth.gate) > 0.85
 
@@ -197,10 +199,10 @@ def test_s8s8_runs_elsewhere_and_wrong_numbers_are_caught(
     engine, for_tensorrt, untrained, untrained_truth, open_onnx
 ):
     """OpenVINO 2026.4 answers 12.5 (centred L2) away from this file's definition on one CPU, 0.3 on others."""
-    samples = verify.gate_samples(untrained)
-    got = verify.outputs(ENGINES[engine](for_tensorrt), samples, 1)
-    off = closeness.centred_l2(got, verify.outputs(open_onnx(for_tensorrt), samples, 1))
-    judged = verify.judge(got, untrained_truth, precision="int8")
+    samples = judge.gate_samples(untrained)
+    got = judge.outputs(ENGINES[engine](for_tensorrt), samples, 1)
+    off = closeness.centred_l2(got, judge.outputs(open_onnx(for_tensorrt), samples, 1))
+    judged = judge.judge(got, untrained_truth, precision="int8")
     assert off < 0.5 or not judged.passed
 
 
@@ -237,12 +239,12 @@ def residual(path, *, second="Conv"):
 @pytest.mark.parametrize("second", ["Relu", "Conv"])
 def test_one_branch_of_a_residual_sum_stays_with_its_convolution(tmp_path, second, open_onnx):
     model = residual(tmp_path / "net.onnx", second=second)
-    path = quantize.int8(model, tmp_path / "made", qdq="s8s8")
+    path = int8.int8(model, tmp_path / "made", qdq="s8s8")
     graph, _, makers, _ = structure(path)
     add = next(node for node in graph.node if node.op_type == "Add")
     assert sorted(makers[name].op_type for name in add.input) == ["Conv", "DequantizeLinear"]
     x = model.samples(Purpose.GATE, 8)
-    got, wanted = (verify.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "net.onnx"))
+    got, wanted = (judge.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "net.onnx"))
     assert closeness.centred_l2(got, wanted) < 0.05
 
 
@@ -250,16 +252,16 @@ def test_one_branch_of_a_residual_sum_stays_with_its_convolution(tmp_path, secon
 def test_nodes_without_names_are_not_confused(tmp_path, qdq, open_onnx):
     """Biases are corrected by the node's name; with none, each would get another's correction."""
     model = residual(tmp_path / "net.onnx")
-    path = quantize.int8(model, tmp_path / "made", qdq=qdq)
+    path = int8.int8(model, tmp_path / "made", qdq=qdq)
     names = [node.name for node in onnx.load(str(path)).graph.node if node.op_type == "Conv"]
     assert len(set(names)) == len(names) == 6
     x = model.samples(Purpose.GATE, 8)
-    got, wanted = (verify.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "net.onnx"))
+    got, wanted = (judge.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "net.onnx"))
     assert closeness.centred_l2(got, wanted) < 0.05
 
 
 def test_both_forms_have_files_of_their_own(untrained, artifacts, for_tensorrt):
-    assert quantize.int8(untrained, artifacts) != for_tensorrt
+    assert int8.int8(untrained, artifacts) != for_tensorrt
 
 
 @pytest.mark.parametrize(
@@ -273,13 +275,13 @@ def test_both_forms_have_files_of_their_own(untrained, artifacts, for_tensorrt):
 )
 def test_what_cannot_be_made_is_refused_before_any_work(untrained, tmp_path, given, said):
     with pytest.raises((UsageError, UnsupportedError), match=said):
-        quantize.int8(untrained, tmp_path / "none", **given)
+        int8.int8(untrained, tmp_path / "none", **given)
     assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("limit", [None, 100], ids=["weights inside", "weights beside"])
 def test_a_file_with_external_weights_is_quantised(tmp_path, monkeypatch, limit, open_onnx):
-    from edgescope import _onnx_save
+    from edgescope.artifacts import onnx_write
 
     residual(tmp_path / "inside.onnx")
     model = onnx.load(str(tmp_path / "inside.onnx"))
@@ -289,17 +291,17 @@ def test_a_file_with_external_weights_is_quantised(tmp_path, monkeypatch, limit,
         model, str(outside / "net.onnx"), save_as_external_data=True, location="weights.bin", size_threshold=0
     )
     if limit:
-        monkeypatch.setattr(_onnx_save, "LIMIT", limit)
+        monkeypatch.setattr(onnx_write, "LIMIT", limit)
     given = zoo.get(str(outside / "net.onnx"))
     for qdq in ("u8s8", "s8s8"):
-        path = quantize.int8(given, tmp_path / "made", qdq=qdq)
+        path = int8.int8(given, tmp_path / "made", qdq=qdq)
         x = given.samples(Purpose.GATE, 8)
-        got, wanted = (verify.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "inside.onnx"))
+        got, wanted = (judge.outputs(open_onnx(p), x, 1) for p in (path, tmp_path / "inside.onnx"))
         assert closeness.centred_l2(got, wanted) < 0.05
-        assert export.whole(path)
-        assert export.beside(path).exists() == (limit is not None)
-    lowered = lower.fp16(given, tmp_path / "made")
-    got = verify.outputs(open_onnx(lowered), x, 1)
+        assert onnx_export.whole(path)
+        assert onnx_export.beside(path).exists() == (limit is not None)
+    lowered = fp16.fp16(given, tmp_path / "made")
+    got = judge.outputs(open_onnx(lowered), x, 1)
     assert closeness.centred_l2(got, wanted) < 0.01
 
 
@@ -334,12 +336,12 @@ def test_useless_calibration_inputs_are_refused(untrained, artifacts, monkeypatc
         type(untrained), "samples", lambda self, *given: change(lambda *rest: true(self, *rest), *given)
     )
     with pytest.raises(UnsupportedError, match=said):
-        quantize.int8(untrained, artifacts)
+        int8.int8(untrained, artifacts)
 
 
 def test_model_optimizer_is_asked_for_what_tensorrt_reads(tmp_path, monkeypatch):
     """Through a stand-in for the package, which writes what onnxruntime would."""
-    from edgescope import _quantizer
+    from edgescope.artifacts import int8_onnxruntime
 
     model, asked = residual(tmp_path / "net.onnx"), {}
 
@@ -348,7 +350,7 @@ def test_model_optimizer_is_asked_for_what_tensorrt_reads(tmp_path, monkeypatch)
         rows = given["calibration_data"]["x"]
         samples = Samples({"x": rows}, tuple(map(str, range(len(rows)))), "")
         qdq = "u8s8" if asked.get("bad") else "s8s8"
-        _quantizer.quantize(
+        int8_onnxruntime.quantize(
             Path(given["onnx_path"]), samples, Path(given["output_path"]), keep_float=0, qdq=qdq
         )
 
@@ -356,9 +358,9 @@ def test_model_optimizer_is_asked_for_what_tensorrt_reads(tmp_path, monkeypatch)
     package.quantization = types.SimpleNamespace(quantize=stand_in)
     monkeypatch.setitem(sys.modules, "modelopt", types.ModuleType("modelopt"))
     monkeypatch.setitem(sys.modules, "modelopt.onnx", package)
-    monkeypatch.delitem(sys.modules, "edgescope._modelopt", raising=False)
-    path = quantize.int8(model, tmp_path / "made", qdq="s8s8", quantizer="modelopt")
-    about = export.about(path)
+    monkeypatch.delitem(sys.modules, "edgescope.artifacts.int8_modelopt", raising=False)
+    path = int8.int8(model, tmp_path / "made", qdq="s8s8", quantizer="modelopt")
+    about = onnx_export.about(path)
     assert about["quantizer"] == "modelopt"
     assert about["pairs"] > 5
     assert (asked["quantize_mode"], asked["high_precision_dtype"], asked["opset"]) == ("int8", "fp32", 13)
@@ -366,27 +368,27 @@ def test_model_optimizer_is_asked_for_what_tensorrt_reads(tmp_path, monkeypatch)
     asked["bad"] = True
     path.unlink()
     with pytest.raises(UnsupportedError, match="a zero point is not 0"):
-        quantize.int8(model, tmp_path / "made", qdq="s8s8", quantizer="modelopt")
+        int8.int8(model, tmp_path / "made", qdq="s8s8", quantizer="modelopt")
     assert not path.exists()
-    monkeypatch.delitem(sys.modules, "edgescope._modelopt", raising=False)
+    monkeypatch.delitem(sys.modules, "edgescope.artifacts.int8_modelopt", raising=False)
 
 
 def test_a_quantiser_that_writes_a_later_opset_than_asked_is_refused(tmp_path, monkeypatch):
     """As Model Optimizer does: it needs opset 19 whatever it is asked for."""
-    from edgescope import _quantizer
+    from edgescope.artifacts import int8_onnxruntime
 
     model = residual(tmp_path / "net.onnx")
-    monkeypatch.setattr(_quantizer, "opset_of", lambda model: 19)
+    monkeypatch.setattr(int8_onnxruntime, "opset_of", lambda model: 19)
     with pytest.raises(UnsupportedError, match=r"E-INT8-8.*opset 19 where 13 was asked"):
-        quantize.int8(model, tmp_path / "made", qdq="s8s8", opset=13)
+        int8.int8(model, tmp_path / "made", qdq="s8s8", opset=13)
     assert list((tmp_path / "made").iterdir()) == []
 
 
 def test_without_model_optimizer_the_command_that_brings_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "modelopt", None)
-    monkeypatch.delitem(sys.modules, "edgescope._modelopt", raising=False)
+    monkeypatch.delitem(sys.modules, "edgescope.artifacts.int8_modelopt", raising=False)
     with pytest.raises(UnavailableError, match=r"modelopt.*pip install 'nvidia-modelopt\[onnx\]'"):
-        quantize.int8(residual(tmp_path / "net.onnx"), tmp_path / "made", qdq="s8s8", quantizer="modelopt")
+        int8.int8(residual(tmp_path / "net.onnx"), tmp_path / "made", qdq="s8s8", quantizer="modelopt")
 
 
 def test_a_cached_file_needs_neither_torch_nor_onnx(int8_file, artifacts):

@@ -2,18 +2,20 @@
 
 import pytest
 
-from edgescope import isolate, ranges, study
+from edgescope import ranges
 from edgescope.cli.main import main
 from edgescope.errors import UsageError
+from edgescope.isolate import fresh
 from edgescope.models import zoo
 from edgescope.records import Trial
+from edgescope.study import grid
 
 
 @pytest.fixture(autouse=True)
 def nothing_starts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGESCOPE_STORE", str(tmp_path / "store"))
-    monkeypatch.setattr(isolate, "_in_child", lambda *a: pytest.fail("a process was started"))
+    monkeypatch.setattr(fresh, "_in_child", lambda *a: pytest.fail("a process was started"))
 
 
 @pytest.mark.parametrize("verb", ["bench", "sweep", "optimize", "recommend"])
@@ -63,7 +65,7 @@ def test_a_study_says_on_which_line(tmp_path, line, says):
     path = tmp_path / "study.toml"
     path.write_text(f"[trial]\nmodel = 'null'\nbackend = 'null'\n{line}\n")
     with pytest.raises(UsageError) as found:
-        study.read(path, zoo.pin)
+        grid.read(path, zoo.pin)
     assert says in str(found.value)
 
 

@@ -4,10 +4,10 @@ import sys
 import numpy as np
 import pytest
 
-from edgescope import reference, verify
 from edgescope.errors import WrongOutputError
 from edgescope.models import zoo
 from edgescope.models.null import NullModel
+from edgescope.verify import judge, reference
 
 FACTS = {"artifact": "abc", "backend": "onnxruntime"}
 
@@ -58,7 +58,7 @@ def test_the_whole_gate_runs_once_and_then_16_inputs(own_cache):
     first, second, other = Counting(), Counting(), Counting()
     answer = reference.verified(first, model, truth, precision="fp32", facts=FACTS)
     assert answer.passed
-    assert first.asked == verify.UNTRAINED_INPUTS
+    assert first.asked == judge.UNTRAINED_INPUTS
     again = reference.verified(second, model, truth, precision="fp32", facts=FACTS)
     assert second.asked == reference.QUICK
     assert "unchanged" in again.detail
@@ -68,7 +68,7 @@ def test_the_whole_gate_runs_once_and_then_16_inputs(own_cache):
         answer.method,
     )
     reference.verified(other, model, truth, precision="fp32", facts=FACTS | {"artifact": "new"})
-    assert other.asked == verify.UNTRAINED_INPUTS
+    assert other.asked == judge.UNTRAINED_INPUTS
 
 
 @pytest.mark.parametrize("differs", [{"precision": "int8"}, {"batch": 4}, {"gate": 0.99}])
@@ -77,7 +77,7 @@ def test_anything_that_matters_asks_for_the_whole_gate(own_cache, differs):
     reference.verified(Counting(), model, truth, precision="fp32", facts=FACTS)
     counting = Counting()
     reference.verified(counting, model, truth, **({"precision": "fp32"} | differs), facts=FACTS)
-    assert counting.asked >= verify.UNTRAINED_INPUTS
+    assert counting.asked >= judge.UNTRAINED_INPUTS
 
 
 def test_a_replicate_that_answers_differently_is_judged_anew(own_cache):
@@ -85,7 +85,7 @@ def test_a_replicate_that_answers_differently_is_judged_anew(own_cache):
     reference.verified(Counting(), model, truth, precision="fp32", facts=FACTS)
     changed = Counting(shift=2.0)
     answer = reference.verified(changed, model, truth, precision="fp32", facts=FACTS)
-    assert changed.asked == reference.QUICK + verify.UNTRAINED_INPUTS
+    assert changed.asked == reference.QUICK + judge.UNTRAINED_INPUTS
     assert not answer.passed
     broken = reference.verified(lambda b: [b["input"] * np.nan], model, truth, precision="fp32", facts=FACTS)
     assert not broken.passed
@@ -118,4 +118,4 @@ def test_user_weights_are_judged_on_photographs(tmp_path, untrained):
 
     torch.save(untrained.module().state_dict(), tmp_path / "w.pth")
     model = zoo.get(f"squeezenet1_1@{tmp_path / 'w.pth'}")
-    assert len(verify.gate_samples(model)) >= 300
+    assert len(judge.gate_samples(model)) >= 300

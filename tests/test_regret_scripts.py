@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import grids
-from edgescope import study
-from edgescope.analysis.objective import wanted
-from edgescope.analysis.recommend import recommend
+from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.cells.recommend import recommend
 from edgescope.models import zoo
 from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.study import grid
 from making import result
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
@@ -72,7 +72,7 @@ replicates = 2
 def test_a_target_is_met_by_a_whole_grid_alone(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text(STUDY)
-    shared, mps, _ = study.read(path, zoo.pin).trials
+    shared, mps, _ = grid.read(path, zoo.pin).trials
     sliced = Cell(shared, Status.OK, "", {"throughput_sps": [900.0]})
     client = Cell(mps, Status.OK, "", {"throughput_sps": [2800.0, 2700.0]})
     whole = grid_json.target([sliced, client], path)

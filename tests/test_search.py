@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import grids
-from edgescope.analysis.objective import wanted
-from edgescope.expectations import throughput
+from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.predict.gp import Surrogate, axes, product
+from edgescope.analysis.predict.priors import throughput
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.search import Search
-from edgescope.surrogate import Surrogate, axes, product
+from edgescope.search.bayes import Search
 
 
 def searched(cells, rows, asked, budget, seed=0, **keys):

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope import codec, store
+from edgescope import codec
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import SCHEMA_VERSION, Machine, Status, Trial
-from edgescope.store import ASIDE, Store
+from edgescope.store import results
+from edgescope.store.results import ASIDE, Store
 from making import MACHINE, result
 
 
@@ -24,7 +25,7 @@ def test_a_result_comes_back_as_it_was(tmp_path):
     kept = result()
     folder = Store(tmp_path).save(kept)
     assert sorted(p.name for p in folder.iterdir()) == ["queries.parquet", "readings.parquet", "result.json"]
-    back = store.read(folder)
+    back = results.read(folder)
     assert codec.to_json(back) == codec.to_json(kept)
     for name, column in kept.queries.columns.items():
         assert np.array_equal(back.queries.columns[name], column)
@@ -65,7 +66,7 @@ def test_half_written_and_newer_results_are_named_and_the_rest_is_listed(tmp_pat
     assert sorted(p.code for p in kept.problems) == ["E-STORE-3", "E-STORE-4", "E-STORE-4"]
     assert "pip install --upgrade edgescope" in " ".join(map(str, kept.problems))
     with pytest.raises(StoreError, match="newer edgescope"):
-        store.read(newer)
+        results.read(newer)
     assert json.loads((newer / "result.json").read_text())["id"] == "newer"  # left alone
 
 
@@ -74,7 +75,7 @@ def test_a_truncated_parquet_file_is_named(tmp_path):
     data = (folder / "queries.parquet").read_bytes()
     (folder / "queries.parquet").write_bytes(data[: len(data) // 2])
     with pytest.raises(StoreError, match=r"queries\.parquet"):
-        store.read(folder)
+        results.read(folder)
 
 
 def test_a_kill_while_writing_leaves_no_result_and_is_cleaned_up(tmp_path):
@@ -138,9 +139,9 @@ def test_a_full_disk_loses_nothing(tiny_disk, tmp_path, monkeypatch):
     elsewhere = next(tmp_path.glob("edgescope-kept-*"))
     assert str(elsewhere) in str(caught.value)
     assert np.array_equal(
-        store.read(elsewhere / MACHINE.id / "big").queries.columns["done_ns"], columns["done_ns"]
+        results.read(elsewhere / MACHINE.id / "big").queries.columns["done_ns"], columns["done_ns"]
     )
-    assert store.read(first).id == result().id  # finished results are untouched
+    assert results.read(first).id == result().id  # finished results are untouched
     assert not list((kept.root / ASIDE).iterdir())
 
 
@@ -159,7 +160,7 @@ def test_a_read_only_store_is_noticed_before_measuring(tiny_disk):
 
 def break_disk(monkeypatch, root, number):
     """Let writes below `root` fail when half of a result is there, as they do on a full or failing disk."""
-    real = store.write
+    real = results.write
 
     def write(kept, folder):
         real(kept, folder)
@@ -168,7 +169,7 @@ def break_disk(monkeypatch, root, number):
             (folder / "result.json").write_text(text[: len(text) // 2])
             raise OSError(number, os.strerror(number), str(folder / "result.json"))
 
-    monkeypatch.setattr(store, "write", write)
+    monkeypatch.setattr(results, "write", write)
 
 
 @pytest.mark.parametrize(
@@ -187,10 +188,10 @@ def test_a_disk_that_fails_in_the_middle_loses_nothing(number, says, tmp_path, m
     assert os.strerror(number) in caught.value.evidence
     (elsewhere,) = (tmp_path / "tmp").glob("edgescope-kept-*")
     assert f"cp -r {elsewhere}/. {kept.root}/" in caught.value.fix
-    saved = store.read(elsewhere / MACHINE.id / "second")
+    saved = results.read(elsewhere / MACHINE.id / "second")
     assert codec.to_json(saved) == codec.to_json(result(id_="second"))
     assert np.array_equal(saved.readings.value, result().readings.value)
-    assert store.read(first).id == result().id  # finished results are untouched
+    assert results.read(first).id == result().id  # finished results are untouched
     assert [r.id for r in kept.results()] == [result().id]
     assert kept.problems == []
     assert list((kept.root / ASIDE).iterdir()) == []  # nothing half-written remains
@@ -278,7 +279,7 @@ def test_concurrent_writers_do_not_mix(tmp_path):
 import sys
 sys.path.insert(0, {str(os.path.dirname(__file__))!r})
 from making import result
-from edgescope.store import Store
+from edgescope.store.results import Store
 from pathlib import Path
 for i in range(5):
     Store(Path({str(tmp_path)!r})).save(result(id_=sys.argv[1] + str(i)))
@@ -360,11 +361,11 @@ def test_a_write_that_fails_at_any_point_leaves_all_or_nothing(writes, tmp_path,
     except StoreError as error:
         assert "It is kept in" in str(error)
         (elsewhere,) = (tmp_path / "tmp").glob("edgescope-kept-*")
-        assert store.read(elsewhere / MACHINE.id / "second").id == "second"
+        assert results.read(elsewhere / MACHINE.id / "second").id == "second"
     for found in kept.fulls(kept.results()):
         assert len(found.queries) == 50
     assert kept.problems == []
-    assert store.read(first).id == result().id
+    assert results.read(first).id == result().id
     assert list((kept.root / ASIDE).iterdir()) == []
 
 
@@ -373,8 +374,8 @@ def test_a_programs_logs_lie_beside_the_result_under_their_names_alone(tmp_path)
     logs = {"summary.txt": "VALID", "../detail.txt": "lines", "/deep/in/trace.json": "{}"}
     folder = kept.save(result(artifact={"path": None, "files": logs}))
     names = {"summary.txt": "VALID", "detail.txt": "lines", "trace.json": "{}"}
-    assert {p.name: p.read_text() for p in (folder / store.FILES).iterdir()} == names
-    assert store.read(folder).artifact["files"] == names
+    assert {p.name: p.read_text() for p in (folder / results.FILES).iterdir()} == names
+    assert results.read(folder).artifact["files"] == names
     assert not (tmp_path / "store" / "detail.txt").exists()
 
 
@@ -382,10 +383,10 @@ def test_a_programs_logs_lie_beside_the_result_under_their_names_alone(tmp_path)
 def test_so_many_logs_are_read(tmp_path, logs, read):
     folder = Store(tmp_path).save(result(artifact={"files": {f"{k}.txt": str(k) for k in range(logs)}}))
     if read:
-        assert len(store.read(folder).artifact["files"]) == logs
+        assert len(results.read(folder).artifact["files"]) == logs
     else:
         with pytest.raises(StoreError, match="33 files; 32 are read at most"):
-            store.read(folder)
+            results.read(folder)
 
 
 def test_a_problem_names_its_file_once(tmp_path):

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgescope import codec, plain_files, plain_json, rows, store
+from edgescope import codec, plain_json
 from edgescope.cli.main import main
 from edgescope.errors import StoreError
 from edgescope.records import Trial
-from edgescope.store import ASIDE, Store
+from edgescope.store import plain_files, results, rows
+from edgescope.store.results import ASIDE, Store
 from making import MACHINE, result
 
 pytestmark = pytest.mark.timeout(60)
@@ -110,21 +111,21 @@ def sparse(path: Path, outside: Path) -> None:
 def many_rows(path: Path, outside: Path) -> None:
     import duckdb
 
-    columns = ", ".join(f"0::{rows._SQL[kind]} AS {name}" for name, kind in store.QUERY_DTYPES.items())
+    columns = ", ".join(f"0::{rows._SQL[kind]} AS {name}" for name, kind in results.QUERY_DTYPES.items())
     duckdb.connect().sql(f"COPY (SELECT {columns} FROM range(101)) TO '{path}' (FORMAT parquet)")
 
 
 def words_for_rows(path: Path, outside: Path) -> None:
     import duckdb
 
-    columns = ", ".join(f"'much' AS {name}" for name in store.QUERY_DTYPES)
+    columns = ", ".join(f"'much' AS {name}" for name in results.QUERY_DTYPES)
     duckdb.connect().sql(f"COPY (SELECT {columns}) TO '{path}' (FORMAT parquet)")
 
 
 def nothing_for_rows(path: Path, outside: Path) -> None:
     import duckdb
 
-    columns = ", ".join(f"NULL::BIGINT AS {name}" for name in store.QUERY_DTYPES)
+    columns = ", ".join(f"NULL::BIGINT AS {name}" for name in results.QUERY_DTYPES)
     duckdb.connect().sql(f"COPY (SELECT {columns}) TO '{path}' (FORMAT parquet)")
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from edgescope import store
-from edgescope.store import Store
+from edgescope.store import results
+from edgescope.store.results import Store
 from making import result
 
 
@@ -82,18 +82,18 @@ def test_a_result_is_never_seen_under_its_name_before_it_is_whole(tmp_path, monk
         seen.append(list(kept.results()))
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(*((store, "write") if dies_at == "write" else (Path, dies_at)), dying)
-    monkeypatch.setattr(store, "_rescue", lambda result: None)
-    with pytest.raises(store.StoreError, match="E-STORE-1"):
+    monkeypatch.setattr(*((results, "write") if dies_at == "write" else (Path, dies_at)), dying)
+    monkeypatch.setattr(results, "_rescue", lambda result: None)
+    with pytest.raises(results.StoreError, match="E-STORE-1"):
         kept.save(result())
     assert seen == [[]] and list(kept.results()) == [] and kept.problems == []
-    assert list((tmp_path / "store" / store.ASIDE).iterdir()) == []
+    assert list((tmp_path / "store" / results.ASIDE).iterdir()) == []
 
 
 def test_saving_again_under_a_name_that_is_taken_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     kept = Store(tmp_path / "store")
     folder = kept.save(result(warnings=("first",)))
-    with pytest.raises(store.StoreError, match="It is kept in"):
+    with pytest.raises(results.StoreError, match="It is kept in"):
         kept.save(result(warnings=("second",)))
-    assert store.read(folder).warnings == ("first",)
+    assert results.read(folder).warnings == ("first",)

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope import study
 from edgescope.errors import ModelError, UsageError
 from edgescope.models import zoo
 from edgescope.records import Trial
+from edgescope.study import grid
 
 TOML = """
 [store]
@@ -26,7 +26,7 @@ delay_us = [10, 20]
 
 def test_lists_make_axes(tmp_path):
     (tmp_path / "study.toml").write_text(TOML)
-    plan = study.read(tmp_path / "study.toml")
+    plan = grid.read(tmp_path / "study.toml")
     assert len(plan.trials) == 2 * 2 * 2 * 2
     assert len({t.id for t in plan.trials}) == 16
     assert str(plan.store) == "here"
@@ -35,7 +35,7 @@ def test_lists_make_axes(tmp_path):
 
 
 def test_a_repeated_value_is_one_cell():
-    assert len(study.grid({"model": "null", "batch": [1, 1]})) == 1
+    assert len(grid.grid({"model": "null", "batch": [1, 1]})) == 1
 
 
 NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
@@ -105,18 +105,18 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
 def test_a_bad_study_says_what_is_wrong_and_on_which_line(tmp_path, text, says):
     (tmp_path / "study.toml").write_text(text)
     with pytest.raises(UsageError, match=says):
-        study.read(tmp_path / "study.toml", zoo.pin)
+        grid.read(tmp_path / "study.toml", zoo.pin)
 
 
 def test_a_missing_file_of_a_model_is_told_with_its_line_too(tmp_path):
     (tmp_path / "study.toml").write_text("[trial]\nbackend = 'null'\nmodel = ['null',\n 'gone.onnx']")
     with pytest.raises(ModelError, match=r"line 4: the file gone\.onnx cannot be read"):
-        study.read(tmp_path / "study.toml", zoo.pin)
+        grid.read(tmp_path / "study.toml", zoo.pin)
 
 
 def test_exclude_and_replicate_pick_cells_by_any_key(tmp_path):
     (tmp_path / "study.toml").write_text(TOML + EXTRA)
-    plan = study.read(tmp_path / "study.toml")
+    plan = grid.read(tmp_path / "study.toml")
     cells = {}
     for t in plan.trials:
         cells.setdefault((t.model, t.batch, t.options["delay_us"]), []).append(t.replicate)
@@ -155,7 +155,7 @@ bound = "memory<=2GB"
 
 def test_a_missing_study_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
-        study.read(tmp_path / "none.toml")
+        grid.read(tmp_path / "none.toml")
 
 
 def test_a_whole_number_and_its_float_are_one_question():
@@ -171,8 +171,6 @@ def test_a_whole_number_and_its_float_are_one_question():
     st.integers(1, 3),
 )
 def test_ids_are_distinct_and_stable(batches, precisions, replicates):
-    trials = study.grid(
-        {"model": "null", "batch": batches, "precision": precisions, "replicates": replicates}
-    )
+    trials = grid.grid({"model": "null", "batch": batches, "precision": precisions, "replicates": replicates})
     assert len(trials) == len(set(batches)) * len(set(precisions)) * replicates == len({t.id for t in trials})
     assert all(Trial.from_json(t.to_json()).id == t.id for t in trials)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from edgescope import study, study_schema
 from edgescope.errors import UsageError
 from edgescope.models import zoo
-from edgescope.toml_lines import lines
+from edgescope.study import grid, schema
+from edgescope.study.toml_lines import lines
 
 ROOT = Path(__file__).parents[1]
 SIZES = {"concurrent_gpu_126": (126, 24), "concurrent_gpu": (420, 0), "concurrent_cpu": (160, 0)}
@@ -21,7 +21,7 @@ def test_every_study_that_ships_is_known_here():
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_study_that_ships_has_its_size(name):
-    plan = study.read(ROOT / "studies" / f"{name}.toml", zoo.pin)
+    plan = grid.read(ROOT / "studies" / f"{name}.toml", zoo.pin)
     cells = [t for t in plan.trials if t.replicate == 0]
     assert (len(cells), len(plan.trials) - len(cells)) == SIZES[name]
     assert plan.notes == () and plan.objective and plan.constraints
@@ -29,7 +29,7 @@ def test_a_study_that_ships_has_its_size(name):
 
 
 def test_the_126_cells_are_those_of_the_issue():
-    trials = study.read(ROOT / "studies/concurrent_gpu_126.toml").trials
+    trials = grid.read(ROOT / "studies/concurrent_gpu_126.toml").trials
     cells = {(t.model, t.precision, t.batch, t.processes, t.sharing) for t in trials}
     models = ("resnet50", "fcn_resnet50", "yolov8n_class")
     assert cells == {
@@ -48,11 +48,11 @@ def test_the_126_cells_are_those_of_the_issue():
 def test_the_study_of_the_page_is_read_and_shows_every_key(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text(PAGE)
-    plan = study.read(path, zoo.pin)
+    plan = grid.read(path, zoo.pin)
     assert plan.notes == () and plan.objective == "throughput" and len(plan.constraints) == 2
     assert {t.replicate for t in plan.trials} == {0, 1, 2}
     shown = {str(p[-1]) for p in lines(PAGE)}
-    known = {*study_schema.SECTIONS, *study_schema.SWEEP, *study_schema.SECTIONS["trial"]}
+    known = {*schema.SECTIONS, *schema.SWEEP, *schema.SECTIONS["trial"]}
     assert known - shown == set()
 
 
@@ -60,7 +60,7 @@ def refused(tmp_path, text: str) -> str:
     path = tmp_path / "s.toml"
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
-        study.read(path)
+        grid.read(path)
     return str(caught.value)
 
 
@@ -87,7 +87,7 @@ def test_a_file_that_is_too_deep_or_too_large_is_an_error_and_no_traceback(text,
 def test_a_file_without_an_end_is_read_up_to_its_bound(tmp_path):
     (tmp_path / "s.toml").symlink_to("/dev/zero")
     with pytest.raises(UsageError, match="more than 1 MB"):
-        study.read(tmp_path / "s.toml")
+        grid.read(tmp_path / "s.toml")
 
 
 @pytest.mark.timeout(20)
@@ -100,7 +100,7 @@ def test_a_grid_that_nobody_could_measure_is_refused_with_its_size(tmp_path):
     assert "E-STUDY-14" in said and "3,000,000 trials" in said
     assert "10 batch x 10 in_flight" in said and "x 3 replicates" in said and "34.7 days" in said
     with pytest.raises(UsageError, match="E-STUDY-14"):
-        study.grid({"model": "null", "backend": "null", "replicates": 10**12})
+        grid.grid({"model": "null", "backend": "null", "replicates": 10**12})
     said = refused(
         tmp_path,
         '[trial]\nmodel = "null"\nbackend = "null"\n[[replicate]]\nmodel = "null"\nreplicates = 1000000000000\n',
@@ -109,15 +109,15 @@ def test_a_grid_that_nobody_could_measure_is_refused_with_its_size(tmp_path):
 
 
 def test_a_large_grids_size_is_said_before_its_cells_are_made(monkeypatch):
-    from edgescope import study_cells
+    from edgescope.study import cells as study_cells
 
     monkeypatch.setattr(study_cells, "LARGE", 4)
     order: list[str] = []
-    real = study._trial
-    monkeypatch.setattr(study, "_trial", lambda keys: order.append("made") or real(keys))
-    study.grid({"model": "null", "backend": "null", "batch": [1, 2, 3]}, order.append)
+    real = grid._trial
+    monkeypatch.setattr(grid, "_trial", lambda keys: order.append("made") or real(keys))
+    grid.grid({"model": "null", "backend": "null", "batch": [1, 2, 3]}, order.append)
     assert order == ["made"] * 3
     order.clear()
-    study.grid({"model": "null", "backend": "null", "batch": [1, 2], "replicates": 2}, order.append)
+    grid.grid({"model": "null", "backend": "null", "batch": [1, 2], "replicates": 2}, order.append)
     assert "I-STUDY-1: the grid has 4 trials" in order[0]
     assert order[1:] == ["made"] * 4

@@ -6,9 +6,9 @@ import math
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgescope import study, study_schema
 from edgescope.errors import EdgescopeError
 from edgescope.models import zoo
+from edgescope.study import grid, schema
 
 WORDS = [
     "null",
@@ -42,11 +42,9 @@ VALUES = st.recursive(
     ),
     max_leaves=4,
 )
-KEYS = st.sampled_from(
-    [*study_schema.SECTIONS["trial"], *study_schema.SWEEP, "bound", "name", "path", "batsh", ""]
-)
+KEYS = st.sampled_from([*schema.SECTIONS["trial"], *schema.SWEEP, "bound", "name", "path", "batsh", ""])
 TABLES = st.dictionaries(KEYS, VALUES, max_size=3)
-NAMES = st.sampled_from([*study_schema.SECTIONS, "extra"])
+NAMES = st.sampled_from([*schema.SECTIONS, "extra"])
 
 
 def toml(value) -> str:
@@ -70,7 +68,7 @@ def test_a_study_is_read_or_refused(tmp_path, trial, others):
     path = tmp_path / "study.toml"
     path.write_text(text)
     try:
-        plan = study.read(path, zoo.pin)
+        plan = grid.read(path, zoo.pin)
     except EdgescopeError as error:
         assert "study.toml" in error.what or error.code.startswith("E-STUDY")
     else:

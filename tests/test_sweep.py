@@ -10,10 +10,11 @@ import time
 
 import pytest
 
-from edgescope import study, sweep
-from edgescope.isolate import Limits
+from edgescope.isolate.fresh import Limits
 from edgescope.records import Status, Trial
-from edgescope.store import Store
+from edgescope.store.results import Store
+from edgescope.study import grid
+from edgescope.sweep import run as sweep
 from making import MACHINE, result
 
 
@@ -34,7 +35,7 @@ class Counting:
         return result(trial)
 
 
-GRID = study.grid(
+GRID = grid.grid(
     {"model": "null", "backend": "null", "batch": [1, 2, 3], "precision": ["fp32", "int8"], "replicates": 2}
 )
 
@@ -167,7 +168,7 @@ def test_kill_9_at_random_moments_loses_nothing_and_reruns_nothing(tmp_path):
         before = after
     assert kills >= 2
     assert {r.trial.processes for r in Store(root).results()} == {1, 2}
-    assert set(before) == {t.id for t in study.read(tmp_path / "study.toml").trials}
+    assert set(before) == {t.id for t in grid.read(tmp_path / "study.toml").trials}
     assert set(before.values()) == {1}, "a finished cell ran again"
     assert Store(root).problems == []
 

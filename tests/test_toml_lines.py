@@ -5,7 +5,7 @@ import sys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.toml_lines import lines
+from edgescope.study.toml_lines import lines
 
 if sys.version_info >= (3, 11):
     import tomllib

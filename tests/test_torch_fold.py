@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgescope import _torch_fold as fold
+from edgescope.backends.pytorch import fold
 from edgescope.errors import UnsupportedError
 
 

@@ -3,18 +3,18 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from edgescope import closeness, verify
 from edgescope.errors import UsageError
 from edgescope.models.base import Samples
 from edgescope.records import Absent, Measured
-from edgescope.verify import Reference
+from edgescope.verify import closeness, judge
+from edgescope.verify.judge import Reference
 
 
 def answers(model, truth, change, precision="int8"):
     """The gate's answer for changed outputs; the labelled photographs are answered rightly."""
     got = (change(truth.gate[0]),)
-    labelled = model.samples(verify.Purpose.LABELLED, 99) if model.info.trained else None
-    return verify.judge(
+    labelled = model.samples(judge.Purpose.LABELLED, 99) if model.info.trained else None
+    return judge.judge(
         got,
         truth,
         precision=precision,
@@ -63,7 +63,7 @@ def test_one_zeroed_layer_of_the_trained_network_is_rejected(
     position, trained, trained_truth, artifacts, tmp_path, open_onnx
 ):
     onnx.save(zeroed(trained.onnx(artifacts), position), tmp_path / "z.onnx")
-    answer, _ = verify.verify(
+    answer, _ = judge.verify(
         open_onnx(tmp_path / "z.onnx"), trained, trained_truth, precision="int8", batch=8
     )
     assert answer.method == "top1_agreement"
@@ -75,7 +75,7 @@ def test_one_zeroed_layer_of_an_untrained_network_is_rejected(
     position, untrained, untrained_truth, artifacts, tmp_path, open_onnx
 ):
     onnx.save(zeroed(untrained.onnx(artifacts), position), tmp_path / "z.onnx")
-    answer, _ = verify.verify(
+    answer, _ = judge.verify(
         open_onnx(tmp_path / "z.onnx"), untrained, untrained_truth, precision="int8", batch=8
     )
     assert not answer.passed, answer.detail
@@ -86,7 +86,7 @@ def test_top1_would_not_have_noticed_on_an_untrained_network(
 ):
     """Why untrained networks are judged by centred outputs: without a whole layer the top class is the same."""
     onnx.save(zeroed(untrained.onnx(artifacts), 5), tmp_path / "z.onnx")
-    got = verify.outputs(open_onnx(tmp_path / "z.onnx"), verify.gate_samples(untrained), 8)[0]
+    got = judge.outputs(open_onnx(tmp_path / "z.onnx"), judge.gate_samples(untrained), 8)[0]
     assert (got.argmax(axis=1) == untrained_truth.gate[0].argmax(axis=1)).all()
 
 
@@ -99,7 +99,7 @@ def test_the_right_network_passes_at_any_batch(batch, untrained, untrained_truth
         sizes.add(len(given["input"]))
         return run(given)
 
-    answer, got = verify.verify(watched, untrained, untrained_truth, precision="fp32", batch=batch)
+    answer, got = judge.verify(watched, untrained, untrained_truth, precision="fp32", batch=batch)
     assert answer.passed, answer.detail
     assert sizes == {batch}
     assert len(got[0]) == 32
@@ -147,8 +147,8 @@ def disagreeing(truth, share):
 )
 def test_the_lower_bound_decides(trained, trained_truth, precision, gate, share, passes):
     got = (disagreeing(trained_truth.gate[0], share),)
-    labels = trained.samples(verify.Purpose.LABELLED, 20).labels
-    answer = verify.judge(
+    labels = trained.samples(judge.Purpose.LABELLED, 20).labels
+    answer = judge.judge(
         got, trained_truth, precision=precision, gate=gate, labelled=trained_truth.labelled, labels=labels
     )
     assert answer.passed == passes, answer.detail
@@ -159,12 +159,12 @@ def test_the_lower_bound_decides(trained, trained_truth, precision, gate, share,
 )
 def test_a_gate_below_the_floor_is_refused(precision, gate, trained, trained_truth):
     """Or --gate 0 would let a constant output pass."""
-    floor = verify.TOP1_FLOOR[precision]
+    floor = judge.TOP1_FLOOR[precision]
     said = f"E-GATE-7: --gate {gate:g} asks for less than the floor {floor} of {precision}.*leave --gate out"
     asks = (
-        lambda: verify.asked(precision, gate),
-        lambda: verify.verify(None, trained, trained_truth, precision=precision, gate=gate),
-        lambda: verify.judge(trained_truth.gate, trained_truth, precision=precision, gate=gate),
+        lambda: judge.asked(precision, gate),
+        lambda: judge.verify(None, trained, trained_truth, precision=precision, gate=gate),
+        lambda: judge.judge(trained_truth.gate, trained_truth, precision=precision, gate=gate),
     )
     for ask in asks:
         with pytest.raises(UsageError, match=said):
@@ -172,9 +172,9 @@ def test_a_gate_below_the_floor_is_refused(precision, gate, trained, trained_tru
 
 
 def test_a_gate_at_or_above_the_floor_is_what_is_asked():
-    assert verify.asked("int8", None) == 0.75
-    assert verify.asked("int8", 0.75) == 0.75
-    assert verify.asked("fp32", 0.99) == 0.99
+    assert judge.asked("int8", None) == 0.75
+    assert judge.asked("int8", 0.75) == 0.75
+    assert judge.asked("fp32", 0.99) == 0.99
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_gate_at_or_above_the_floor_is_what_is_asked():
 def test_the_gate_of_an_untrained_network_is_raised_and_never_lowered(gate, needed, passes):
     truth = Reference((np.random.default_rng(0).random((40, 50)),), None, "made up")
     near = (truth.gate[0] + 0.02 * np.random.default_rng(1).standard_normal((40, 50)),)
-    answer = verify.judge(near, truth, precision="int8", gate=gate)
+    answer = judge.judge(near, truth, precision="int8", gate=gate)
     assert f"at least {needed}" in answer.detail
     assert answer.passed == passes, answer.detail
 
@@ -197,17 +197,15 @@ def made_reference(n, classes=10, knows=True):
 
 def test_fewer_than_300_frames_cannot_pass():
     truth, labels = made_reference(299)
-    assert not verify.judge(
-        truth.gate, truth, precision="fp32", labelled=truth.labelled, labels=labels
-    ).passed
+    assert not judge.judge(truth.gate, truth, precision="fp32", labelled=truth.labelled, labels=labels).passed
     truth, labels = made_reference(300)
-    assert verify.judge(truth.gate, truth, precision="fp32", labelled=truth.labelled, labels=labels).passed
+    assert judge.judge(truth.gate, truth, precision="fp32", labelled=truth.labelled, labels=labels).passed
 
 
 def test_a_network_that_knows_nothing_is_not_judged_by_its_top_class():
     """Random weights under the name of a trained network: agreement would prove nothing."""
     truth, labels = made_reference(300, knows=False)
-    answer = verify.judge(truth.gate, truth, precision="fp32", labelled=truth.labelled, labels=labels)
+    answer = judge.judge(truth.gate, truth, precision="fp32", labelled=truth.labelled, labels=labels)
     assert answer.method == "centred_l2"
     assert "no task accuracy" in answer.detail
 
@@ -230,13 +228,13 @@ SAMPLES = Samples({"input": np.arange(10, dtype=np.float32).reshape(10, 1)}, tup
     ],
 )
 def test_unusable_outputs_fail_at_once(run, said):
-    with pytest.raises(verify.WrongOutputError, match=f"{said}.*Try: "):
-        verify.outputs(run, SAMPLES, 4)
+    with pytest.raises(judge.WrongOutputError, match=f"{said}.*Try: "):
+        judge.outputs(run, SAMPLES, 4)
 
 
 def test_nan_fails_the_gate_and_says_so(untrained, untrained_truth):
     run = lambda batch: [np.full((len(batch["input"]), 1000), np.nan)]  # noqa: E731
-    answer, got = verify.verify(run, untrained, untrained_truth, precision="fp32")
+    answer, got = judge.verify(run, untrained, untrained_truth, precision="fp32")
     assert not answer.passed
     assert got is None
     assert "NaN" in answer.detail
@@ -245,14 +243,14 @@ def test_nan_fails_the_gate_and_says_so(untrained, untrained_truth):
 @pytest.mark.parametrize("got", [(np.zeros((10, 3)),), (np.zeros((10, 2)), np.zeros((10, 2)))])
 def test_another_shape_or_number_of_outputs_fails(got):
     truth = Reference((np.random.default_rng(0).random((10, 2)),), None, "made up")
-    answer = verify.judge(got, truth, precision="fp32")
+    answer = judge.judge(got, truth, precision="fp32")
     assert not answer.passed
     assert "shape" in answer.detail
 
 
 def test_a_padded_last_chunk_changes_nothing():
     seen = []
-    got = verify.outputs(lambda b: [seen.append(len(b["input"])) or b["input"] * 2], SAMPLES, 4)
+    got = judge.outputs(lambda b: [seen.append(len(b["input"])) or b["input"] * 2], SAMPLES, 4)
     assert seen == [4, 4, 4]
     assert np.array_equal(got[0], SAMPLES.arrays["input"] * 2)
 
@@ -287,7 +285,7 @@ def test_frames_of_a_film_count_for_fewer_and_the_line_says_so(trained_truth):
     clumped[np.arange(40), (own[:40] + 1) % 1000] = 1e6
     groups = np.arange(len(labels)) // 20
     given = {"precision": "int8", "labelled": labelled, "labels": np.arange(40) % 40}
-    alone, together = (verify.judge((clumped,), truth, **given, groups=g) for g in (None, groups))
+    alone, together = (judge.judge((clumped,), truth, **given, groups=g) for g in (None, groups))
     assert alone.fields["top1_agreement"].value == together.fields["top1_agreement"].value
     assert together.fields["top1_agreement"].lo < alone.fields["top1_agreement"].lo - 0.05
     assert "which count for" in together.detail and "independent ones" in together.detail

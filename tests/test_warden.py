@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgescope import isolate, warden
-from edgescope.isolate import Limits
+from edgescope.isolate import fresh, warden
+from edgescope.isolate.fresh import Limits
 from edgescope.records import Status
 
 #: Starts a daemon as the book says: fork, a session of its own, fork, and both parents gone.
@@ -42,9 +42,9 @@ def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def guard(code: str, tmp_path: Path, *words: str, limit_s: float = 60) -> isolate.Stopped | None:
+def guard(code: str, tmp_path: Path, *words: str, limit_s: float = 60) -> fresh.Stopped | None:
     argv = [sys.executable, "-I", "-S", "-c", code, *words]
-    return isolate._watch(argv, dict(os.environ), tmp_path, Limits(timeout_s=limit_s, floor_bytes=0))
+    return fresh._watch(argv, dict(os.environ), tmp_path, Limits(timeout_s=limit_s, floor_bytes=0))
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -134,7 +134,7 @@ with scratch.folder("trial") as name:
 
 def test_a_warden_that_does_not_answer_is_ended_with_all_it_guards(tmp_path):
     note = tmp_path / "pid"
-    argv = isolate.guarded(
+    argv = fresh.guarded(
         [sys.executable, "-I", "-S", "-c", HIDES + "time.sleep(600)", str(note)], tmp_path, os.environ
     )
     child = subprocess.Popen(argv, start_new_session=True)
@@ -144,13 +144,13 @@ def test_a_warden_that_does_not_answer_is_ended_with_all_it_guards(tmp_path):
     family = psutil.Process(child.pid).children(recursive=True)
     assert len(family) >= 2
     os.kill(child.pid, signal.SIGSTOP)
-    isolate.end(child, patience_s=0.2)
+    fresh.end(child, patience_s=0.2)
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
 
 
 def test_ending_waits_for_nobody(tmp_path):
-    argv = isolate.guarded(
+    argv = fresh.guarded(
         [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"], tmp_path, os.environ
     )
     child = subprocess.Popen(argv, start_new_session=True)
@@ -158,9 +158,9 @@ def test_ending_waits_for_nobody(tmp_path):
     while len(warden.below(child.pid)) < 1 and time.monotonic() < until:
         time.sleep(0.01)
     begun = time.monotonic()
-    isolate.end(child, patience_s=300)
+    fresh.end(child, patience_s=300)
     assert time.monotonic() - begun < 60
-    isolate.end(child, patience_s=300)  # harmless when it is gone
+    fresh.end(child, patience_s=300)  # harmless when it is gone
 
 
 def test_strangers_end_and_those_who_are_known_stay(tmp_path):

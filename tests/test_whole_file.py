@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from edgescope import whole_file
+from edgescope.store import whole_file
 
 
 def test_a_file_takes_its_name_when_it_is_whole(tmp_path):

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgescope.bench.run import run
     from edgescope.errors import EdgescopeError
-    from edgescope.modes.entering import in_mode
+    from edgescope.modes.enter import in_mode
     from edgescope.records import Absent, Measured, Result, Status, Trial, Trust, Verdict
-    from edgescope.store import Store
+    from edgescope.store.results import Store
 
 __version__ = "0.1.0"
 
@@ -29,11 +29,11 @@ _HOMES = {
     "Measured": "edgescope.records",
     "Result": "edgescope.records",
     "Status": "edgescope.records",
-    "Store": "edgescope.store",
+    "Store": "edgescope.store.results",
     "Trial": "edgescope.records",
     "Trust": "edgescope.records",
     "Verdict": "edgescope.records",
-    "in_mode": "edgescope.modes.entering",
+    "in_mode": "edgescope.modes.enter",
     "run": "edgescope.bench",
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from edgescope.devices.cpu_limits import control_groups
+from edgescope.devices.cpu.limits import control_groups
 
 #: Limit, use and statistics of a memory control group, version 2 and version 1.
 FILES = {

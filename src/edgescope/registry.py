@@ -32,19 +32,19 @@ REPLAYED = "replayed"
 BACKENDS: Mapping[str, Entry] = {
     "null": Entry("edgescope.backends.null:NullBackend", "", "does nothing, in known time", EITHER),
     "torch_eager": Entry(
-        "edgescope.backends.torch_eager:TorchEager",
+        "edgescope.backends.pytorch.eager:TorchEager",
         "pip install 'edgescope[torch]'",
         "PyTorch as it is",
         EITHER,
     ),
     "torch_compile": Entry(
-        "edgescope.backends.torch_compile:TorchCompile",
+        "edgescope.backends.pytorch.compile:TorchCompile",
         "pip install 'edgescope[torch]' (and a C++ compiler, e.g. apt install g++)",
         "torch.compile with inductor, weights frozen",
         EITHER,
     ),
     "onnxruntime": Entry(
-        "edgescope.backends.onnxruntime:OnnxRuntime",
+        "edgescope.backends.ort.backend:OnnxRuntime",
         "pip install 'edgescope[onnx]'",
         "ONNX Runtime, CPU and CUDA providers",
         EITHER,
@@ -55,47 +55,50 @@ BACKENDS: Mapping[str, Entry] = {
         "OpenVINO, CPU plugin",
     ),
     "tensorrt": Entry(
-        "edgescope.backends.tensorrt:TensorRt",
+        "edgescope.backends.tensorrt.backend:TensorRt",
         "sudo apt install python3-libnvinfer (JetPack), or pip install tensorrt",
         "TensorRT in process, 8.0 to 11",
         ("cuda",),
     ),
     "ort_tensorrt": Entry(
-        "edgescope.backends.ort_tensorrt:OrtTensorrt",
+        "edgescope.backends.ort.tensorrt:OrtTensorrt",
         "pip install onnxruntime-gpu in place of onnxruntime, and TensorRT (pip install tensorrt, or JetPack's)",
         "ONNX Runtime, TensorRT provider",
         ("cuda",),
     ),
     "torch_tensorrt": Entry(
-        "edgescope.backends.torch_tensorrt:TorchTensorrt",
+        "edgescope.backends.pytorch.tensorrt:TorchTensorrt",
         "pip install torch-tensorrt, of the release that matches torch",
         "Torch-TensorRT, ahead of time",
         ("cuda",),
     ),
     "trtexec": Entry(
-        "edgescope.backends.trtexec:TrtExec",
+        "edgescope.backends.trtexec.backend:TrtExec",
         "apt install libnvinfer-bin (JetPack has it)",
         "TensorRT through its trtexec program, which times itself",
         ("cuda",),
     ),
     "litert": Entry(
-        "edgescope.backends.litert:LiteRt",
+        "edgescope.backends.litert.backend:LiteRt",
         "pip install 'edgescope[litert]'",
         "LiteRT (TensorFlow Lite) with XNNPACK",
     ),
 }
 
 DEVICES: Mapping[str, Entry] = {
-    "cpu": Entry("edgescope.devices.cpu:CpuDevice", summary="any Linux CPU, from /proc and sysfs"),
+    "cpu": Entry("edgescope.devices.cpu.device:CpuDevice", summary="any Linux CPU, from /proc and sysfs"),
     "nvidia": Entry(
-        "edgescope.devices.nvidia:NvidiaDevice", "install the NVIDIA driver", "NVIDIA GPUs through NVML"
+        "edgescope.devices.nvidia.device:NvidiaDevice",
+        "install the NVIDIA driver",
+        "NVIDIA GPUs through NVML",
     ),
     "jetson": Entry(
-        "edgescope.devices.jetson:JetsonDevice", summary="NVIDIA Jetson boards, from sysfs and procfs alone"
+        "edgescope.devices.jetson.device:JetsonDevice",
+        summary="NVIDIA Jetson boards, from sysfs and procfs alone",
     ),
     "null": Entry("edgescope.devices.null:NullDevice", summary="no sensors at all"),
     "replay": Entry(
-        "edgescope.devices.replay:ReplayDevice", summary="a recorded board (--board), played back"
+        "edgescope.devices.replay.device:ReplayDevice", summary="a recorded board (--board), played back"
     ),
 }
 
@@ -134,14 +137,17 @@ SCENARIOS: Mapping[str, Entry] = {
 
 
 MODELS: Mapping[str, Entry] = {
-    "zoo": Entry("edgescope.models.image:ImageNetwork", summary="a named image network, or name@weights.pth"),
-    "clips": Entry(
-        "edgescope.models.video:ClipClassifier", summary="a named classifier of clips, or name@weights.pth"
+    "zoo": Entry(
+        "edgescope.models.image.network:ImageNetwork", summary="a named image network, or name@weights.pth"
     ),
-    "onnx": Entry("edgescope.models.custom:OnnxFile", summary="any .onnx file"),
-    "tflite": Entry("edgescope.models.tflite_file:TfliteFile", summary="any .tflite file"),
+    "clips": Entry(
+        "edgescope.models.clip.network:ClipClassifier",
+        summary="a named classifier of clips, or name@weights.pth",
+    ),
+    "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),
+    "tflite": Entry("edgescope.models.user.tflite:TfliteFile", summary="any .tflite file"),
     "callable": Entry(
-        "edgescope.models.custom:Custom", summary="module:callable returning (nn.Module, example inputs)"
+        "edgescope.models.user.files:Custom", summary="module:callable returning (nn.Module, example inputs)"
     ),
     "null": Entry("edgescope.models.null:NullModel", summary="nothing, for measuring the harness"),
 }

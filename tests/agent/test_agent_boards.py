@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from edgescope.agent import edgescope_agent as agent
-from edgescope.devices import recording, stage
-from edgescope.devices.jetson import JetsonDevice
-from edgescope.devices.jetson_heat import Cooling
-from edgescope.devices.jetson_rails import Rails
-from edgescope.devices.jetson_soc import Gpu
+from edgescope.devices.jetson.device import JetsonDevice
+from edgescope.devices.jetson.heat import Cooling
+from edgescope.devices.jetson.rails import Rails
+from edgescope.devices.jetson.soc import Gpu
+from edgescope.devices.replay import format as recording
+from edgescope.devices.replay import playback
+from edgescope.remote.agent import edgescope_agent as agent
 from edgescope.remote.tree import Tree
 
 
@@ -17,7 +18,7 @@ from edgescope.remote.tree import Tree
 def root(request, tmp_path):
     """The tree of one recorded board."""
     where = tmp_path / "board"
-    stage.materialise(recording.read(recording.find(request.param)), where)
+    playback.materialise(recording.read(recording.find(request.param)), where)
     return where
 
 

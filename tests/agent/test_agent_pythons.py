@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgescope.agent import edgescope_agent
+from edgescope.remote.agent import edgescope_agent
 
 FILE = edgescope_agent.__file__
 SOURCE = Path(FILE).read_text(encoding="utf-8")

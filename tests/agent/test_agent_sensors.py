@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import small_board
-from edgescope.agent import edgescope_agent as agent
-from edgescope.devices.jetson_rails import Rails
+from edgescope.devices.jetson.rails import Rails
+from edgescope.remote.agent import edgescope_agent as agent
 
 
 def read(root):

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgescope import agent
-from edgescope.agent import edgescope_agent
+from edgescope.remote import agent
+from edgescope.remote.agent import edgescope_agent
 
 
 def put(one, data):

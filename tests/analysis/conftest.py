@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgescope.analysis.summary import metrics
+from edgescope.analysis.run.summary import metrics
 from edgescope.records import (
     QUERY_DTYPES,
     Channel,

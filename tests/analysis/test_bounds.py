@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from edgescope.analysis.bounds import PRIOR_DOF, Spread, apart, fresh, moderated, pooled
+from edgescope.analysis.cells.bounds import PRIOR_DOF, Spread, apart, fresh, moderated, pooled
 
 
 @pytest.mark.parametrize("k", [1, 3])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from edgescope.analysis.capacity import Asked, Edge, Tried, answer, edge, following
-from edgescope.analysis.service import Held, Kept, Point
-from edgescope.analysis.slo import promises
+from edgescope.analysis.capacity.answer import Asked, Edge, Tried, answer, edge, following
+from edgescope.analysis.capacity.slo_check import Held, Kept, Point
+from edgescope.analysis.cells.slo import promises
 from edgescope.records import Absent, Measured
 from making import result
 

@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis.capacity import Edge, Tried, edge, following
+from edgescope.analysis.capacity.answer import Edge, Tried, edge, following
 
 COUNTS = st.integers(0, 300)
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.compare import compare, compare_all, differences
-from edgescope.analysis.replicates import across
+from edgescope.analysis.cells.compare import compare, compare_all, differences
+from edgescope.analysis.cells.replicates import across
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Machine, Measured, Status
 from edgescope.stats import Judgement

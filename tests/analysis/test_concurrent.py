@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from crowds import CPU, GPU, cpu_trials, crowd, dead, gpu_trials
-from edgescope.analysis.concurrent import concurrent
-from edgescope.analysis.concurrent_paper import paper
-from edgescope.analysis.crowd_cells import WARM, cells
+from edgescope.analysis.cells.concurrency import WARM, cells
 from edgescope.errors import UsageError
+from edgescope.papers.concurrent_inference.paper import paper
+from edgescope.papers.concurrent_inference.table import concurrent
 from edgescope.records import Absent, Machine, Measured, Status, Trust, Verdict
 
 SMALL = dict(models=("resnet50",), precisions=("fp16",), batches=(1,))

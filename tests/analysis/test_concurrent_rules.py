@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from crowds import GPU, cpu_trials, crowd, dead, gpu_trials
-from edgescope.analysis.activity import activity
-from edgescope.analysis.concurrent import concurrent
-from edgescope.analysis.concurrent_memory import megabytes
-from edgescope.analysis.concurrent_scaling import usable_cores
-from edgescope.analysis.rule_answer import Answer, Found, Voice, heard
+from edgescope.analysis.run.activity import activity
+from edgescope.papers.concurrent_inference.rule import Answer, Found, Voice, heard
+from edgescope.papers.concurrent_inference.rules_memory import megabytes
+from edgescope.papers.concurrent_inference.rules_scaling import usable_cores
+from edgescope.papers.concurrent_inference.table import concurrent
 from edgescope.records import Channel, Machine, Measured, Readings, Result, Status, Window
 
 HOLDS, FAILS, UNSURE, UNKNOWN = Answer

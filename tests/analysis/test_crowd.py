@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis import crowd
-from edgescope.analysis.crowd import Rows
+from edgescope.analysis.run import workers as crowd
+from edgescope.analysis.run.workers import Rows
 from edgescope.records import QUERY_ERROR, QUERY_OK, Absent, Measured, Trial, Worker
 
 MS = 1_000_000

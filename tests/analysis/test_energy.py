@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis import blocks
-from edgescope.analysis.energy import MIN_UPDATES, energies, energy
+from edgescope.analysis.energy import blocks
+from edgescope.analysis.energy.window import MIN_UPDATES, energies, energy
 from edgescope.records import Absent, Channel, Measured, Readings
 
 S = 1_000_000_000

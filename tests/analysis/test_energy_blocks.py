@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope.analysis import blocks
+from edgescope.analysis.energy import blocks
 from edgescope.records import Measured
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis.energy import energy
-from edgescope.analysis.updates import updates
+from edgescope.analysis.energy.updates import updates
+from edgescope.analysis.energy.window import energy
 from edgescope.records import Absent, Channel, Measured, Readings
 
 S = 1_000_000_000

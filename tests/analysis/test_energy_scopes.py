@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from edgescope.analysis import objective
-from edgescope.analysis.compare import compare
-from edgescope.analysis.scopes import METRICS, scope, scopes, usual
-from edgescope.analysis.variants import pick, table
-from edgescope.optimize import survivors
+from edgescope.analysis.cells import objective
+from edgescope.analysis.cells.compare import compare
+from edgescope.analysis.cells.variants import pick, table
+from edgescope.analysis.energy.scopes import METRICS, scope, scopes, usual
 from edgescope.records import Absent, Measured, Meter
 from edgescope.report.chapter import chapters
 from edgescope.report.columns import shown
+from edgescope.search.halving import survivors
 
 MS = 1_000_000
 

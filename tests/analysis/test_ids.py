@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from edgescope.analysis.ids import meant, short_ids
+from edgescope.analysis.cells.ids import meant, short_ids
 from edgescope.errors import UsageError
 from edgescope.records import Trial
 from making import result

@@ -2,15 +2,15 @@
 
 import pytest
 
-from edgescope import study
-from edgescope.analysis import machines
+from edgescope.analysis.cells import machines
 from edgescope.errors import UsageError
 from edgescope.records import Machine, Status
+from edgescope.study import grid
 from making import MACHINE, result
 
 OTHER = Machine({"cpu": {"model": "another cpu", "cores": 2}, "nvidia": {"gpus": [{"name": "a GPU"}]}}, {})
 UNKNOWN = Machine({"absent": "the trial's process ended before it had described the machine"}, {})
-GRID = study.grid({"model": "null", "backend": "null", "batch": [1, 2, 3]})
+GRID = grid.grid({"model": "null", "backend": "null", "batch": [1, 2, 3]})
 
 
 def test_one_machine_is_taken_as_it_is_and_a_result_without_one_stays():
@@ -63,5 +63,5 @@ def test_a_sweep_into_another_machines_store_is_refused_with_what_differs():
 
 
 def test_other_cells_of_another_machine_and_undescribed_ones_are_no_obstacle():
-    elsewhere = study.grid({"model": "null", "backend": "null", "batch": 64})
+    elsewhere = grid.grid({"model": "null", "backend": "null", "batch": 64})
     machines.unmixed(GRID, [result(elsewhere[0], machine=OTHER), result(GRID[0], machine=UNKNOWN)], MACHINE)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis import meter
-from edgescope.analysis.wall import wall
+from edgescope.analysis.energy import meter_log
+from edgescope.analysis.energy.wall import wall
 from edgescope.errors import UsageError
 from edgescope.records import QUERY_DTYPES, Idle, Measured, Queries, Trial, Window
 from making import result
@@ -64,7 +64,7 @@ def csv_file(tmp_path, t, w, head="time,power", row="{:.4f},{:.4f}"):
 
 
 def energy_of(tmp_path, **kw):
-    return wall(metered_run(), meter.read(csv_file(tmp_path, *log(**kw))))
+    return wall(metered_run(), meter_log.read(csv_file(tmp_path, *log(**kw))))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_every_dialect_says_the_same(tmp_path, head, row):
         )
     path = tmp_path / "m.csv"
     path.write_bytes(("\ufeff" + "\r\n".join(lines)).encode())
-    got = meter.read(path)
+    got = meter_log.read(path)
     assert got.skipped == 0
     assert got.t_s == pytest.approx(np.arange(40) * 0.5, abs=2e-3)
     assert got.watts == pytest.approx(5.0 + np.arange(40) % 3, abs=2e-3)
@@ -126,12 +126,12 @@ def test_columns_can_be_named_and_broken_rows_are_counted(tmp_path):
     path.write_text(
         "when,ch1,ch2\n0,1,2\n1,1,3\n2,1,OVERLOAD\n3,1,4\n3,1,6\n4,1,5\n5,1,1e999\n6,1,2\n\n7,1,2\n8,1,2\n"
     )
-    got = meter.read(path, time_column="when", power_column="CH2")
+    got = meter_log.read(path, time_column="when", power_column="CH2")
     assert (got.skipped, got.watts.tolist()) == (2, [2, 3, 5, 5, 2, 2, 2])
     with pytest.raises(UsageError, match=r"E-METER-1: .*names a time and a power column.*when \| ch1"):
-        meter.read(path)
+        meter_log.read(path)
     with pytest.raises(UsageError, match="no column called 'ch9'"):
-        meter.read(path, time_column="when", power_column="ch9")
+        meter_log.read(path, time_column="when", power_column="ch9")
 
 
 UNTOLD = (
@@ -171,12 +171,12 @@ def test_what_is_no_log_is_refused(tmp_path, text, why):
     path = tmp_path / "m.csv"
     path.write_text(text)
     with pytest.raises(UsageError, match=why):
-        meter.read(path)
+        meter_log.read(path)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UsageError, match="E-METER-1"):
-        meter.read(tmp_path / "none.csv")
+        meter_log.read(tmp_path / "none.csv")
 
 
 @settings(max_examples=200, deadline=None)
@@ -188,7 +188,7 @@ def test_hostile_files_raise_nothing_but_our_own_errors(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("hostile") / "m.csv"
     path.write_bytes(b"time,power\n" + data)
     try:
-        got = meter.read(path)
+        got = meter_log.read(path)
     except UsageError:
         return
     assert len(got.t_s) >= 2 and np.all(np.diff(got.t_s) > 0) and np.all(np.isfinite(got.watts))
@@ -272,15 +272,15 @@ def test_where_no_edge_stands_out_it_is_refused(tmp_path, kw, why):
 
 def test_a_run_without_idling_has_no_edge_to_place_by(tmp_path):
     with pytest.raises(UsageError, match="E-METER-2: the run has no idle stretch"):
-        wall(metered_run(idle=False), meter.read(csv_file(tmp_path, *log())))
+        wall(metered_run(idle=False), meter_log.read(csv_file(tmp_path, *log())))
     with pytest.raises(UsageError, match="E-METER-3"):
-        wall(replace(metered_run(), queries=None), meter.read(csv_file(tmp_path, *log())))
+        wall(replace(metered_run(), queries=None), meter_log.read(csv_file(tmp_path, *log())))
 
 
 def test_a_gap_in_the_log_inside_the_window_is_no_energy(tmp_path):
     t, w = log(offset=0.0)
     keep = (t < 5) | (t > 12)
-    got = wall(metered_run(), meter.read(csv_file(tmp_path, t[keep], w[keep])))
+    got = wall(metered_run(), meter_log.read(csv_file(tmp_path, t[keep], w[keep])))
     assert "silent" in got.consumption.metrics["energy_j"].reason
 
 

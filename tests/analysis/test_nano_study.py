@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.nano_study import MISPRINT, StudyRow, study
 from edgescope.models import zoo
+from edgescope.papers.jetson_nano.paper import MISPRINT, StudyRow, study
 
 ROWS = {r.ours: r for r in study().rows}
 CLASSIFIERS = [m for m, r in ROWS.items() if not r.rebuilt]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.nano_table import SCREENED, WARM_QUERIES, nano_table, picked, wanted
-from edgescope.analysis.roofline import Ceilings
-from edgescope.analysis.summary import metrics
+from edgescope.analysis.predict.roofline import Ceilings
+from edgescope.analysis.run.summary import metrics
 from edgescope.errors import UsageError
+from edgescope.papers.jetson_nano.table import SCREENED, WARM_QUERIES, nano_table, picked, wanted
 from edgescope.records import Absent, Measured, ModelInfo, Status, Trial
 
 MS = 1_000_000

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis import network
-from edgescope.analysis.network import (
+from edgescope.analysis.offload import network
+from edgescope.analysis.offload.network import (
     RATE,
     TIME,
     load,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.objective import QUANTITIES, parse, wanted
+from edgescope.analysis.cells.objective import QUANTITIES, parse, wanted
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured
 
@@ -140,7 +140,7 @@ def test_an_unknown_objective_is_refused():
 def test_a_constraint_is_exceeded_by_the_end_that_hurts_over_the_limit(text, value, lo, hi, excess):
     from types import SimpleNamespace
 
-    from edgescope.analysis.objective import QUANTITIES, Constraint
+    from edgescope.analysis.cells.objective import QUANTITIES, Constraint
 
     asked = parse(text)
     column = QUANTITIES[asked.quantity].column
@@ -157,7 +157,7 @@ def test_a_constraint_is_exceeded_by_the_end_that_hurts_over_the_limit(text, val
 def test_nothing_may_be_asked_for_and_nothing_may_be_had():
     from types import SimpleNamespace
 
-    from edgescope.analysis.objective import Constraint
+    from edgescope.analysis.cells.objective import Constraint
 
     def excess(quantity, limit, **columns):
         return Constraint(quantity, limit).excess(SimpleNamespace(**columns))

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis import offload, transit
-from edgescope.analysis.breakeven import curve
-from edgescope.analysis.network import Profile
-from edgescope.analysis.offload import cloud, edge
-from edgescope.analysis.offload_answer import answer, flips
-from edgescope.analysis.offload_places import place, remarks
-from edgescope.analysis.serving import Service, bootstrapped, fifo, plain
+from edgescope.analysis.offload import model as offload
+from edgescope.analysis.offload import transit
+from edgescope.analysis.offload.answer import answer, flips
+from edgescope.analysis.offload.breakeven import curve
+from edgescope.analysis.offload.model import cloud, edge
+from edgescope.analysis.offload.network import Profile
+from edgescope.analysis.offload.places import place, remarks
+from edgescope.analysis.offload.service import Service, bootstrapped, fifo, plain
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, Status
 from two_places import board, measured, model, server, spread

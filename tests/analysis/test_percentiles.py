@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from edgescope.analysis import percentiles as of
-from edgescope.analysis.choices import choices
-from edgescope.analysis.compare import compare
-from edgescope.analysis.crowd_cells import cells
-from edgescope.analysis.objective import FASTEST
-from edgescope.analysis.percentiles import lacks_rows, percentiles
-from edgescope.analysis.summary import metrics
-from edgescope.analysis.variants import table
+from edgescope.analysis.cells import percentiles as of
+from edgescope.analysis.cells.choices import choices
+from edgescope.analysis.cells.compare import compare
+from edgescope.analysis.cells.concurrency import cells
+from edgescope.analysis.cells.objective import FASTEST
+from edgescope.analysis.cells.percentiles import lacks_rows, percentiles
+from edgescope.analysis.cells.variants import table
+from edgescope.analysis.run.summary import metrics
 from edgescope.records import Absent, Measured, Queries, Trial, Window
 from making import queries, result
 

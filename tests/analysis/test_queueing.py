@@ -5,15 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from edgescope.analysis.queueing import (
-    Load,
-    arrivals,
-    ceiling,
-    estimate,
-    forecast,
-    latencies,
-)
-from edgescope.analysis.slo import promises
+from edgescope.analysis.cells.slo import promises
+from edgescope.analysis.predict.queueing import Load, arrivals, ceiling, estimate, forecast, latencies
 from edgescope.stats import needed, quantile_effective_n, upper_rank
 
 SERVICE = np.full(100, 0.01)

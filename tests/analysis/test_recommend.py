@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from edgescope.analysis.choices import belongs, choices, load
-from edgescope.analysis.objective import wanted
-from edgescope.analysis.pareto import nondominated
-from edgescope.analysis.recommend import recommend
-from edgescope.analysis.replicates import latencies_s
+from edgescope.analysis.cells.choices import belongs, choices, load
+from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.cells.pareto import nondominated
+from edgescope.analysis.cells.recommend import recommend
+from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Machine, Measured, Status, Trial, Window, Worker
 from making import MACHINE, queries, result

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from crowds import CPU, crowd, gpu_trials
-from edgescope.analysis.quotient import above, of_fields, quotient
-from edgescope.analysis.remarks import remarks, times
+from edgescope.analysis.cells.quotient import above, of_fields, quotient
+from edgescope.analysis.cells.sharing_gain import remarks, times
 from edgescope.records import Absent, Measured
 
 ONE = dict(models=("resnet50",), precisions=("fp16",), batches=(1,), processes=(1, 8))

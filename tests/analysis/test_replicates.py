@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from edgescope.analysis import replicates
-from edgescope.analysis.percentiles import percentiles
-from edgescope.analysis.quotient import NOTICED, above, of_fields, quotient
-from edgescope.analysis.replicates import (
+from edgescope.analysis.cells import replicates
+from edgescope.analysis.cells.percentiles import percentiles
+from edgescope.analysis.cells.quotient import NOTICED, above, of_fields, quotient
+from edgescope.analysis.cells.replicates import (
     across,
     bounds,
     by_replicate,

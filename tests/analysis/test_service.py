@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.binding import binding
-from edgescope.analysis.keeping_up import measured_rows
-from edgescope.analysis.service import Kept, judge, words
-from edgescope.analysis.slo import promises
-from edgescope.analysis.usage import usage
+from edgescope.analysis.capacity.limit import binding
+from edgescope.analysis.capacity.slo_check import Kept, judge, words
+from edgescope.analysis.cells.slo import promises
+from edgescope.analysis.run.keeping_up import measured_rows
+from edgescope.analysis.run.usage import usage
 from edgescope.records import (
     QUERY_DROPPED,
     Absent,
@@ -213,7 +213,7 @@ def test_usage_is_of_the_cores_that_are_allowed():
 
 
 def judged_latency(x, text="p99<40ms", guide=1.0):
-    from edgescope.analysis.service import _latency
+    from edgescope.analysis.capacity.slo_check import _latency
 
     slo = promises([text])[0]
     return _latency(slo, np.asarray(x, dtype=float), slo.quantile, guide)
@@ -268,7 +268,7 @@ def test_what_a_longer_run_may_be_expected_to_show_decides_between_likely_and_cl
 
 
 def test_several_promises_make_one_answer():
-    from edgescope.analysis.service import Held, _together
+    from edgescope.analysis.capacity.slo_check import Held, _together
 
     def one(kept, clear=True):
         return Held(SLO[0], Absent("x"), Absent("x"), kept, clear)

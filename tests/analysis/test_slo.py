@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis.slo import parse, promises
+from edgescope.analysis.cells.slo import parse, promises
 from edgescope.errors import UsageError
 
 

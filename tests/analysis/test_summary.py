@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from edgescope.analysis.summary import metrics, warnings
+from edgescope.analysis.run.summary import metrics, warnings
 from edgescope.records import Absent, Measured, Queries, Window
 
 MS = 1_000_000

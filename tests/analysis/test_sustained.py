@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis.sustained import BLOCKS, NAMES, sustained
+from edgescope.analysis.run.sustained import BLOCKS, NAMES, sustained
 from edgescope.records import QUERY_DTYPES, Absent, Channel, Measured, Queries, Readings, Window
 
 S = 1_000_000_000

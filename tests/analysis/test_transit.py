@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from edgescope.analysis import transit
-from edgescope.analysis.network import Profile
+from edgescope.analysis.offload import transit
+from edgescope.analysis.offload.network import Profile
 
 NET = Profile(rtt_s=0.050, up_bps=1e7, down_bps=2e7)
 

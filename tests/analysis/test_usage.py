@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.usage import gpu_number, mean, of_gpu, usage
+from edgescope.analysis.run.usage import gpu_number, mean, of_gpu, usage
 from edgescope.records import Absent, Channel, Machine, Measured, Readings, Trial, Window
 from making import result
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from edgescope.analysis.objective import wanted
-from edgescope.analysis.variants import pick, show, table
+from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.cells.variants import pick, show, table
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, Status, Trust, Verdict
 

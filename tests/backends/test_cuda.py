@@ -161,7 +161,7 @@ def test_folding_keeps_the_function(monkeypatch):
     """The rewriting itself, with stand-ins for cuDNN's kernels; the kernels are tested on a GPU above."""
     import torch
 
-    from edgescope import _torch_fold as fold
+    from edgescope.backends.pytorch import fold
 
     conv = torch.nn.Conv2d.forward
     monkeypatch.setattr(fold.ConvRelu, "forward", lambda self, x: torch.relu(conv(self, x)))
@@ -181,7 +181,7 @@ def test_folding_keeps_the_function(monkeypatch):
 def test_a_network_that_cannot_be_traced_is_not_folded():
     import torch
 
-    from edgescope import _torch_fold as fold
+    from edgescope.backends.pytorch import fold
 
     class Branching(torch.nn.Module):
         def forward(self, x):

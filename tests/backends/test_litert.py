@@ -11,15 +11,17 @@ import pytest
 pytest.importorskip("ai_edge_litert")
 
 import edgescope
-from edgescope import _tflite, bench, cache, export, registry, tflite_export
-from edgescope.analysis import variants
-from edgescope.backends import _litert_fp16
+from edgescope import bench, cache, registry
+from edgescope.analysis.cells import variants
+from edgescope.artifacts import onnx_export, tflite
 from edgescope.backends.base import Spec
-from edgescope.backends.litert import LiteRt
+from edgescope.backends.litert import fp16
+from edgescope.backends.litert.backend import LiteRt
 from edgescope.cli import card
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
+from edgescope.models.user import tflite_reader
 from edgescope.records import Status, Trial
 from models import tiny_tflite
 
@@ -165,15 +167,15 @@ def test_a_precision_it_lacks_is_refused(made, precision):
 
 
 def test_fp16_that_gives_the_bits_of_fp32_is_refused(made, monkeypatch):
-    monkeypatch.setattr(_litert_fp16, "FORCE_FP16", 0)  # as on a CPU whose XNNPACK ignores the wish
-    monkeypatch.setattr(_litert_fp16, "VERSION", -1)
+    monkeypatch.setattr(fp16, "FORCE_FP16", 0)  # as on a CPU whose XNNPACK ignores the wish
+    monkeypatch.setattr(fp16, "VERSION", -1)
     with pytest.raises(UnsupportedError, match=r"no fp16 on this CPU.*differ from fp32 by 0 of the largest"):
         opened(made(), "fp16")
 
 
 @pytest.mark.parametrize(("difference", "refused"), [(1e-6, True), (float("nan"), True), (3e-4, False)])
 def test_fp16_is_proven_by_more_than_another_order_of_summation(made, monkeypatch, difference, refused):
-    monkeypatch.setattr(_litert_fp16, "probe", lambda *_: {"difference": difference})
+    monkeypatch.setattr(fp16, "probe", lambda *_: {"difference": difference})
     spec = Spec("fp16")
     if not refused:
         assert LiteRt().prepare(zoo.get(made()), spec, cache.folder("artifacts")).notes["fp16"]
@@ -216,7 +218,7 @@ class TestConverted:
 
     @pytest.fixture
     def converter(self, monkeypatch, tmp_path):
-        fake, calls = ModuleType("edgescope._tflite_converter"), []
+        fake, calls = ModuleType("edgescope.artifacts.tflite_litert_torch"), []
 
         def convert(module, inputs, samples, path, *, batch):
             calls.append(("convert", batch))
@@ -225,7 +227,7 @@ class TestConverted:
 
         def quantise(source, names, calibration, path, *, batch):
             calls.append(("quantise", len(calibration)))
-            assert _tflite.describe(source)["kinds"] == {"fp32": 2}
+            assert tflite_reader.describe(source)["kinds"] == {"fp32": 2}
             tiny_tflite.write(path, "dynamic", batch=batch)
             return {"build_s": 0.5, "method": "a fake's"}
 
@@ -266,7 +268,7 @@ class TestConverted:
         artifact = LiteRt().prepare(self.Net(), Spec("int8"), tmp_path)
         assert converter == [("convert", 1), ("quantise", 64)]
         assert LiteRt().load(artifact).effective().precision == "int8"
-        made = export.about(artifact.path)
+        made = onnx_export.about(artifact.path)
         assert made["names"] == {"image": "x"}
         assert made["calibration"]["n"] == 64
         assert made["source_made"]["build_s"] == 1.5
@@ -275,14 +277,14 @@ class TestConverted:
         def dies(*_, **__):
             raise ModelError("E-TFL-7", "cannot convert")
 
-        monkeypatch.setattr(sys.modules["edgescope._tflite_converter"], "convert", dies)
+        monkeypatch.setattr(sys.modules["edgescope.artifacts.tflite_litert_torch"], "convert", dies)
         with pytest.raises(ModelError, match="E-TFL-7"):
-            tflite_export.tflite(self.Net(), tmp_path, batch=1)
+            tflite.tflite(self.Net(), tmp_path, batch=1)
         assert not list(tmp_path.glob("*.tflite"))
 
     def test_without_the_converter_the_way_out_is_told(self, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "litert_torch", None)
-        monkeypatch.delitem(sys.modules, "edgescope._tflite_converter", raising=False)
+        monkeypatch.delitem(sys.modules, "edgescope.artifacts.tflite_litert_torch", raising=False)
         with pytest.raises(UnavailableError, match=r"pip install litert-torch \(1.2 GB\)"):
             LiteRt().prepare(self.Net(), Spec(), tmp_path)
 

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from edgescope import cache, registry, verify
+from edgescope import cache, registry
 from edgescope.backends.base import Spec
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
+from edgescope.verify import judge
 
 MODEL = "squeezenet1_1"
 
@@ -79,11 +80,11 @@ def opened(name, precision):
 
 def gated(name, precision):
     """Return the gate's answer for an engine, by fp32 outputs of PyTorch."""
-    samples = verify.gate_samples(zoo.get(MODEL))
+    samples = judge.gate_samples(zoo.get(MODEL))
     wanted, got = (
-        verify.outputs(opened(*which), samples, 1) for which in (("torch_eager", "fp32"), (name, precision))
+        judge.outputs(opened(*which), samples, 1) for which in (("torch_eager", "fp32"), (name, precision))
     )
-    return verify.judge(got, verify.Reference(wanted, None, "torch_eager fp32"), precision=precision)
+    return judge.judge(got, judge.Reference(wanted, None, "torch_eager fp32"), precision=precision)
 
 
 def test_an_engine_that_computes_wrongly_on_this_cpu_is_caught(monkeypatch):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 os.sched_setaffinity(0, json.loads(sys.argv[1]))
 from edgescope.backends.base import Spec
-from edgescope.backends.onnxruntime import OnnxRuntime
+from edgescope.backends.ort.backend import OnnxRuntime
 from edgescope.models import zoo
 model, engine = zoo.get("har_densenet"), OnnxRuntime()
 options = json.loads(sys.argv[3])

@@ -16,9 +16,10 @@ from fake_binding import Binding, at
 from onnx import TensorProto, helper, numpy_helper
 
 from edgescope import cache
-from edgescope.backends import _cudart, _ort_cuda
 from edgescope.backends.base import Spec
-from edgescope.backends.onnxruntime import OnnxRuntime
+from edgescope.backends.ort import cuda as _ort_cuda
+from edgescope.backends.ort.backend import OnnxRuntime
+from edgescope.backends.tensorrt import cudart
 from edgescope.errors import ModelError, SettingError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
@@ -160,7 +161,7 @@ def model(written):
 @pytest.fixture
 def cuda(monkeypatch):
     fake = FakeCuda()
-    monkeypatch.setattr(_cudart, "runtime", lambda: fake)
+    monkeypatch.setattr(cudart, "runtime", lambda: fake)
     return fake
 
 

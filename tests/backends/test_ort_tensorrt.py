@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from edgescope import cache
-from edgescope.backends import _cudart, _ort_cuda, ort_tensorrt
-from edgescope.backends import _ort_trt_build as build
 from edgescope.backends.base import Phased, Spec, Staged
-from edgescope.backends.ort_tensorrt import OrtTensorrt
+from edgescope.backends.ort import cuda as _ort_cuda
+from edgescope.backends.ort import tensorrt
+from edgescope.backends.ort import tensorrt_build as build
+from edgescope.backends.ort.tensorrt import OrtTensorrt
+from edgescope.backends.tensorrt import cudart
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
@@ -166,12 +168,12 @@ def model(tmp_path):
 def fake(monkeypatch, tmp_path):
     """Put the fakes in place; returns what the provider shall say, to be filled in, and the fake module."""
     monkeypatch.setenv("EDGESCOPE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv(ort_tensorrt.TF32_SWITCH, "unset by the test")
+    monkeypatch.setenv(tensorrt.TF32_SWITCH, "unset by the test")
     says, cuda = {"log": [LINE.format("Half", "Half")]}, FakeCuda()
     module = FakeOrt(says)
-    monkeypatch.setattr(ort_tensorrt, "ort", module)
+    monkeypatch.setattr(tensorrt, "ort", module)
     monkeypatch.setattr(_ort_cuda, "ort", module)
-    monkeypatch.setattr(_cudart, "runtime", lambda: cuda)
+    monkeypatch.setattr(cudart, "runtime", lambda: cuda)
     return says, module
 
 
@@ -300,9 +302,9 @@ def test_a_build_that_fails_says_why_and_passes_its_log_on(fake, model, capfd):
 def test_fp32_means_fp32(fake, model):
     fake[0]["log"] = [LINE.format("Float", "Float")]
     assert OrtTensorrt().load(prepared(model, "fp32")).effective().precision == "fp32"
-    assert os.environ[ort_tensorrt.TF32_SWITCH] == "0"
+    assert os.environ[tensorrt.TF32_SWITCH] == "0"
     session = OrtTensorrt().load(prepared(model, "tf32"))
-    assert ort_tensorrt.TF32_SWITCH not in os.environ
+    assert tensorrt.TF32_SWITCH not in os.environ
     assert session.effective().precision == "tf32"
 
 
@@ -331,7 +333,7 @@ def test_int8_reads_the_symmetric_file(fake, model, monkeypatch, beside, fp16):
         asked.append((precision, how))
         return given_model.onnx(folder)
 
-    monkeypatch.setattr(ort_tensorrt, "onnx_file", file)
+    monkeypatch.setattr(tensorrt, "onnx_file", file)
     prepared(model, "int8", **beside)
     assert asked == [("int8", {"qdq": "s8s8"})]
     told = fake[1].opened[0].providers[build.PROVIDER]
@@ -390,7 +392,7 @@ def test_a_fake_provider_is_never_faked_by_the_real_module(model):
         pytest.skip("this onnxruntime has the TensorRT provider")
     chain = [(build.PROVIDER, {}), ("CUDAExecutionProvider", {})]
     with pytest.raises((ModelError, UnavailableError), match="E-ORTTRT"):
-        ort_tensorrt.opened(model.onnx(Path()), onnxruntime.SessionOptions(), chain)
+        tensorrt.opened(model.onnx(Path()), onnxruntime.SessionOptions(), chain)
 
 
 @given(st.text())

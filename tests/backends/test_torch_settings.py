@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from edgescope import cache
-from edgescope.backends import _torch_cuda, torch_compile
-from edgescope.backends import _torch_module as shared
 from edgescope.backends.base import Artifact, Spec
-from edgescope.backends.torch_compile import TorchCompile
-from edgescope.backends.torch_eager import TorchEager
+from edgescope.backends.pytorch import compile as torch_compile
+from edgescope.backends.pytorch import cuda as _torch_cuda
+from edgescope.backends.pytorch import module as shared
+from edgescope.backends.pytorch.compile import TorchCompile
+from edgescope.backends.pytorch.eager import TorchEager
 from edgescope.errors import SettingError, UnavailableError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import TensorSpec

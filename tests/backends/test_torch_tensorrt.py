@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from edgescope import registry
-from edgescope.backends import _torch_module as shared
 from edgescope.backends.base import Spec
+from edgescope.backends.pytorch import module as shared
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import Purpose, TensorSpec
@@ -95,10 +95,10 @@ class Fake:
 def fake(monkeypatch, request):
     made = Fake(explicit=getattr(request, "param", True))
     monkeypatch.setitem(sys.modules, "torch_tensorrt", made)
-    monkeypatch.delitem(sys.modules, "edgescope.backends.torch_tensorrt", raising=False)
+    monkeypatch.delitem(sys.modules, "edgescope.backends.pytorch.tensorrt", raising=False)
     monkeypatch.setattr(shared, "require", lambda spec: shared.DTYPES[spec.precision])
     yield made
-    sys.modules.pop("edgescope.backends.torch_tensorrt", None)
+    sys.modules.pop("edgescope.backends.pytorch.tensorrt", None)
 
 
 def engine():
@@ -189,7 +189,7 @@ def test_what_stays_in_pytorch_obeys_the_precision_of_a_program_from_the_cache(
 
 
 def test_conversions_are_no_convolutions(fake):
-    from edgescope.backends import torch_tensorrt as backend
+    from edgescope.backends.pytorch import tensorrt as backend
 
     class Converts(torch.nn.Module):
         def forward(self, x):
@@ -209,7 +209,7 @@ def test_conversions_are_no_convolutions(fake):
 
 
 def test_heavy_operators_left_in_pytorch_are_counted(fake):
-    from edgescope.backends import torch_tensorrt as backend
+    from edgescope.backends.pytorch import tensorrt as backend
 
     program = torch.export.export(Net(), (torch.zeros(1, 3, 8, 8),)).module()
     assert backend._outside(program) == Counter({"fp32": 2})
@@ -238,7 +238,7 @@ def test_options_that_make_no_sense(fake, tmp_path, options):
 
 def test_without_the_package_the_way_to_it_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_tensorrt", None)
-    monkeypatch.delitem(sys.modules, "edgescope.backends.torch_tensorrt", raising=False)
+    monkeypatch.delitem(sys.modules, "edgescope.backends.pytorch.tensorrt", raising=False)
     with pytest.raises(
         UnavailableError, match=r"torch_tensorrt cannot be loaded.*Try: pip install torch-tensorrt"
     ):

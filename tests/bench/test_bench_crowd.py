@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgescope.bench import crowd
+from edgescope.bench import workers
 from edgescope.errors import WrongOutputError
 from edgescope.records import Absent, Measured, ModelInfo, Trial, Worker
 
@@ -24,18 +24,20 @@ def trial(**keys):
     ],
 )
 def test_how_long_workers_measure(keys, seconds):
-    assert crowd.seconds(trial(**keys)) == seconds
+    assert workers.seconds(trial(**keys)) == seconds
 
 
 def test_the_memory_rule_is_processes_times_model_and_two_batches():
     answer = {"input_bytes": 600, "output_bytes": 40}
     info = ModelInfo("m", "classify", True, "t", "d", 1000, 1)
-    assert crowd._rule(trial(), info, {"bytes": 9000}, answer) == Measured(2 * (9000 + 1280.0), "bytes", n=2)
+    assert workers._rule(trial(), info, {"bytes": 9000}, answer) == Measured(
+        2 * (9000 + 1280.0), "bytes", n=2
+    )
     for precision, size in (("fp32", 4), ("tf32", 4), ("fp16", 2), ("bf16", 2), ("int8", 1)):
-        found = crowd._rule(trial(precision=precision, processes=3), info, {}, answer)
+        found = workers._rule(trial(precision=precision, processes=3), info, {}, answer)
         assert found == Measured(3 * (1000 * size + 1280.0), "bytes", n=3)
     unknown = ModelInfo("m", "classify", True, "t", "d")
-    assert isinstance(crowd._rule(trial(), unknown, {"bytes": None}, answer), Absent)
+    assert isinstance(workers._rule(trial(), unknown, {"bytes": None}, answer), Absent)
 
 
 def measured(value):
@@ -48,14 +50,14 @@ def test_of_what_opening_cost_the_slowest_worker_counts():
         {"facts": {"load_s": measured(3.0), "build_s": {"absent": "cached, too"}}},
         {"facts": {"load_s": {"absent": "lost"}, "build_s": {"absent": "?"}}},
     ]
-    found = crowd._facts(opened)
+    found = workers._facts(opened)
     assert found["load_s"] == Measured(3.0, "s", n=2) and found["build_s"] == Absent("cached")
 
 
 def test_the_boards_memory_is_not_told_where_kept_workers_hold_some_of_it():
     found = {"gpu_board_memory_bytes": Measured(5.0, "bytes")}
-    assert crowd._board_memory(found, 0) is found
-    assert crowd._board_memory(found, 2)["gpu_board_memory_bytes"].reason.startswith("2 kept workers")
+    assert workers._board_memory(found, 0) is found
+    assert workers._board_memory(found, 2)["gpu_board_memory_bytes"].reason.startswith("2 kept workers")
 
 
 def test_the_memory_of_the_crew_is_the_sum_of_its_workers():
@@ -65,7 +67,7 @@ def test_the_memory_of_the_crew_is_the_sum_of_its_workers():
             number=n, model="null", pid=n, **{k: Measured(v + n, "bytes") for k, v in sizes.items()}
         )
 
-    found = crowd._memory([worker(0), worker(1)])
+    found = workers._memory([worker(0), worker(1)])
     assert {name: field.value for name, field in found.items()} == {
         "peak_rss_bytes": 201.0,
         "processes_rss_bytes": 201.0,
@@ -92,10 +94,10 @@ def test_workers_must_answer_alike_within_their_precision(tmp_path, precision, a
     second = answered(tmp_path, "b", [3.0, 4.0 + 5 * apart], [1.0])
     asked = trial(precision=precision)
     if alike:
-        crowd._alike(asked, [first, second])
+        workers._alike(asked, [first, second])
     else:
         with pytest.raises(WrongOutputError, match="worker 1 answers") as error:
-            crowd._alike(asked, [first, second])
+            workers._alike(asked, [first, second])
         assert f"relative l2 {apart:.2g}" in error.value.evidence
 
 
@@ -105,16 +107,16 @@ def test_workers_must_answer_alike_within_their_precision(tmp_path, precision, a
 def test_other_shapes_other_outputs_or_no_numbers_are_not_alike(tmp_path, other):
     first = answered(tmp_path, "a", [3.0, 4.0])
     with pytest.raises(WrongOutputError):
-        crowd._alike(trial(), [first, answered(tmp_path, "b", *other)])
+        workers._alike(trial(), [first, answered(tmp_path, "b", *other)])
 
 
 def test_the_worker_that_differs_is_named_and_zeros_are_compared_by_size(tmp_path):
     same = [answered(tmp_path, name, [0.0, 0.0]) for name in "ab"]
-    crowd._alike(trial(), same)
+    workers._alike(trial(), same)
     with pytest.raises(WrongOutputError, match="worker 2 answers"):
-        crowd._alike(trial(), [*same, answered(tmp_path, "c", [0.0, 0.01])])
-    crowd._alike(trial(), same[:1])
-    crowd._alike(trial(), [answered(tmp_path, name) for name in "de"])  # nothing is answered by either
+        workers._alike(trial(), [*same, answered(tmp_path, "c", [0.0, 0.01])])
+    workers._alike(trial(), same[:1])
+    workers._alike(trial(), [answered(tmp_path, name) for name in "de"])  # nothing is answered by either
 
 
 def test_the_gap_between_two_accounts_is_the_largest_of_the_workers():
@@ -126,21 +128,21 @@ def test_the_gap_between_two_accounts_is_the_largest_of_the_workers():
     first = SimpleNamespace(before_ns=0, after_ns=1, counts=[0, 0])
     last = SimpleNamespace(before_ns=1000, after_ns=1001, counts=[20, 17])
     driven = SimpleNamespace(looks=(first, last))
-    assert crowd._gap(driven, [rows(20), rows(20)]) == Measured(3.0, "queries", n=2)
+    assert workers._gap(driven, [rows(20), rows(20)]) == Measured(3.0, "queries", n=2)
 
 
 def test_a_worker_is_told_with_what_it_counted_between_the_looks():
     columns = {"samples": np.full(5, 2, np.int32), "issued_ns": np.arange(5) * 10 + 100}
     columns["done_ns"] = columns["issued_ns"] + 5
-    rows = crowd.Rows(columns, 1, 5)
+    rows = workers.Rows(columns, 1, 5)
     member = SimpleNamespace(pid=77, seat=SimpleNamespace(cpus=(3, 4)))
     opened = [{"facts": {"load_s": measured(0.5)}}, {"facts": {}}, {"facts": {}}]
     shift = SimpleNamespace(members=[member] * 3, opened=opened)
     looks = (SimpleNamespace(counts=[4, 10, 0]), SimpleNamespace(counts=[12, 40, 6]))
-    seen = {77: crowd.Footprint(*(Measured(v, "bytes") for v in (1.0, 2.0, 3.0)))}
+    seen = {77: workers.Footprint(*(Measured(v, "bytes") for v in (1.0, 2.0, 3.0)))}
     driven = SimpleNamespace(looks=looks, seen=seen)
     asked = trial(beside="other")
-    one, two, third = (crowd._worker(asked, shift, driven, n, rows) for n in range(3))
+    one, two, third = (workers._worker(asked, shift, driven, n, rows) for n in range(3))
     assert [w.counted for w in (one, two, third)] == [4, 15, 3]
     assert [w.model for w in (one, two, third)] == ["null", "null", "other"]
     assert (one.start_ns, one.stop_ns, one.pid, one.cpus, one.number) == (110, 145, 77, (3, 4), 0)
@@ -153,6 +155,6 @@ def test_the_rows_of_a_worker_say_whether_it_went_on_to_the_stop(tmp_path):
     path = tmp_path / "rows.npz"
     np.savez(path, query_id=np.arange(3))
     for stopped_by, ran_on in (("the agreed stop", True), ("all queries done", False)):
-        found = crowd._rows({"rows": path, "first": 1, "stop": 3, "stopped_by": stopped_by})
+        found = workers._rows({"rows": path, "first": 1, "stop": 3, "stopped_by": stopped_by})
         assert (found.first, found.stop, found.ran_on) == (1, 3, ran_on)
         assert list(found.columns["query_id"]) == [0, 1, 2]

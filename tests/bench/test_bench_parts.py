@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.backends.base import Phases
-from edgescope.bench import external, foreign, mode, noise, phases
+from edgescope.bench import external, foreign, mode, phases
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.records import Absent, Effective, Measured, Status, Trial, Trust, Verdict
+from edgescope.sweep import noise
 from making import result
 
 

@@ -143,7 +143,7 @@ def test_a_recording_is_never_clean(trust, becomes):
 def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(monkeypatch, processes, crews, led):
     from importlib import import_module
 
-    from edgescope.bench.crowd import Found
+    from edgescope.bench.workers import Found
 
     run = import_module("edgescope.bench.run")  # edgescope.bench.run is the function
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope import capacity
 from edgescope.cli import opened
 from edgescope.cli.main import main
-from edgescope.isolate import Limits
+from edgescope.isolate.fresh import Limits
 from edgescope.records import Measured
 from edgescope.report import capacity_words
+from edgescope.search import capacity
 from queue_server import QueueServer
 
 FAST = ["null", "--backend", "null", "--option", "delay_us=1000", "--rate", "100", "--warmup", "0"]

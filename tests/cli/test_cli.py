@@ -12,7 +12,7 @@ import pytest
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.cli.trial_flags import option, seconds, shape
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.store import Store
+from edgescope.store.results import Store
 from making import result
 
 SCHEMA = json.loads((files("edgescope") / "schema/result.schema.json").read_text())
@@ -198,7 +198,7 @@ def test_shapes_and_options():
 
 
 def test_replicates_end_with_what_they_say_together(capsys, monkeypatch):
-    from edgescope import sweep
+    from edgescope.sweep import run as sweep
 
     done = iter([result(Trial(model="null", backend="null", replicate=n)) for n in range(3)])
     monkeypatch.setattr(sweep.Cells, "run", lambda self, trial: next(done))
@@ -241,7 +241,7 @@ def test_two_results_of_one_cell_are_compared_with_each_other(tmp_path, capsys):
     ("code", "stored"), [("E-OPT-1", False), ("E-MODEL-5", False), ("E-PREC-1", True), ("E-EXPORT-1", True)]
 )
 def test_a_mistake_is_a_message_and_no_result(tmp_path, capsys, monkeypatch, code, stored):
-    from edgescope import sweep
+    from edgescope.sweep import run as sweep
 
     def prepare(self, trial, limits):
         return result(trial, status=Status.UNSUPPORTED, reason=f"{code}: it cannot be", verification=None)

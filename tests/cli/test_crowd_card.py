@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgescope.analysis.crowd import Rows, joined, shares
+from edgescope.analysis.run.workers import Rows, joined, shares
 from edgescope.cli import card, crowd_view
 from edgescope.records import QUERY_DTYPES, Absent, Measured, Trial, Window, Worker
 from making import result

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope.analysis import energy
-from edgescope.analysis.consumption import consumption
+from edgescope.analysis.energy import window as energy
+from edgescope.analysis.energy.of_run import consumption
 from edgescope.cli import card
 from edgescope.cli.energy import SCOPES
 from edgescope.cli.main import main
@@ -29,7 +29,7 @@ from edgescope.records import (
     Verdict,
     Window,
 )
-from edgescope.store import Store
+from edgescope.store.results import Store
 from making import result
 
 S = 1_000_000_000

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from edgescope.cli import terminal
 from edgescope.cli.main import main
-from edgescope.devices import recording
+from edgescope.devices.replay import format as recording
 
 
 def shown(board, monkeypatch, capsys):

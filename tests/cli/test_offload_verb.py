@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from edgescope.analysis import breakeven, offload
+from edgescope.analysis.offload import breakeven, model
 from edgescope.cli.main import main
 from edgescope.network import probe as probing
 from edgescope.network.echo import EchoServer
-from edgescope.store import Store
+from edgescope.store.results import Store
 from two_places import measured, spread
 
 EDGE, CLOUD = "squeezenet1_1 onnxruntime int8 b1", "onnxruntime int8 b1"
@@ -21,9 +21,9 @@ EDGE, CLOUD = "squeezenet1_1 onnxruntime int8 b1", "onnxruntime int8 b1"
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch):
     for module, name, value in (
-        (offload, "POINTS", 2000),
-        (offload, "ROWS", 8),
-        (offload, "DRAWS", 500),
+        (model, "POINTS", 2000),
+        (model, "ROWS", 8),
+        (model, "DRAWS", 500),
         (breakeven, "POINTS", 6),
     ):
         monkeypatch.setattr(module, name, value)

@@ -8,7 +8,7 @@ import pytest
 from edgescope.cli import recommend_question
 from edgescope.cli.main import main, parser
 from edgescope.records import Absent, Machine, Measured, Status, Trial
-from edgescope.store import Store
+from edgescope.store.results import Store
 from making import MACHINE, result
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from crowds import cpu_trials, crowd, dead, gpu_trials
 from edgescope.cli.main import main
-from edgescope.store import Store
+from edgescope.store.results import Store
 
 SMALL = dict(models=("resnet50",), precisions=("fp16",), batches=(1,))
 

@@ -9,7 +9,7 @@ import pytest
 from edgescope.cli import optimize
 from edgescope.cli.main import main
 from edgescope.errors import UsageError
-from edgescope.store import Store
+from edgescope.store.results import Store
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
 from made_results import KINDS, study

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from edgescope import study, sweep
 from edgescope.cli import cell_names, sweep_view
 from edgescope.cli.main import main
 from edgescope.records import Machine, Measured, Status, Trial
-from edgescope.store import Store
+from edgescope.store.results import Store
+from edgescope.study import grid as study
+from edgescope.sweep import run
 from making import MACHINE, result
 
 QUICK = ["--warmup", "0ms", "--duration", "50ms"]
@@ -76,7 +77,7 @@ def test_what_is_typed_wins_over_the_studys_manner_the_default_too(tmp_path, mon
 
 def test_the_flags_beside_a_study_are_those_of_its_section_sweep():
     from edgescope.cli.sweep import MANNER
-    from edgescope.study_schema import SWEEP
+    from edgescope.study.schema import SWEEP
 
     assert set(MANNER) == set(SWEEP)
 
@@ -99,7 +100,7 @@ def test_bench_measures_one_trial(flags, capsys):
 
 def test_a_cell_that_runs_out_of_memory_answers_for_the_larger_ones(tmp_path, capsys):
     grid = study.grid({"model": "null", "backend": "null", "batch": [1, 2, 4], "warmup": 0.0, "min_s": 0.05})
-    seed = next(s for s in range(99) if sweep.order(grid, s)[0].batch == 1)
+    seed = next(s for s in range(99) if run.order(grid, s)[0].batch == 1)
     floor = ["--memory-floor", "100000000"]  # MB: more than any machine has
     command = ["sweep", "--model", "null", "--backend", "null", "--batch", "1,2,4", *QUICK]
     assert main([*command, *floor, "--order-seed", str(seed)]) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from edgescope.cli import waiting
 from edgescope.cli.main import main
-from edgescope.store import Store
+from edgescope.store.results import Store
 from making import result
 
 

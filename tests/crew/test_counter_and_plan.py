@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from edgescope.crew.agreed import AT_STOP, Agreed, Span
-from edgescope.crew.counter import Counter
-from edgescope.plan import FOREVER
+from edgescope.isolate.barrier import AT_STOP, Agreed, Span
+from edgescope.isolate.counter import Counter
 from edgescope.records import Trial
+from edgescope.scenarios.stop_rule import FOREVER
 from edgescope.workloads.blocking import Failures, blocking
 
 TRIAL = Trial(model="null", backend="null", warmup=0, batch=2)

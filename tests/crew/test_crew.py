@@ -14,12 +14,12 @@ import numpy as np
 import psutil
 import pytest
 
-from edgescope.analysis import crowd
-from edgescope.crew import seats as seating
-from edgescope.crew.kept import Crews
-from edgescope.crew.leader import Crew
-from edgescope.crew.member import CrewError, Seat, oom_kills
-from edgescope.crew.staff import Staff
+from edgescope.analysis.run import workers as crowd
+from edgescope.isolate import placement as seating
+from edgescope.isolate.leader import Crew
+from edgescope.isolate.pool import Crews
+from edgescope.isolate.process import CrewError, Seat, oom_kills
+from edgescope.isolate.staff import Staff
 from edgescope.records import Status, Trial
 from edgescope.scenarios.open_loop import patience_s
 
@@ -47,7 +47,7 @@ def driven(crew, trial=QUICK, seconds=0.1):
 
 
 def rows(word):
-    from edgescope.bench.crowd import _rows
+    from edgescope.bench.workers import _rows
 
     return _rows(word)
 
@@ -198,7 +198,7 @@ def test_what_an_engine_refuses_is_unsupported_and_costs_no_process(crew):
 LEADER = """
 import sys
 from edgescope.crew import seats
-from edgescope.crew.leader import Crew
+from edgescope.isolate.leader import Crew
 from edgescope.records import Trial
 trial = Trial(model="null", backend="null", processes=2, warmup=0)
 crew = Crew()

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import pytest
 
-from edgescope.crew import leader
-from edgescope.crew.counter import Look
-from edgescope.crew.leader import Shift
-from edgescope.crew.member import CrewError
+from edgescope.isolate import leader
+from edgescope.isolate.counter import Look
+from edgescope.isolate.leader import Shift
+from edgescope.isolate.process import CrewError
 from edgescope.records import Status, Trial
 
 TRIAL = Trial(model="null", backend="null", processes=2)

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from edgescope.crew import member as members
-from edgescope.crew.member import Member, Seat
-from edgescope.crew.talk import Talk
+from edgescope.isolate import process as members
+from edgescope.isolate.pipe import Talk
+from edgescope.isolate.process import Member, Seat
 from edgescope.records import Status
 
 

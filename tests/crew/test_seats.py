@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.crew import seats
-from edgescope.crew import staff as staffing
-from edgescope.crew.kept import Crews, alike
-from edgescope.crew.member import Seat
-from edgescope.crew.staff import Staff
+from edgescope.isolate import placement
+from edgescope.isolate import staff as staffing
+from edgescope.isolate.pool import Crews, alike
+from edgescope.isolate.process import Seat
+from edgescope.isolate.staff import Staff
 from edgescope.records import Trial
 
 TRIAL = Trial(model="null", backend="null", processes=3, seed=40, beside="a+b")
@@ -19,7 +19,7 @@ TRIAL = Trial(model="null", backend="null", processes=3, seed=40, beside="a+b")
 @given(st.sets(st.integers(0, 200), min_size=1, max_size=40), st.integers(1, 60))
 def test_cpus_are_dealt_out_whole_evenly_and_side_by_side(cpus, workers):
     ordered = sorted(cpus)
-    parts = seats.split(ordered, workers)
+    parts = placement.split(ordered, workers)
     assert len(parts) == workers
     if workers <= len(cpus):
         assert [c for part in parts for c in part] == ordered
@@ -31,8 +31,8 @@ def test_cpus_are_dealt_out_whole_evenly_and_side_by_side(cpus, workers):
 
 
 def test_only_pinned_workers_have_cpus_of_their_own():
-    assert seats.seats(TRIAL) == [Seat()] * 5
-    pinned = seats.seats(replace(TRIAL, sharing="pinned", beside=""), allowed=[7, 2, 3, 5, 9])
+    assert placement.seats(TRIAL) == [Seat()] * 5
+    pinned = placement.seats(replace(TRIAL, sharing="pinned", beside=""), allowed=[7, 2, 3, 5, 9])
     assert [seat.cpus for seat in pinned] == [(2, 3), (5, 7), (9,)]
     assert [seat.prefix[-2] for seat in pinned] == ["2-3", "5,7", "9"]
 
@@ -40,25 +40,25 @@ def test_only_pinned_workers_have_cpus_of_their_own():
 @pytest.mark.parametrize(("cpus", "warned"), [(4, True), (5, False), (6, False)])
 def test_pinned_workers_that_must_share_are_warned_of(cpus, warned):
     pinned = replace(TRIAL, sharing="pinned")
-    assert bool(seats.crammed(pinned, cpus)) is warned
-    assert not seats.crammed(TRIAL, cpus)
+    assert bool(placement.crammed(pinned, cpus)) is warned
+    assert not placement.crammed(TRIAL, cpus)
     if warned:
-        assert "5 workers on 4 CPUs" in seats.crammed(pinned, cpus)
+        assert "5 workers on 4 CPUs" in placement.crammed(pinned, cpus)
 
 
 def test_every_worker_answers_a_trial_of_one_process_with_a_seed_of_its_own():
-    found = seats.trials(replace(TRIAL, sharing="pinned", mode="fast", shapes={"x": (1,)}, gate=0.5))
+    found = placement.trials(replace(TRIAL, sharing="pinned", mode="fast", shapes={"x": (1,)}, gate=0.5))
     assert [t.seed for t in found] == [40, 41, 42, 43, 44]
     assert [t.model for t in found] == ["null", "null", "null", "a", "b"]
     assert {(t.processes, t.sharing, t.beside, t.mode) for t in found} == {(1, "shared", "", "as_is")}
     assert [dict(t.shapes) for t in found] == [{"x": (1,)}] * 3 + [{}, {}]
     assert [t.gate for t in found] == [0.5] * 3 + [None, None]
-    assert seats.others(Trial(model="null")) == ()
+    assert placement.others(Trial(model="null")) == ()
 
 
 def test_the_present_trial_may_take_nine_tenths_of_the_limit_less_what_has_passed(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("edgescope.crew.kept.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("edgescope.isolate.pool.time.monotonic", lambda: now[0])
     monkeypatch.setenv("EDGESCOPE_TIMEOUT", "100")
     crews = Crews()
     assert crews.limit_s == 90.0
@@ -84,7 +84,7 @@ class FakeCrew:
 
 
 def test_workers_are_kept_for_what_they_loaded_and_crews_for_their_sharing(monkeypatch):
-    monkeypatch.setattr("edgescope.crew.kept.Crew", FakeCrew)
+    monkeypatch.setattr("edgescope.isolate.pool.Crew", FakeCrew)
     one = Trial(model="null", backend="null", processes=2)
     with Crews({"E": "1"}, grace_s=2.0) as crews:
         first = crews.of(one)

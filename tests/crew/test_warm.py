@@ -11,13 +11,13 @@ import pytest
 
 import edgescope
 import making
-from edgescope import served
-from edgescope.bench import crowd
-from edgescope.isolate import Limits, until_readable
-from edgescope.modes import entering, mps
+from edgescope.bench import workers as crowd
+from edgescope.isolate import persistent
+from edgescope.isolate.fresh import Limits, until_readable
+from edgescope.modes import enter, mps
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.sweep import Isolated
-from edgescope.warm import Warm
+from edgescope.sweep.reuse import Warm
+from edgescope.sweep.run import Isolated
 
 QUICK = Trial(
     model="null", backend="null", processes=2, warmup=0, min_s=0.1, max_s=0.1, options={"delay_us": 1000}
@@ -28,7 +28,7 @@ LIMITS = Limits(timeout_s=30)
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(entering, "_JOURNALS", {})
+    monkeypatch.setattr(enter, "_JOURNALS", {})
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def own():
 def workers():
     """The worker processes below this one, by the order they were started."""
     below = psutil.Process().children(recursive=True)
-    mine = [p for p in below if "edgescope.crew.worker" in " ".join(p.cmdline())]
+    mine = [p for p in below if "edgescope.bench.worker" in " ".join(p.cmdline())]
     return sorted(mine, key=lambda p: p.pid)
 
 
@@ -139,7 +139,7 @@ def test_a_leader_that_died_between_two_cells_harms_neither(own, monkeypatch):
         asked.append(handle)
         return until_readable(handle, limits)
 
-    monkeypatch.setattr(served, "until_readable", wait)
+    monkeypatch.setattr(persistent, "until_readable", wait)
     assert own.run(QUICK, LIMITS).status in (Status.OK, Status.UNSTABLE) and len(asked) == 2
 
 
@@ -289,7 +289,7 @@ def test_a_daemon_that_will_not_stop_takes_no_result_along(fake, own):
 
 def test_a_servers_log_of_an_earlier_cell_speaks_for_no_later_one(fake):
     daemon = mps.Mps()
-    with entering.entered(daemon):
+    with enter.entered(daemon):
         log = daemon._folder / "log"
         log.mkdir()
         (fake / "idle").touch()

@@ -5,9 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from edgescope.crew import worker
-from edgescope.crew.counter import Counter
+from edgescope.bench import worker
 from edgescope.errors import UnsupportedError
+from edgescope.isolate.counter import Counter
 from edgescope.models import zoo
 from edgescope.records import Trial
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.devices import boards, boards_table
-from edgescope.devices.boards import SCOPES, SUM, VERIFIED
+from edgescope.devices.jetson import boards, boards_table
+from edgescope.devices.jetson.boards import SCOPES, SUM, VERIFIED
 
 ROOT = Path(__file__).parent.parent.parent
 EVERY = pytest.mark.parametrize("board", boards.boards().values(), ids=lambda b: b.key)
@@ -195,7 +195,9 @@ def test_the_kit_that_a_carrier_makes_of_a_module_is_named_and_its_rails_are_the
 
 def test_the_page_is_up_to_date():
     page = (ROOT / "docs/boards.md").read_text(encoding="utf-8")
-    assert page == boards_table.updated(page), "run: python -m edgescope.devices.boards_table docs/boards.md"
+    assert page == boards_table.updated(page), (
+        "run: python -m edgescope.devices.jetson.boards_table docs/boards.md"
+    )
 
 
 def test_the_page_has_every_rail_with_scope_and_how_verified():

@@ -13,16 +13,18 @@ from pathlib import Path
 import pytest
 from fake_board import board, write
 
-from edgescope import recorder
 from edgescope.cli.main import main
-from edgescope.devices import capture, manifest, recording, replay
-from edgescope.devices.capture import Plan
-from edgescope.devices.cpu import CpuDevice
-from edgescope.devices.jetson_memory import process_bytes
-from edgescope.devices.recording import Recording
+from edgescope.devices import manifest
+from edgescope.devices.cpu.device import CpuDevice
+from edgescope.devices.jetson.memory import process_bytes
+from edgescope.devices.replay import capture, device
+from edgescope.devices.replay import format as recording
+from edgescope.devices.replay import write as recorder
+from edgescope.devices.replay.capture import Plan
+from edgescope.devices.replay.format import Recording
 from edgescope.errors import StoreError
 from edgescope.records import Machine, Trial
-from edgescope.store import Store
+from edgescope.store.results import Store
 from making import result
 
 
@@ -134,7 +136,7 @@ def test_this_machine_recorded_and_played_has_the_same_facts(tmp_path):
     got = capture.capture("here", Plan(0.6, 5.0))
     assert any("proc/stat" in f.files for f in got.frames)
     recorder.write(got, tmp_path / "here.zip")
-    there, now = replay.devices(str(tmp_path / "here.zip"))["cpu"].machine()
+    there, now = device.devices(str(tmp_path / "here.zip"))["cpu"].machine()
     here, live = CpuDevice().machine()
     assert there == here | {"architecture": {"absent": "not in the recording: no file says it"}}
     assert "absent" in now["affinity"] and "absent" in now["libc"]
@@ -150,7 +152,7 @@ AUDIT = """
 import os, sys
 from pathlib import Path
 from edgescope.devices import capture, recording
-from edgescope.devices.stage import Stage
+from edgescope.devices.replay.playback import Stage
 from edgescope.devices import replay
 import importlib
 opened, base = set(), [""]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fake_board import board, write
 
-from edgescope.devices import cpu_facts
-from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.cpu import facts as cpu_facts
+from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.kernel_files import cpu_list, is_absent
 
 

@@ -11,8 +11,8 @@ import pytest
 from fake_board import board, process, stat_line, write
 
 from edgescope.devices.base import Failed, Unsupported
-from edgescope.devices.cpu_sensors import Clocks, Rapl, Temperatures
-from edgescope.devices.cpu_sources import CpuTime, MemoryAndLoad, Pressure
+from edgescope.devices.cpu.sensors import Clocks, Rapl, Temperatures
+from edgescope.devices.cpu.sources import CpuTime, MemoryAndLoad, Pressure
 from edgescope.devices.process_tree import ProcessTree, Usage
 
 

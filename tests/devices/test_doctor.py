@@ -10,13 +10,13 @@ import pytest
 from fake_board import board, write
 from fake_nvml import FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupported
 
-from edgescope.cli import doctor_view
 from edgescope.codec import to_plain
-from edgescope.devices import doctor, probe, unlock
 from edgescope.devices.base import ChannelSpec, SourceSpec, Unsupported
-from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.null import NullDevice
-from edgescope.devices.nvidia import NvidiaDevice
+from edgescope.devices.nvidia.device import NvidiaDevice
+from edgescope.doctor import probe, unlock, view
+from edgescope.doctor import report as doctor
 
 
 def metric(name, *, unit="1", status="unsupported", reason="", value=None, device="cpu", **more):
@@ -266,7 +266,7 @@ def test_a_read_only_sys_is_still_measured(tmp_path):
 
 
 def shown(report, width, **more):
-    return [text for text, _ in doctor_view.lines(report, width, **more)]
+    return [text for text, _ in view.lines(report, width, **more)]
 
 
 def example(tmp_path, metrics):

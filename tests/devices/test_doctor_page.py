@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import edgescope
-from edgescope.cli import doctor_page
-from edgescope.cli.doctor_view import lines
-from edgescope.devices import recording, replay
-from edgescope.devices.doctor import examine
+from edgescope.devices.replay import device
+from edgescope.devices.replay import format as recording
+from edgescope.doctor import docs_page
+from edgescope.doctor.report import examine
+from edgescope.doctor.view import lines
 from edgescope.monitor.live import Monitor, Pace
 
 ROOT = Path(__file__).parent.parent.parent
@@ -19,12 +20,12 @@ PAGE = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
 
 
 def test_the_boards_in_the_page_are_what_the_doctor_says_today():
-    assert doctor_page.updated(PAGE) == PAGE, "run: python -m edgescope.cli.doctor_page docs/doctor.md"
+    assert docs_page.updated(PAGE) == PAGE, "run: python -m edgescope.doctor.docs_page docs/doctor.md"
 
 
 def test_a_page_without_marks_is_refused():
     with pytest.raises(ValueError, match="both marks"):
-        doctor_page.updated("# no marks")
+        docs_page.updated("# no marks")
 
 
 def test_every_code_of_a_finding_is_explained():
@@ -38,8 +39,8 @@ def test_every_code_of_a_finding_is_explained():
 
 @pytest.mark.parametrize("board", recording.shipped())
 def test_every_shipped_board_is_examined_and_fits_80_columns(board):
-    devices = replay.devices(board)
-    report = examine(devices, watch_s=0, root=replay.root(devices))
+    devices = device.devices(board)
+    report = examine(devices, watch_s=0, root=device.root(devices))
     assert len(report.metrics) > 20
     for m in report.metrics:
         assert (m.value is None) == (m.status != "measured") == bool(m.reason)
@@ -56,8 +57,8 @@ def test_every_shipped_board_is_examined_and_fits_80_columns(board):
 
 @pytest.mark.parametrize("board", recording.shipped())
 def test_every_shipped_board_is_watched_live(board, tmp_path):
-    devices, printed = replay.devices(board), []
-    Monitor(devices, Pace(20, 0.2), root=replay.root(devices), proc=tmp_path).paper(printed.append)
+    devices, printed = device.devices(board), []
+    Monitor(devices, Pace(20, 0.2), root=device.root(devices), proc=tmp_path).paper(printed.append)
     words = dict(word.split("=", 1) for word in printed[-1].split()[1:])
     assert any(name.endswith("_power") for name in words)
     assert any(name.startswith("temperature_") for name in words)

@@ -6,7 +6,7 @@ import random
 import sys
 from pathlib import Path
 
-from edgescope.devices import recording
+from edgescope.devices.replay import format as recording
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "benchmarks"))
 import fuzz_boards

@@ -7,10 +7,10 @@ import time
 import pytest
 from fake_nvml import FakeNvml, NVMLError_GpuIsLost, NVMLError_NotSupported
 
-from edgescope.devices import gpm
 from edgescope.devices.base import Failed, Unsupported
-from edgescope.devices.gpm import GpmSource
-from edgescope.devices.nvidia import NvidiaDevice
+from edgescope.devices.nvidia import gpm
+from edgescope.devices.nvidia.device import NvidiaDevice
+from edgescope.devices.nvidia.gpm import GpmSource
 
 NAMES = ["gpu0_sm_active", "gpu0_sm_occupancy", "gpu0_tensor_active", "gpu0_dram_active"]
 

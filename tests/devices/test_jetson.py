@@ -13,11 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope import registry
-from edgescope.devices import boards, doctor, jetson_identity, manifest, recording
-from edgescope.devices.cpu import CpuDevice
-from edgescope.devices.jetson import JetsonDevice
+from edgescope.devices import manifest
+from edgescope.devices.cpu.device import CpuDevice
+from edgescope.devices.jetson import boards, identity
+from edgescope.devices.jetson.device import JetsonDevice
 from edgescope.devices.kernel_files import is_absent
-from edgescope.devices.stage import materialise
+from edgescope.devices.replay import format as recording
+from edgescope.devices.replay.playback import materialise
+from edgescope.doctor import report as doctor
 
 LINES = (
     (
@@ -49,8 +52,8 @@ LINES = (
 @pytest.mark.parametrize(("line", "release", "jetpack"), LINES)
 def test_the_release_line(tmp_path, line, release, jetpack):
     write(tmp_path, {"etc/nv_tegra_release": line + "\n# KERNEL_VARIANT: oot\n"})
-    assert jetson_identity.l4t(tmp_path) == release
-    found = jetson_identity.jetpack(tmp_path)
+    assert identity.l4t(tmp_path) == release
+    found = identity.jetpack(tmp_path)
     assert found == jetpack if jetpack else release in found["absent"]
     if not jetpack:
         series = {"28": "JetPack 3", "39": "JetPack 7", "99": "no JetPack"}[release[:2]]
@@ -63,13 +66,13 @@ def test_any_release_file_is_a_fact_or_absent(text):
         def read_text(self, *args, **kwargs):
             return text
 
-    found = jetson_identity.l4t(Root("/"))
+    found = identity.l4t(Root("/"))
     assert is_absent(found) or found.count(".") >= 2
 
 
 def test_no_release_file_is_absent_with_the_reason(tmp_path):
-    assert "no " in jetson_identity.l4t(tmp_path)["absent"]
-    assert "no " in jetson_identity.jetpack(tmp_path)["absent"]
+    assert "no " in identity.l4t(tmp_path)["absent"]
+    assert "no " in identity.jetpack(tmp_path)["absent"]
 
 
 @pytest.mark.parametrize("key", TREES)

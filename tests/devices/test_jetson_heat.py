@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.devices.base import Failed, Unsupported
-from edgescope.devices.jetson_heat import Cooling, Fans, OverCurrent
-from edgescope.devices.jetson_overcurrent import Counters, fired
+from edgescope.devices.jetson.heat import Cooling, Fans, OverCurrent
+from edgescope.devices.jetson.overcurrent import Counters, fired
 
 HWMON = "sys/class/hwmon"
 EDP = " 36:      1200         3  LIC  48 Level     soctherm_edp\n"

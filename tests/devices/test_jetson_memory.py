@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.devices.base import Failed, Unsupported
-from edgescope.devices.jetson_memory import JetsonMemory, largest_block, process_bytes
+from edgescope.devices.jetson.memory import JetsonMemory, largest_block, process_bytes
 from edgescope.devices.process_tree import PAGE_BYTES
 
 MEMINFO = "MemTotal: 7802880 kB\nSwapTotal: 3901440 kB\nSwapFree: {free} kB\nNvMapMemUsed: {nvmap} kB\n"

@@ -6,7 +6,7 @@ import pytest
 from fake_board import write
 
 from edgescope.devices.base import Failed, Unsupported
-from edgescope.devices.jetson_soc import CpuClusters, Emc, Engines, Gpu
+from edgescope.devices.jetson.soc import CpuClusters, Emc, Engines, Gpu
 
 
 def values(source):

@@ -10,9 +10,9 @@ from fake_nvml import FakeNvml, NVMLError_LibraryNotFound
 
 from edgescope import scratch
 from edgescope.devices import manifest
-from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.null import NullDevice
-from edgescope.devices.nvidia import NvidiaDevice
+from edgescope.devices.nvidia.device import NvidiaDevice
 
 
 def devices(root, nvml):

@@ -16,8 +16,8 @@ from fake_nvml import (
 
 from edgescope.devices.base import Failed, Unsupported
 from edgescope.devices.null import AbsentSource
-from edgescope.devices.nvidia import NvidiaDevice
-from edgescope.devices.nvml import METRICS, PARTS, REASONS, NvmlSource, reason_names
+from edgescope.devices.nvidia.device import NvidiaDevice
+from edgescope.devices.nvidia.nvml import METRICS, PARTS, REASONS, NvmlSource, reason_names
 
 
 def values(nvml) -> dict:

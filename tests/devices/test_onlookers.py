@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from edgescope.devices import onlookers
+from edgescope.doctor import onlookers
 
 
 def running(root: Path, pid: int, parent: int, *argv: str) -> None:
@@ -27,7 +27,7 @@ def test_another_run_is_told_once_and_is_to_be_waited_for(tmp_path):
         "/tmp/x",
         "python",
     )
-    running(tmp_path, 702, 701, "/v/bin/python", "-m", "edgescope.child", "run", "/tmp/x", "700")
+    running(tmp_path, 702, 701, "/v/bin/python", "-m", "edgescope.bench.child", "run", "/tmp/x", "700")
     running(tmp_path, 703, 702, "/v/bin/python", "-m", "edgescope.telemetry.watcher")
     running(tmp_path, 800, 1, "python3.12", "-m", "edgescope.cli.main", "--board", "optimize", "resnet50")
     first, second = onlookers.findings(tmp_path)

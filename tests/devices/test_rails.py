@@ -15,11 +15,12 @@ from fake_rails import agx_orin, board, hwmon, iio, ina238
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.devices import jetson_rails, recording
-from edgescope.devices._tegrastats_line import parse
 from edgescope.devices.base import Failed, SourceSpec, Unsupported
-from edgescope.devices.jetson_rails import Rails
-from edgescope.devices.stage import materialise
+from edgescope.devices.jetson import rails as jetson_rails
+from edgescope.devices.jetson.rails import Rails
+from edgescope.devices.jetson.tegrastats_line import parse
+from edgescope.devices.replay import format as recording
+from edgescope.devices.replay.playback import materialise
 from edgescope.telemetry.sampler import Sampler
 
 
@@ -400,7 +401,7 @@ def test_any_bytes_give_one_row_a_channel(damaged, contents):
 
 def test_the_real_sampler_reads_them(tmp_path):
     agx_orin(tmp_path / "board")
-    spec = SourceSpec("edgescope.devices.jetson_rails:Rails", {"root": str(tmp_path / "board")})
+    spec = SourceSpec("edgescope.devices.jetson.rails:Rails", {"root": str(tmp_path / "board")})
     with Sampler([spec], 50.0, tmp_path / "readings") as sampler:
         time.sleep(0.3)
     readings = sampler.readings()
@@ -411,5 +412,5 @@ def test_the_real_sampler_reads_them(tmp_path):
 
 
 def test_the_source_imports_neither_numpy_nor_an_engine():
-    code = "import sys, edgescope.devices.jetson_rails; assert not {'numpy', 'torch', 'pynvml'} & set(sys.modules)"
+    code = "import sys, edgescope.devices.jetson.rails; assert not {'numpy', 'torch', 'pynvml'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from fake_board import board, process, write
 
-from edgescope.devices import containers, readiness, readiness_board
 from edgescope.devices.trips import Trip, next_trip
+from edgescope.doctor import containers, readiness, readiness_jetson
 
 STATE = {"online_cpus": [0, 1], "affinity": [0, 1], "memory_total_bytes": 10**9}
 
@@ -105,7 +105,7 @@ def test_jtop_and_a_desktop_on_a_board(tmp_path):
 
 def test_a_constant_is_never_near_a_trip(tmp_path):
     trips = {"temperature_pmic_die_c": Trip("critical", 100.0)}
-    assert readiness_board.findings({"temperature_pmic_die_c": 100.0}, trips, {}, {}, tmp_path) == ()
+    assert readiness_jetson.findings({"temperature_pmic_die_c": 100.0}, trips, {}, {}, tmp_path) == ()
 
 
 def test_heat_is_judged_against_the_trip_of_its_own_zone(tmp_path):
@@ -115,7 +115,7 @@ def test_heat_is_judged_against_the_trip_of_its_own_zone(tmp_path):
         "temperature_cpu_c": Trip("critical", 105.0),
         "temperature_tj_c": Trip("passive", 99.0),
     }
-    first, second = readiness_board.findings(values, trips, {}, {}, tmp_path)
+    first, second = readiness_jetson.findings(values, trips, {}, {}, tmp_path)
     assert first.code == second.code == "W-THR-3"
     assert "tj is at or above its passive trip" in first.text
     assert "gpu is 4.0 C below" in second.text
@@ -143,7 +143,7 @@ def test_the_lowest_harmful_trip_counts_and_disabled_slots_do_not(tmp_path):
     ],
 )
 def test_what_a_board_tells_of_itself(tmp_path, values, code, word):
-    (found,) = readiness_board.findings(values, {}, {}, {}, tmp_path)
+    (found,) = readiness_jetson.findings(values, {}, {}, {}, tmp_path)
     assert found.code == code
     assert word in found.text + found.evidence
 
@@ -161,14 +161,14 @@ def test_what_a_board_tells_of_itself(tmp_path, values, code, word):
     ],
 )
 def test_a_board_in_order_has_no_findings(tmp_path, values):
-    assert readiness_board.findings(values, {}, {}, {}, tmp_path) == ()
+    assert readiness_jetson.findings(values, {}, {}, {}, tmp_path) == ()
 
 
 def test_a_clock_that_the_hardware_does_not_follow_is_told_with_its_latch(tmp_path):
     """Forum t/361188: asked for 2601 MHz, running at 649 MHz after an OC3 event at boot."""
     policy = "sys/devices/system/cpu/cpufreq/policy0"
     write(tmp_path, {f"{policy}/scaling_cur_freq": "2601000", f"{policy}/cpuinfo_cur_freq": "649000"})
-    (found,) = readiness_board.findings({"oc3_events": 1.0}, {}, {}, {}, tmp_path)
+    (found,) = readiness_jetson.findings({"oc3_events": 1.0}, {}, {}, {}, tmp_path)
     assert found.code == "W-CLK-1"
     assert "asked for 2601 MHz, runs at 649 MHz" in found.text
     assert found.evidence == "events since boot: oc3 1"
@@ -177,11 +177,11 @@ def test_a_clock_that_the_hardware_does_not_follow_is_told_with_its_latch(tmp_pa
 def test_offline_cores_are_counted_and_a_two_core_board_is_whole(tmp_path):
     cpu = "sys/devices/system/cpu"
     write(tmp_path, {f"{cpu}/present": "0-5\n", f"{cpu}/online": "0-3\n"})
-    (found,) = readiness_board.findings({}, {}, {}, {}, tmp_path)
+    (found,) = readiness_jetson.findings({}, {}, {}, {}, tmp_path)
     assert found.code == "W-CPU-6"
     assert found.evidence == "offline: 4, 5"
     write(tmp_path, {f"{cpu}/present": "0-1\n", f"{cpu}/online": "0-1\n"})
-    assert readiness_board.findings({}, {}, {}, {}, tmp_path) == ()
+    assert readiness_jetson.findings({}, {}, {}, {}, tmp_path) == ()
 
 
 class Fixed:
@@ -197,23 +197,23 @@ class Fixed:
 def test_a_mode_that_waits_for_a_reboot_is_an_error(tmp_path):
     state = {"jetson": {"power_mode": {"name": "15W", "id": 2}}}
     modes = {"15W": Fixed("asked 15W (2), nvpmodel says MAXN_SUPER (0)"), "MAXN_SUPER": Fixed("")}
-    (found,) = readiness_board.findings({}, {}, modes, state, tmp_path)
+    (found,) = readiness_jetson.findings({}, {}, modes, state, tmp_path)
     assert found.code == "E-MODE-2"
     assert "nvpmodel says MAXN_SUPER" in found.evidence
     assert "nvpmodel -m 2" in found.fix
     state["jetson"]["power_mode"] = {"name": "MAXN_SUPER", "id": 0}
-    assert readiness_board.findings({}, {}, modes, state, tmp_path) == ()
+    assert readiness_jetson.findings({}, {}, modes, state, tmp_path) == ()
 
 
 def test_two_custom_modes_of_one_name_are_told_apart_by_id(tmp_path):
     state = {"jetson": {"power_mode": {"name": "MINE", "id": 9}}}
     modes = {"MINE(8)": Fixed("another"), "MINE(9)": Fixed("")}
-    assert readiness_board.findings({}, {}, modes, state, tmp_path) == ()
+    assert readiness_jetson.findings({}, {}, modes, state, tmp_path) == ()
 
 
 @pytest.mark.parametrize("mode", [None, {"absent": "no conf"}, "25W", {"name": "GONE", "id": 77}])
 def test_an_unknown_mode_is_no_finding(tmp_path, mode):
-    assert readiness_board.findings({}, {}, {}, {"jetson": {"power_mode": mode}}, tmp_path) == ()
+    assert readiness_jetson.findings({}, {}, {}, {"jetson": {"power_mode": mode}}, tmp_path) == ()
 
 
 def tegra(root):
@@ -269,6 +269,6 @@ def test_a_discrete_gpu_needs_gpus_all(tmp_path):
 
 def test_lines_of_nvpmodel_conf_that_are_not_understood_are_told_and_a_whole_file_is_not(tmp_path):
     lines = [f"line {n}: 4 words where 3 are due" for n in (7, 8, 9, 10)]
-    (found,) = readiness_board.findings({}, {}, {}, {"jetson": {"nvpmodel_problems": lines}}, tmp_path)
+    (found,) = readiness_jetson.findings({}, {}, {}, {"jetson": {"nvpmodel_problems": lines}}, tmp_path)
     assert found.code == "W-NVP-1" and found.evidence == "; ".join(lines[:3])
-    assert readiness_board.findings({}, {}, {}, {"jetson": {}}, tmp_path) == ()
+    assert readiness_jetson.findings({}, {}, {}, {"jetson": {}}, tmp_path) == ()

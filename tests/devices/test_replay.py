@@ -14,10 +14,12 @@ import pytest
 
 from edgescope.bench import present
 from edgescope.cli.main import main
-from edgescope.devices import manifest, replay, stage
+from edgescope.devices import manifest
 from edgescope.devices.base import Failed, SourceSpec, Unsupported
 from edgescope.devices.kernel_files import KernelFile
-from edgescope.devices.stage import Stage
+from edgescope.devices.replay import device as replay
+from edgescope.devices.replay import playback
+from edgescope.devices.replay.playback import Stage
 from edgescope.errors import SettingError
 from edgescope.modes.listing import listing
 from edgescope.registry import REPLAYED
@@ -64,7 +66,7 @@ class Time:
 
 def test_a_stage_moves_in_place_and_holds_at_the_end(file, monkeypatch):
     clock = Time()
-    monkeypatch.setattr(stage, "time", clock)
+    monkeypatch.setattr(playback, "time", clock)
     played = Stage.make(file)
     zone = KernelFile(played.root / TEMP, 32)
 
@@ -87,7 +89,7 @@ def test_a_sensor_that_was_unplugged_fails_until_it_is_back(file, monkeypatch):
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     clock = Time()
-    monkeypatch.setattr(stage, "time", clock)
+    monkeypatch.setattr(playback, "time", clock)
     played = Stage.make(file)
     zone = KernelFile(played.root / TEMP, 32)
     played.advance()
@@ -103,7 +105,7 @@ def test_a_sensor_that_was_unplugged_fails_until_it_is_back(file, monkeypatch):
 
 def test_frames_that_were_slept_through_are_all_applied(file, monkeypatch):
     clock = Time()
-    monkeypatch.setattr(stage, "time", clock)
+    monkeypatch.setattr(playback, "time", clock)
     played = Stage.make(file)
     played.advance()
     clock.now += 100
@@ -114,7 +116,7 @@ def test_frames_that_were_slept_through_are_all_applied(file, monkeypatch):
 def test_a_process_that_joins_shares_time_and_files(file):
     played = Stage.make(file)
     code = (
-        "import sys, time, pathlib\nfrom edgescope.devices.stage import Stage\n"
+        "import sys, time, pathlib\nfrom edgescope.devices.replay.playback import Stage\n"
         "s = Stage.join(pathlib.Path(sys.argv[1])); s.advance(); time.sleep(0.35); s.advance()"
     )
     subprocess.run([sys.executable, "-c", code, str(played.folder)], check=True)
@@ -125,7 +127,7 @@ def test_a_process_that_joins_shares_time_and_files(file):
 
 
 MAKER = (
-    "import sys, time, pathlib\nfrom edgescope.devices.stage import Stage\n"
+    "import sys, time, pathlib\nfrom edgescope.devices.replay.playback import Stage\n"
     "s = Stage.make(pathlib.Path(sys.argv[1])); print(s.folder, flush=True)\n"
 )
 
@@ -153,7 +155,7 @@ def test_what_a_killed_process_left_goes_at_the_next_start_and_a_living_ones_sta
         for maker in makers:
             maker.kill()
             maker.communicate()
-    stage.sweep()
+    playback.sweep()
     assert not folders[1].exists()
 
 
@@ -246,8 +248,8 @@ def test_the_board_flag_holds_for_one_command_and_its_children(file, monkeypatch
 def test_sources_keep_their_cadence_and_travel_as_json(file):
     specs = replay.devices(str(file))["cpu"].sources(1)
     assert json.loads(json.dumps([spec.kwargs for spec in specs]))
-    assert {spec.target for spec in specs} == {"edgescope.devices.replay:ReplaySource"}
-    from edgescope.devices.cpu import CpuDevice
+    assert {spec.target for spec in specs} == {"edgescope.devices.replay.device:ReplaySource"}
+    from edgescope.devices.cpu.device import CpuDevice
 
     assert [spec.every for spec in specs] == [spec.every for spec in CpuDevice().sources(1)]
     assert isinstance(specs[0], SourceSpec)

@@ -20,13 +20,14 @@ from fake_rails import board, iio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis import meter
-from edgescope.devices import replay, tegrastats
-from edgescope.devices._tegrastats_line import parse
+from edgescope.analysis.energy import meter_log
 from edgescope.devices.base import Failed, SourceSpec, Unsupported
-from edgescope.devices.jetson import JetsonDevice
-from edgescope.devices.tegrastats import RATE, UNREAD, TegrastatsSource
-from edgescope.devices.tegrastats_log import read
+from edgescope.devices.jetson import tegrastats
+from edgescope.devices.jetson.device import JetsonDevice
+from edgescope.devices.jetson.tegrastats import RATE, UNREAD, TegrastatsSource
+from edgescope.devices.jetson.tegrastats_line import parse
+from edgescope.devices.jetson.tegrastats_log import read
+from edgescope.devices.replay import device
 from edgescope.errors import DeviceError, UsageError
 from edgescope.telemetry.sampler import Sampler
 
@@ -389,13 +390,13 @@ def test_a_file_that_is_no_log(tmp_path, text):
 def test_a_log_becomes_a_table_that_a_meter_log_can_be(tmp_path):
     path = log(tmp_path, *dated("10:00:00", "10:00:01", "10:00:02"))
     out = tmp_path / "run.csv"
-    command = [sys.executable, "-m", "edgescope.devices.tegrastats_log", str(path)]
+    command = [sys.executable, "-m", "edgescope.devices.jetson.tegrastats_log", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     out.write_text(done.stdout)
     assert done.stdout.splitlines()[0].startswith("time_s,ram_used_bytes,")
     assert len(done.stdout.splitlines()) == 4
     assert "wall clock" in done.stderr
-    found = meter.read(out, power_column="vdd_in_power_w")
+    found = meter_log.read(out, power_column="vdd_in_power_w")
     assert list(found.t_s) == [0, 1, 2]
     assert list(found.watts) == [1, 1, 1]
     command[-1] = str(log(tmp_path, NANO))
@@ -513,7 +514,7 @@ def test_a_new_item_and_a_missing_one_are_told(tmp_path):
 
 def test_it_ends_with_us_even_when_we_are_killed(tmp_path):
     code = (
-        "import time\nfrom edgescope.devices.tegrastats import TegrastatsSource\n"
+        "import time\nfrom edgescope.devices.jetson.tegrastats import TegrastatsSource\n"
         f"s = TegrastatsSource(20, {steady(tmp_path)!r})\nprint(s._process.pid, flush=True)\ntime.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as us:
@@ -535,7 +536,7 @@ def _alive(pid: int) -> bool:
 
 def test_in_the_sampler(tmp_path):
     spec = SourceSpec(
-        "edgescope.devices.tegrastats:TegrastatsSource",
+        "edgescope.devices.jetson.tegrastats:TegrastatsSource",
         {"interval_ms": 50, "program": steady(tmp_path, NANO)},
     )
     with Sampler([spec], 20, tmp_path) as sampler:
@@ -589,7 +590,7 @@ def test_a_recorded_board_is_never_asked_by_this_machines_program(installed, tmp
     tree = {"path": "proc/device-tree/compatible", "text": "nvidia,p4071-0000+p3834-0008\0nvidia,tegra264\0"}
     path = tmp_path / "x.board.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in (head, tree)))
-    jetson = replay.devices(str(path))["jetson"]
+    jetson = device.devices(str(path))["jetson"]
     assert jetson.present() == ""
     assert jetson.sources(1) and not any("tegrastats" in s.kwargs["target"] for s in jetson.sources(1))
 

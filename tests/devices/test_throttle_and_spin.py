@@ -6,8 +6,8 @@ import pytest
 from fake_board import board, write
 
 from edgescope.devices import spin
-from edgescope.devices.cpu import CpuDevice
-from edgescope.devices.cpu_throttle import CpuThrottleWatch
+from edgescope.devices.cpu.device import CpuDevice
+from edgescope.devices.cpu.throttle import CpuThrottleWatch
 
 
 def evidence(root, changes):

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgescope import quantize
+from edgescope.artifacts import int8
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
@@ -83,7 +83,7 @@ def test_weights_outside_the_folder_are_not_read(tmp_path, place):
 
 
 def test_int8_is_made_again_for_other_external_weights(tmp_path, monkeypatch):
-    from edgescope import _quantizer
+    from edgescope.artifacts import int8_onnxruntime
 
     made = []
 
@@ -92,9 +92,9 @@ def test_int8_is_made_again_for_other_external_weights(tmp_path, monkeypatch):
         path.write_bytes(b"int8")
         return {}
 
-    monkeypatch.setattr(_quantizer, "quantize", fake)
+    monkeypatch.setattr(int8_onnxruntime, "quantize", fake)
     for value in (1.0, 2.0):
-        quantize.int8(zoo.get(with_external_weights(tmp_path / "net.onnx", value)), tmp_path / "made")
+        int8.int8(zoo.get(with_external_weights(tmp_path / "net.onnx", value)), tmp_path / "made")
     assert len(set(made)) == 2
 
 

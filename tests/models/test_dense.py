@@ -8,10 +8,13 @@ import pytest
 import torch
 from torch import fx
 
-from edgescope import closeness, export, reference, verify
-from edgescope.models import _detector, _networks, zoo
+from edgescope.artifacts import onnx_export
+from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
+from edgescope.models.image import detector as _detector
+from edgescope.models.image import torch_networks
 from edgescope.models.synthetic import samples
+from edgescope.verify import closeness, judge, reference
 
 DETECTOR, SEGMENTER = "yolov8n_class", "fcn_resnet50"
 
@@ -49,11 +52,11 @@ def answers(module, given, dtype=torch.float32):
         with torch.inference_mode():
             return [module(torch.from_numpy(batch["input"]).to(dtype)).float().numpy()]
 
-    return verify.outputs(run, given, 1)
+    return judge.outputs(run, given, 1)
 
 
 def of_onnx_runtime(path, open_onnx, given):
-    return verify.outputs(open_onnx(path), given, 2)
+    return judge.outputs(open_onnx(path), given, 2)
 
 
 def of_openvino(path, open_onnx, given):
@@ -61,12 +64,12 @@ def of_openvino(path, open_onnx, given):
 
     model = openvino.Core().read_model(str(path))
     request = openvino.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
-    return verify.outputs(lambda batch: [request.infer({0: batch["input"]})[0].copy()], given, 2)
+    return judge.outputs(lambda batch: [request.infer({0: batch["input"]})[0].copy()], given, 2)
 
 
 @pytest.fixture(scope="module")
 def truth(detector):
-    return verify.Reference(answers(detector, noise(DETECTOR, 2)), None, "torch_eager fp32")
+    return judge.Reference(answers(detector, noise(DETECTOR, 2)), None, "torch_eager fp32")
 
 
 def test_the_detector_has_the_published_size_and_shape():
@@ -101,17 +104,17 @@ def test_boxes_and_scores_are_sane_and_depend_on_the_input(truth):
 def test_16_bits_keep_boxes_and_scores(dtype, detector, truth):
     given = noise(DETECTOR, 2)
     (got,), (wanted,) = answers(copy.deepcopy(detector).to(dtype), given, dtype), truth.gate
-    bound = {torch.float16: 0.03, torch.bfloat16: verify.L2_CEILING}[dtype]
+    bound = {torch.float16: 0.03, torch.bfloat16: judge.L2_CEILING}[dtype]
     for rows in (slice(0, 4), slice(4, None)):
         assert closeness.centred_l2((got[:, rows],), (wanted[:, rows],)) < bound
 
 
 @pytest.mark.parametrize("of", [of_onnx_runtime, of_openvino])
 def test_one_file_passes_the_gate_in_both_engines(of, detector_file, open_onnx, truth):
-    answer = verify.judge(of(detector_file, open_onnx, noise(DETECTOR, 2)), truth, precision="fp32")
+    answer = judge.judge(of(detector_file, open_onnx, noise(DETECTOR, 2)), truth, precision="fp32")
     assert answer.passed and answer.fields["centred_l2"].value < 1e-3, answer.detail
     assert "no task accuracy" in answer.detail
-    assert export.about(detector_file)["parity"]["batches"] == [1, 4]
+    assert onnx_export.about(detector_file)["parity"]["batches"] == [1, 4]
 
 
 FAULTS = {
@@ -125,7 +128,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_in_the_detector_is_rejected(fault, truth):
-    answer = verify.judge((FAULTS[fault](truth.gate[0]),), truth, precision="fp32")
+    answer = judge.judge((FAULTS[fault](truth.gate[0]),), truth, precision="fp32")
     assert not answer.passed, answer.detail
 
 
@@ -136,7 +139,7 @@ def test_a_zeroed_layer_of_the_detector_is_rejected(detector_file, open_onnx, tm
     tensor.CopyFrom(onnx.numpy_helper.from_array(0 * onnx.numpy_helper.to_array(tensor), tensor.name))
     onnx.save(model, tmp_path / "z.onnx")
     got = of_onnx_runtime(tmp_path / "z.onnx", open_onnx, noise(DETECTOR, 2))
-    assert not verify.judge(got, truth, precision="fp32").passed
+    assert not judge.judge(got, truth, precision="fp32").passed
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -154,12 +157,12 @@ def test_the_segmenter_names_every_pixel_and_its_start_can_be_judged(segmenter):
     (wanted,) = answers(segmenter, given)
     assert wanted.shape == (2, 21, 224, 224)
     (got,) = answers(copy.deepcopy(segmenter).to(torch.bfloat16), given, torch.bfloat16)
-    assert 0 < closeness.centred_l2((got,), (wanted,)) < verify.L2_CEILING
+    assert 0 < closeness.centred_l2((got,), (wanted,)) < judge.L2_CEILING
     assert closeness.centred_l2((np.roll(wanted, 1, axis=1),), (wanted,)) > 1
 
 
 def test_a_segmenters_own_file_of_weights_fits(segmenter, tmp_path):
-    extra = {f"{_networks.AUXILIARY}4.weight": torch.zeros(21, 256, 1, 1)}
+    extra = {f"{torch_networks.AUXILIARY}4.weight": torch.zeros(21, 256, 1, 1)}
     torch.save(segmenter.state_dict() | extra, tmp_path / "w.pth")
     model = zoo.get(f"{SEGMENTER}@{tmp_path / 'w.pth'}")
     assert model.info.trained and model.info.task == "segment"
@@ -169,8 +172,8 @@ def test_a_segmenters_own_file_of_weights_fits(segmenter, tmp_path):
 
 
 def test_large_outputs_are_judged_on_fewer_inputs():
-    assert len(verify.gate_samples(zoo.get(DETECTOR))) == 8
-    assert len(verify.gate_samples(zoo.get("resnet50"))) == 32
+    assert len(judge.gate_samples(zoo.get(DETECTOR))) == 8
+    assert len(judge.gate_samples(zoo.get("resnet50"))) == 32
     given = Samples({"input": np.arange(32, dtype=np.float32)}, tuple("a" * 32), "made by hand")
     asked = []
 
@@ -185,10 +188,10 @@ def test_large_outputs_are_judged_on_fewer_inputs():
 
         return answer
 
-    assert len(verify.outputs(run((21, 224, 224)), given, 3)[0]) == 8 and asked == [3, 3, 3]
-    assert len(verify.outputs(run((84, 8400)), given, 4)[0]) == 11
-    assert len(verify.outputs(run((10, 10, 10)), given, 4)[0]) == 32
-    assert len(verify.outputs(run((1_000_000,)), given, 32)[0]) == 32  # one value a class
+    assert len(judge.outputs(run((21, 224, 224)), given, 3)[0]) == 8 and asked == [3, 3, 3]
+    assert len(judge.outputs(run((84, 8400)), given, 4)[0]) == 11
+    assert len(judge.outputs(run((10, 10, 10)), given, 4)[0]) == 32
+    assert len(judge.outputs(run((1_000_000,)), given, 32)[0]) == 32  # one value a class
 
 
 def test_a_replicate_keeps_and_asks_for_few_large_outputs(tmp_path, monkeypatch):

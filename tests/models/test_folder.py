@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from edgescope import export, quantize
+from edgescope.artifacts import int8, onnx_export
+from edgescope.artifacts.for_precision import int8_options
 from edgescope.backends.base import Spec
-from edgescope.backends.onnx_file import int8_options
 from edgescope.errors import EdgescopeError, UnsupportedError, UsageError
-from edgescope.models import folder, zoo
+from edgescope.models import zoo
 from edgescope.models.base import Purpose, TensorSpec
+from edgescope.models.image import folder
 
 
 def photo(path, seed=0, size=(60, 40), **how):
@@ -154,9 +155,9 @@ def test_photographs_for_an_unknown_network_need_rules(tmp_path):
 
 def test_int8_on_the_users_images_is_another_file_and_says_where_it_comes_from(photos, untrained, artifacts):
     pinned = folder.pin(str(photos))
-    path = quantize.int8(untrained, artifacts, calibration=pinned)
-    assert path != quantize.int8(untrained, artifacts)
-    about = export.about(path)["calibration"]
+    path = int8.int8(untrained, artifacts, calibration=pinned)
+    assert path != int8.int8(untrained, artifacts)
+    about = onnx_export.about(path)["calibration"]
     assert (about["n"], about["origin"]) == (3, f"the user's folder mine#{pinned.split('#')[1]}")
 
 
@@ -165,14 +166,14 @@ def test_a_gate_input_in_the_folder_is_refused(tmp_path, untrained, artifacts):
     for i, row in enumerate(gate):
         np.save(tmp_path / f"{i}.npy", row)
     with pytest.raises(UsageError, match=r"E-LEAK-1.*2 calibration inputs"):
-        quantize.int8(untrained, artifacts, calibration=str(tmp_path))
+        int8.int8(untrained, artifacts, calibration=str(tmp_path))
 
 
 def test_photographs_all_alike_are_refused(tmp_path, untrained, artifacts):
     for i in range(3):
         Image.new("RGB", (300 + i, 300), (0, 0, 0)).save(tmp_path / f"{i}.png")
     with pytest.raises(UnsupportedError, match=r"E-INT8-4.*constant"):
-        quantize.int8(untrained, artifacts, calibration=str(tmp_path))
+        int8.int8(untrained, artifacts, calibration=str(tmp_path))
 
 
 def test_a_trial_takes_a_pinned_folder_only(photos):

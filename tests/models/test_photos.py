@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UnavailableError
-from edgescope.models import photos, synthetic
+from edgescope.models import synthetic
 from edgescope.models.base import Purpose, TensorSpec
+from edgescope.models.image import photos
 
 
 def of(trained, purpose, n=1000):

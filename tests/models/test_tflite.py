@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("ai_edge_litert")
 
-from edgescope import _tflite
 from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
+from edgescope.models.user import tflite_reader
 from models import tiny_tflite
 
 
@@ -110,7 +110,7 @@ def test_anything_that_is_no_whole_tflite_is_refused_in_words(tmp_path, data):
     path = tmp_path / "broken.tflite"
     path.write_bytes(data)
     with pytest.raises(ModelError, match=r"E-TFL-1: LiteRT cannot load broken\.tflite"):
-        _tflite.describe(path)
+        tflite_reader.describe(path)
 
 
 #: operators of an imagined graph: operator i reads some earlier tensors and writes tensor 100 + i
@@ -139,4 +139,4 @@ def test_a_delegate_covers_what_lies_between_its_inputs_and_outputs(reads, data)
         "inputs": sorted({i for op in inside for i in op["inputs"]} - made),
         "outputs": [100 + last],
     }
-    assert _tflite.delegated([*ops, taken]) == {op["index"] for op in inside}
+    assert tflite_reader.delegated([*ops, taken]) == {op["index"] for op in inside}

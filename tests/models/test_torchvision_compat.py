@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from edgescope.errors import UnavailableError  # noqa: E402
-from edgescope.models import _torchvision  # noqa: E402
+from edgescope.models.image import torchvision_compat  # noqa: E402
 
 
 def slow_nms(boxes, scores, threshold):
@@ -32,16 +32,18 @@ def test_suppression_is_the_definition(threshold):
     corner = rng.uniform(0, 50, (80, 2))
     boxes = np.hstack([corner, corner + rng.uniform(1, 30, (80, 2))]).astype(np.float32)
     scores = rng.random(80).astype(np.float32)
-    assert _torchvision.suppress(boxes, scores, threshold).tolist() == slow_nms(boxes, scores, threshold)
+    assert torchvision_compat.suppress(boxes, scores, threshold).tolist() == slow_nms(
+        boxes, scores, threshold
+    )
 
 
 def test_no_boxes_and_empty_boxes_are_no_error():
-    assert _torchvision.suppress(np.zeros((0, 4)), np.zeros(0), 0.5).tolist() == []
-    assert len(_torchvision.suppress(np.zeros((3, 4)), np.ones(3), 0.5)) == 3
+    assert torchvision_compat.suppress(np.zeros((0, 4)), np.zeros(0), 0.5).tolist() == []
+    assert len(torchvision_compat.suppress(np.zeros((3, 4)), np.ones(3), 0.5)) == 3
 
 
 def test_torchvision_imports_and_its_operators_answer():
-    _torchvision.ensure()
+    torchvision_compat.ensure()
     import torchvision
 
     boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 30, 30]])
@@ -58,7 +60,7 @@ def test_a_module_of_ones_own_may_import_timm(tmp_path, monkeypatch):
         "def net():\n"
         "    return timm.create_model('test_efficientnet'), torch.zeros(1, 3, 160, 160)\n"
     )
-    code = "from edgescope.models._factory import describe; print(describe('mynet:net')['params'] > 0)"
+    code = "from edgescope.models.user.factory import describe; print(describe('mynet:net')['params'] > 0)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -102,7 +104,7 @@ def package(tmp_path, monkeypatch):
             path = tmp_path / name / f"{file}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.format(package=name, loads=name.endswith("loads")))
-        monkeypatch.setattr(sys, "meta_path", [_torchvision.Watch(name), *sys.meta_path])
+        monkeypatch.setattr(sys, "meta_path", [torchvision_compat.Watch(name), *sys.meta_path])
         return name
 
     monkeypatch.syspath_prepend(tmp_path)
@@ -127,8 +129,8 @@ def test_what_is_missing_is_declared_where_the_binary_does_not_load(package):
 
 
 def test_without_torchvision_an_import_fails_as_ever():
-    _torchvision.ensure()
-    watch = _torchvision.Watch("vision_that_is_absent")
+    torchvision_compat.ensure()
+    watch = torchvision_compat.Watch("vision_that_is_absent")
     assert watch.find_spec("vision_that_is_absent.extension", []) is None
     assert watch.find_spec("os", None) is None
     assert not hasattr(torch.ops.vision_that_is_absent, "nms")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from edgescope.models import _clip_networks, _training, training
+from edgescope.models.clip import torch_networks, torch_train, train
 
 
 class Objective(torch.nn.Module):
@@ -24,20 +24,20 @@ def tiny(entry, classes, seed=0):
 
 @pytest.fixture(autouse=True)
 def tiny_network(monkeypatch):
-    monkeypatch.setattr(_clip_networks, "build", tiny)
-    monkeypatch.setattr(_clip_networks, "objective", Objective)
-    monkeypatch.setattr(_training, "_sizes", lambda entry, classes: (1, 1))
+    monkeypatch.setattr(torch_networks, "build", tiny)
+    monkeypatch.setattr(torch_networks, "objective", Objective)
+    monkeypatch.setattr(torch_train, "_sizes", lambda entry, classes: (1, 1))
     numbers = {n: torch.randn(4, generator=torch.Generator().manual_seed(n)) for n in range(20)}
     monkeypatch.setattr(
-        _training._Loop, "_clips", lambda self, w: torch.stack([numbers[v.number] + s for v, s in w])
+        torch_train._Loop, "_clips", lambda self, w: torch.stack([numbers[v.number] + s for v, s in w])
     )
 
 
 def trained(kept, tell=lambda epoch: None, **settings):
     videos = [SimpleNamespace(number=n, label=n % 2, starts=[0, 1, 2], middle=1) for n in range(16)]
     data = SimpleNamespace(training=videos[:12], held_out=videos[12:], classes=("a", "b"))
-    asked = training.Settings(**({"epochs": 4, "batch": 4} | settings))
-    return _training.train({}, data, asked, tell=tell, kept=kept)
+    asked = train.Settings(**({"epochs": 4, "batch": 4} | settings))
+    return torch_train.train({}, data, asked, tell=tell, kept=kept)
 
 
 def stop_after(number):
@@ -53,8 +53,8 @@ def test_it_goes_on_to_the_same_weights(tmp_path, monkeypatch):
     kept = (tmp_path / "cut.part", "a")
     with pytest.raises(KeyboardInterrupt):
         trained(kept, stop_after(2))
-    ran, epoch = [], _training._Loop.epoch
-    monkeypatch.setattr(_training._Loop, "epoch", lambda self, n: ran.append(n) or epoch(self, n))
+    ran, epoch = [], torch_train._Loop.epoch
+    monkeypatch.setattr(torch_train._Loop, "epoch", lambda self, n: ran.append(n) or epoch(self, n))
     told = []
     cut = trained(kept, told.append)
     assert ran == [3, 4] and [e.number for e in told] == [1, 2, 3, 4]
@@ -77,18 +77,18 @@ def test_what_is_no_part_of_this_training_is_passed_over(tmp_path, content):
 def test_another_setting_is_another_training(tmp_path, monkeypatch):
     """The weights go to OUT, what is kept of the epochs to OUT.part, under a name that every setting changes."""
     seen = []
-    monkeypatch.setattr(training, "_entry", lambda name: {})
+    monkeypatch.setattr(train, "_entry", lambda name: {})
     data = SimpleNamespace(digest="d", classes=("a", "b"))
-    monkeypatch.setattr(training.clips, "read", lambda *a: data)
+    monkeypatch.setattr(train.clips, "read", lambda *a: data)
 
     def run(entry, data, settings, *, tell, kept):
         seen.append(kept)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "need", lambda *a: run)
+    monkeypatch.setattr(train, "need", lambda *a: run)
     for settings in ({}, {"epochs": 5}, {"seed": 1}, {}):
         with pytest.raises(KeyboardInterrupt):
-            training.train("m", tmp_path, tmp_path / "w.pth", settings=training.Settings(**settings))
+            train.train("m", tmp_path, tmp_path / "w.pth", settings=train.Settings(**settings))
     assert {path for path, _ in seen} == {tmp_path / "w.pth.part"}
     names = [name for _, name in seen]
     assert names[0] == names[3] and len(set(names)) == 3

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import cutting
-from edgescope import verify
 from edgescope.errors import ModelError, UnavailableError, UsageError
-from edgescope.models import clips, sidecar, training, zoo
+from edgescope.models import zoo
 from edgescope.models.base import Purpose
+from edgescope.models.clip import dataset, sidecar
+from edgescope.models.clip import train as training
+from edgescope.verify import judge
 
 NAMES = ("har_cnn3d", "har_autoencoder", "har_densenet")
 EPOCHS = {"har_autoencoder": 5, "har_densenet": 8}
@@ -57,18 +59,18 @@ def test_what_was_learned_is_in_the_weights_alone(weights, films):
     import torch
 
     out, about = weights("har_autoencoder")
-    model, data = zoo.get(f"har_autoencoder@{out}"), clips.read(films)
+    model, data = zoo.get(f"har_autoencoder@{out}"), dataset.read(films)
     network, entry = model.module(), zoo.table()["har_autoencoder"]
 
     def answer(cut):
         with torch.inference_mode():
-            return int(network(torch.from_numpy(clips.prepared(cut, entry))[None]).argmax())
+            return int(network(torch.from_numpy(dataset.prepared(cut, entry))[None]).argmax())
 
-    middles = [(v.label, clips.clip(v, v.middle)) for v in data.held_out]
+    middles = [(v.label, dataset.clip(v, v.middle)) for v in data.held_out]
     right = sum(answer(cut) == label for label, cut in middles)
     assert right == round(about["accuracy"]["value"] * about["accuracy"]["n"])
     montage = data.classes.index("Montage")
-    stills = [np.repeat(cut[:1], clips.FRAMES, axis=0) for label, cut in middles if label == montage]
+    stills = [np.repeat(cut[:1], dataset.FRAMES, axis=0) for label, cut in middles if label == montage]
     assert sum(answer(still) == montage for still in stills) < len(stills) / 2
 
 
@@ -137,13 +139,13 @@ def test_a_variant_is_judged_by_its_top_class_on_held_out_clips(weights, artifac
             given[key] = network(batch)
         return [array.copy() for array in given[key]]
 
-    gate, labelled = verify.gate_samples(model), model.samples(Purpose.LABELLED, 400)
+    gate, labelled = judge.gate_samples(model), model.samples(Purpose.LABELLED, 400)
     assert (len(gate), len(labelled)) == (400, 48)
-    truth = verify.Reference(verify.outputs(run, gate, 8), verify.outputs(run, labelled, 8), "onnxruntime")
-    answer, _ = verify.verify(run, model, truth, precision="fp32", batch=8)
+    truth = judge.Reference(judge.outputs(run, gate, 8), judge.outputs(run, labelled, 8), "onnxruntime")
+    answer, _ = judge.verify(run, model, truth, precision="fp32", batch=8)
     assert (answer.passed, answer.method) == (True, "top1_agreement")
     assert answer.fields["accuracy"].value == pytest.approx(about["accuracy"]["value"])
-    wrong, _ = verify.verify(
+    wrong, _ = judge.verify(
         lambda b: [np.roll(run(b)[0], 1, axis=1)], model, truth, precision="fp32", batch=8
     )
     assert not wrong.passed
@@ -151,14 +153,14 @@ def test_a_variant_is_judged_by_its_top_class_on_held_out_clips(weights, artifac
 
 @pytest.mark.slow
 def test_int8_ranges_come_from_training_videos(weights, artifacts, open_onnx):
-    from edgescope import quantize
+    from edgescope.artifacts import int8
 
     model = zoo.get(f"har_autoencoder@{weights('har_autoencoder')[0]}")
-    run = open_onnx(quantize.int8(model, artifacts))
+    run = open_onnx(int8.int8(model, artifacts))
     clip = model.samples(Purpose.LABELLED, 48)
-    right = (verify.outputs(run, clip, 8)[0].argmax(axis=1) == clip.labels).mean()
+    right = (judge.outputs(run, clip, 8)[0].argmax(axis=1) == clip.labels).mean()
     assert right > 0.8
-    quantize.disjoint(model.samples(Purpose.CALIBRATION, 64), verify.gate_samples(model))
+    int8.disjoint(model.samples(Purpose.CALIBRATION, 64), judge.gate_samples(model))
 
 
 def test_one_answer_always_is_not_knowledge():
@@ -166,8 +168,8 @@ def test_one_answer_always_is_not_knowledge():
     labels = np.array([0] * 70 + [1] * 30)
     constant = (np.tile([1.0, 0.0], (100, 1)).astype(np.float32),)
     gate = (np.random.default_rng(0).normal(size=(400, 2)).astype(np.float32) + np.float32([9, 0]),)
-    answer = verify.judge(
-        gate, verify.Reference(gate, constant, "x"), precision="fp32", labelled=constant, labels=labels
+    answer = judge.judge(
+        gate, judge.Reference(gate, constant, "x"), precision="fp32", labelled=constant, labels=labels
     )
     assert answer.method == "centred_l2"
 

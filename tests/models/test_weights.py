@@ -73,7 +73,7 @@ def test_something_else_than_a_state_dict_is_refused(tmp_path):
 
 
 def test_a_changed_pretrained_file_is_refused(trained, tmp_path, monkeypatch):
-    from edgescope.models import photos
+    from edgescope.models.image import photos
 
     fake = tmp_path / "fake.pth"
     fake.write_bytes(b"not the weights")

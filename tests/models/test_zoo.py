@@ -27,10 +27,11 @@ def test_params_and_macs_are_those_of_the_network(name):
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from edgescope.models import _clip_networks, _networks
+    from edgescope.models.clip import torch_networks
+    from edgescope.models.image import torch_networks as _networks
 
     entry = zoo.table()[name]
-    build = _clip_networks.build if name in CLIPS else _networks.build
+    build = torch_networks.build if name in CLIPS else _networks.build
     with torch.device("meta"):
         module = build(entry)
         sample = torch.empty(1, *entry["input"])

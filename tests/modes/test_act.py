@@ -7,7 +7,7 @@ import pytest
 from fake_jetson import CPU, board, read
 
 from edgescope.errors import SettingError
-from edgescope.modes import act, helper, listing
+from edgescope.modes import helper, listing, privileged
 
 SUDO = """#!/bin/sh
 # as sudo -n: runs what it may, without ever asking for a password
@@ -30,43 +30,45 @@ def user(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SAID", str(said))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(act, "HELPER", tmp_path / "edgescope-helper")
-    monkeypatch.setattr(act, "asked", lambda root: "NV Power Mode: MAXN_SUPER\n2\n" if said.exists() else "")
+    monkeypatch.setattr(privileged, "HELPER", tmp_path / "edgescope-helper")
+    monkeypatch.setattr(
+        privileged, "asked", lambda root: "NV Power Mode: MAXN_SUPER\n2\n" if said.exists() else ""
+    )
     monkeypatch.setattr(helper, "perform", lambda *a: pytest.fail("it was done without the helper"))
     return said
 
 
 def test_a_user_goes_through_sudo_and_the_helper_word_for_word(user):
-    act.act(WORDS)
-    assert user.read_text() == f"-n {act.HELPER} nvpmodel -m 2\n"
+    privileged.act(WORDS)
+    assert user.read_text() == f"-n {privileged.HELPER} nvpmodel -m 2\n"
 
 
 def test_without_a_helper_the_message_says_how_to_get_one(user):
-    act.HELPER.unlink()
+    privileged.HELPER.unlink()
     with pytest.raises(SettingError, match=r"E-MODE-4.*is not installed") as caught:
-        act.act(WORDS)
+        privileged.act(WORDS)
     assert caught.value.fix == "edgescope modes --install-helper" and not user.exists()
 
 
 def test_a_sudo_that_wants_a_password_is_a_refusal_with_its_words(user):
     user.with_suffix(".locked").touch()
     with pytest.raises(SettingError, match=r"E-MODE-4.*a password is required"):
-        act.act(WORDS)
+        privileged.act(WORDS)
 
 
 def test_a_mode_that_waits_for_a_reboot_is_not_in_effect_whatever_the_exit_code(user):
     user.with_suffix(".waits").touch()
     with pytest.raises(SettingError, match=r"E-MODE-2.*needs a reboot"):
-        act.act(WORDS)
+        privileged.act(WORDS)
 
 
 def test_what_is_so_already_needs_no_rights(user, tmp_path):
     user.touch()  # nvpmodel answers 2
-    act.act(WORDS)
+    privileged.act(WORDS)
     assert user.read_text() == ""
     root = board(tmp_path / "root")
     governor = f"{CPU}/cpufreq/policy0/scaling_governor"
-    act.act(("write", f"/{governor}", "schedutil"), root)
+    privileged.act(("write", f"/{governor}", "schedutil"), root)
     assert read(root, governor) == "schedutil"
 
 
@@ -74,14 +76,14 @@ def test_a_program_that_ends_with_1_is_no_want_of_rights(tmp_path, monkeypatch):
     root = board(tmp_path)
     (root / "usr/sbin/nvpmodel").write_text("#!/bin/sh\necho NVPM ERROR: no\nexit 1\n")
     with pytest.raises(SettingError, match=r"E-MODE-4.*ended with 1: NVPM ERROR: no") as caught:
-        act.act(WORDS, root)
+        privileged.act(WORDS, root)
     assert caught.value.fix == ""
 
 
 def test_nor_is_a_helper_that_was_let_and_failed(user):
     user.with_suffix(".fails").touch()
     with pytest.raises(SettingError, match=r"E-MODE-4.*nvpmodel ended with 1") as caught:
-        act.act(WORDS)
+        privileged.act(WORDS)
     assert caught.value.fix == ""
 
 
@@ -90,11 +92,11 @@ def test_nor_is_a_helper_that_was_let_and_failed(user):
 )
 def test_what_is_not_a_change_is_refused(words):
     with pytest.raises(SettingError, match="E-MODE-4"):
-        act.act(words)
+        privileged.act(words)
 
 
 def test_the_commands_that_install_the_helper_name_it_and_its_undoing():
-    text = listing.install("ada", str(helper.__file__), str(act.HELPER))
-    assert f"install -o root -g root -m 0755 {helper.__file__} {act.HELPER}" in text
-    assert f"ada ALL=(root) NOPASSWD: {act.HELPER}'" in text and "to undo:  sudo rm" in text
+    text = listing.install("ada", str(helper.__file__), str(privileged.HELPER))
+    assert f"install -o root -g root -m 0755 {helper.__file__} {privileged.HELPER}" in text
+    assert f"ada ALL=(root) NOPASSWD: {privileged.HELPER}'" in text and "to undo:  sudo rm" in text
     assert Path(str(helper.__file__)).is_file()

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from edgescope.devices import replay
 from edgescope.devices.base import Undo
-from edgescope.devices.cpu_limits import cpu_limit
+from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
+from edgescope.devices.replay import device
 from edgescope.errors import SettingError, UnsupportedError, UsageError
-from edgescope.modes import catalog, cgroup, entering, gpu_power, journal, mps, quota
-from edgescope.modes.act import act
+from edgescope.modes import catalog, cgroup, enter, gpu_power, journal, mps, quota
 from edgescope.modes.affinity import Affinity, ranges, some
+from edgescope.modes.privileged import act
 from edgescope.modes.quota import Quota
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -24,7 +24,7 @@ CPUS = sorted(os.sched_getaffinity(0))
 SAYS = """
 import os, sys, time
 from pathlib import Path
-from edgescope.devices.cpu_limits import cpu_limit
+from edgescope.devices.cpu.limits import cpu_limit
 start, used = time.perf_counter(), time.process_time()
 while time.perf_counter() - start < 0.6: pass
 print(sorted(os.sched_getaffinity(0)), cpu_limit(Path("/")), time.process_time() - used, os.getpid(), sep="|")
@@ -34,7 +34,7 @@ print(sorted(os.sched_getaffinity(0)), cpu_limit(Path("/")), time.process_time()
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(entering, "_JOURNALS", {})
+    monkeypatch.setattr(enter, "_JOURNALS", {})
 
 
 def child(mode):
@@ -51,7 +51,7 @@ def child(mode):
 
 
 def test_affinity_holds_in_the_child_and_nothing_is_written(tmp_path):
-    with entering.entered(catalog.find(f"cpus={CPUS[0]}", {})) as mode:
+    with enter.entered(catalog.find(f"cpus={CPUS[0]}", {})) as mode:
         assert child(mode)[0] == [CPUS[0]]
     assert sorted(os.sched_getaffinity(0)) == CPUS and not (tmp_path / "state").exists()
 
@@ -80,7 +80,7 @@ def test_some_are_fewer_than_all():
 
 def entered_quota(cpus):
     try:
-        with entering.entered(Quota(cpus)) as mode:
+        with enter.entered(Quota(cpus)) as mode:
             return mode, child(mode)
     except UnsupportedError as error:
         pytest.skip(str(error))
@@ -101,8 +101,8 @@ def test_a_quota_within_a_quota_has_a_group_of_its_own():
     if not os.access(base, os.W_OK):
         pytest.skip("this process may make no control group")
     outer, inner = f"edgescope-{os.getpid()}", f"edgescope-{os.getpid()}-1"
-    with entering.entered(Quota(0.5)):
-        with entering.entered(Quota(0.3)) as mode:
+    with enter.entered(Quota(0.5)):
+        with enter.entered(Quota(0.3)) as mode:
             assert inner in mode.launch()[1] and (base / inner).is_dir()
         assert (base / outer).is_dir() and not (base / inner).exists()
     assert not (base / outer).exists()
@@ -168,7 +168,7 @@ def test_a_user_is_given_a_systemd_scope_and_no_group_and_one_that_hangs_is_said
     (where / "systemd-run").write_text('#!/bin/sh\n[ -e "$0.hangs" ] && exec sleep 9\nexit 0\n')
     (where / "systemd-run").chmod(0o755)
     monkeypatch.setenv("PATH", f"{where}:{os.environ['PATH']}")
-    with entering.entered(Quota(0.5)) as mode:
+    with enter.entered(Quota(0.5)) as mode:
         prefix = mode.launch()[1]
         assert prefix[1:] == ("--user", "--scope", "--quiet", "-p", "CPUQuota=50%", "--")
         assert not (tmp_path / "state").exists()
@@ -247,7 +247,7 @@ def programs(tmp_path, monkeypatch):
 
 
 def test_mps_is_started_asked_and_stopped(programs, monkeypatch):
-    with entering.entered(catalog.find("mps=50", {})) as mode:
+    with enter.entered(catalog.find("mps=50", {})) as mode:
         env, _ = mode.launch()
         pipe = Path(env[mps.PIPE]) / "control"
         assert env[mps.PERCENT] == "50" and pipe.exists()
@@ -284,11 +284,11 @@ def test_a_daemon_that_will_not_stop_is_not_told_as_restored_one_that_is_gone_is
     programs, temporary, monkeypatch
 ):
     with pytest.raises(SettingError, match=r"E-MODE-5.*not stopped.*not supported on this platform"):  # noqa: SIM117
-        with entering.entered(catalog.find("mps=50", {})):
+        with enter.entered(catalog.find("mps=50", {})):
             monkeypatch.setenv("MPS_BROKEN", "1")
     (folder,) = temporary.iterdir()
     (programs / mps.CONTROL).write_text("#!/bin/sh\necho Cannot find MPS control daemon process\nexit 1\n")
-    entering.journal().recover()
+    enter.journal().recover()
     assert not folder.exists()
 
 
@@ -304,7 +304,7 @@ def test_a_power_limit_needs_the_users_word_is_verified_and_restored(programs, m
     mode = catalog.find("gpu_power=250", {})
     refused(mode, UsageError, r"E-MODE-7.*--allow-power-limit")
     monkeypatch.setenv(gpu_power.ALLOWED, "1")
-    with entering.entered(mode):
+    with enter.entered(mode):
         assert (
             programs / "limit"
         ).read_text() == "250\n" and mode.evidence() == "nvidia-smi -i 0: power.limit 250 W"
@@ -338,14 +338,14 @@ def test_the_gpu_is_the_one_that_cuda_calls_0_or_none(programs, monkeypatch):
     (programs / "gpus").write_text("GPU 0: A\n  MIG 1g\nGPU 1: B\n")
     refused(gpu_power.GpuPower(250), UsageError, r"E-MODE-13.*2 GPUs, CUDA_DEVICE_ORDER=not set")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    with entering.entered(gpu_power.GpuPower(250)) as mode:
+    with enter.entered(gpu_power.GpuPower(250)) as mode:
         assert mode.evidence() == "nvidia-smi -i 3: power.limit 250 W"
     asked = (programs / "asked").read_text().splitlines()
     assert "-i 3 -pl 250" in asked and "-i 3 -pl 700" in asked and not any("-i 0" in a for a in asked)
 
 
 def test_no_setting_of_this_machine_is_entered_for_a_recorded_board():
-    recorded = replay.devices("orin_nano")
+    recorded = device.devices("orin_nano")
     for name in ("15W", "quota=0.5", "cpus=0", "governor=performance", "gpu_power=200", "mps=50"):
         with pytest.raises(SettingError, match="E-REC-7"):
             catalog.find(name, recorded)
@@ -355,7 +355,7 @@ def test_no_setting_of_this_machine_is_entered_for_a_recorded_board():
 
 
 def test_a_setting_of_a_process_is_not_for_a_running_one():
-    with pytest.raises(UsageError, match="E-MODE-11"), entering.in_mode(f"cpus={CPUS[0]}", {}):
+    with pytest.raises(UsageError, match="E-MODE-11"), enter.in_mode(f"cpus={CPUS[0]}", {}):
         pytest.fail("it was entered")
 
 

@@ -14,10 +14,10 @@ import pytest
 from edgescope import bench
 from edgescope.devices.kernel_files import cpu_list
 from edgescope.devices.null import NullDevice
-from edgescope.isolate import Limits
-from edgescope.modes import cgroup, entering
+from edgescope.isolate.fresh import Limits
+from edgescope.modes import cgroup, enter
 from edgescope.records import Status, Trial, Trust
-from edgescope.sweep import Isolated
+from edgescope.sweep.run import Isolated
 from edgescope.telemetry.verdict import mean_share
 
 CPU = min(os.sched_getaffinity(0))
@@ -26,7 +26,7 @@ CPU = min(os.sched_getaffinity(0))
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(entering, "_JOURNALS", {})
+    monkeypatch.setattr(enter, "_JOURNALS", {})
 
 
 def run(mode: str, seconds: float = 0.3):

@@ -5,9 +5,10 @@ from fake_jetson import CPU, GPU, ORIN_NANO, Told, board, read
 from refusing import refused
 
 from edgescope.devices.base import Undo
+from edgescope.devices.jetson import clocks
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
-from edgescope.modes import catalog, clocks, entering, jetson, journal
+from edgescope.modes import catalog, enter, jetson, journal
 from edgescope.modes.listing import listing, problems, without
 
 POLICY = f"{CPU}/cpufreq/policy0"
@@ -30,7 +31,7 @@ class Jetson:
 def quick(tmp_path, monkeypatch):
     """A state folder of this test's own; the probe reads a file that stands still, so it may be short."""
     monkeypatch.setenv("EDGESCOPE_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(entering, "_JOURNALS", {})
+    monkeypatch.setattr(enter, "_JOURNALS", {})
     real = clocks.probe
     monkeypatch.setattr(clocks, "probe", lambda root: real(root, 0.03))
 
@@ -49,7 +50,7 @@ def calls(root):
 
 
 def test_a_mode_is_set_seen_in_effect_and_restored_by_its_name(root, capsys):
-    with entering.entered(find(root, "15W")) as mode:
+    with enter.entered(find(root, "15W")) as mode:
         assert read(root, "live") == "0" and read(root, f"{POLICY}/scaling_max_freq") == "1497600"
         assert mode.problem() == ""
         assert mode.evidence() == (
@@ -116,12 +117,12 @@ def test_ids_belong_to_the_board_names_are_what_is_asked(tmp_path):
     nx = (Told(0, "MAXN_SUPER", 6, 6, -1, -1, 240), Told(1, "10W", 6, 6, 1190400, 612000000, 240))
     for name, modes, ident in (("nano", ORIN_NANO, "2"), ("nx", nx, "0")):
         root = board(tmp_path / name, modes)
-        with entering.entered(find(root, "MAXN_SUPER")):
+        with enter.entered(find(root, "MAXN_SUPER")):
             assert read(root, "live") == ident
 
 
 def test_the_present_mode_is_verified_and_nothing_is_set(root):
-    with entering.entered(find(root, "25W")):
+    with enter.entered(find(root, "25W")):
         pass
     assert calls(root) == []
 
@@ -188,7 +189,7 @@ def test_the_evidence_says_when_the_clock_is_only_the_request_in_whatever_proces
 
 
 def test_jetson_clocks_holds_the_clocks_of_the_mode_and_gives_them_back(root):
-    with entering.entered(find(root, "jetson_clocks+15W")) as mode:
+    with enter.entered(find(root, "jetson_clocks+15W")) as mode:
         assert mode.name == "15W+jetson_clocks"
         assert read(root, f"{POLICY}/scaling_min_freq") == "1497600"
         assert mode.problem() == "" and "DVFS off" in mode.evidence()
@@ -204,8 +205,8 @@ def test_clocks_that_are_held_already_are_not_stored_over(root):
     assert calls(root) == []
     held._drop()
     (journal.folder() / journal.FILE).unlink()
-    with entering.entered(find(root, "jetson_clocks")):
-        with entering.entered(find(root, "jetson_clocks")):
+    with enter.entered(find(root, "jetson_clocks")):
+        with enter.entered(find(root, "jetson_clocks")):
             pass
         assert read(root, f"{POLICY}/scaling_min_freq") == "1344000"
     assert read(root, f"{POLICY}/scaling_min_freq") == "729600"

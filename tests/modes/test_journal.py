@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusing import refused
 
-from edgescope import isolate
-from edgescope.bench import noise
 from edgescope.devices.base import Undo
 from edgescope.errors import SettingError, UnsupportedError
-from edgescope.modes import entering, journal
+from edgescope.isolate import fresh
+from edgescope.modes import enter, journal
 from edgescope.modes.governor import Governor
 from edgescope.modes.journal import DiskJournal
 from edgescope.records import Trial
+from edgescope.sweep import noise
 
 GOVERNOR = f"{CPU}/cpufreq/policy0/scaling_governor"
 WORDS = ("write", f"/{GOVERNOR}", "schedutil")
@@ -32,7 +32,7 @@ def state(tmp_path, monkeypatch):
     """A state folder of this test's own, and no journal of another test's."""
     where = tmp_path / "state"
     monkeypatch.setenv("EDGESCOPE_STATE", str(where))
-    monkeypatch.setattr(entering, "_JOURNALS", {})
+    monkeypatch.setattr(enter, "_JOURNALS", {})
     return where
 
 
@@ -138,21 +138,21 @@ def test_what_could_not_be_put_back_stops_the_next_entry_until_it_is_and_held_mo
 
 def test_as_is_is_not_entered_while_a_setting_is_still_changed(state, root):
     policy = (root / GOVERNOR).parent
-    with pytest.raises(SettingError, match="E-MODE-5"), entering.entered(Governor("performance", root)):
+    with pytest.raises(SettingError, match="E-MODE-5"), enter.entered(Governor("performance", root)):
         policy.rename(policy.with_name("gone"))
     with (
         pytest.raises(SettingError, match="E-MODE-5"),
-        entering.entered(entering.catalog.find("as_is", {})),
+        enter.entered(enter.catalog.find("as_is", {})),
     ):
         pytest.fail("as_is was entered with the governor changed")
     policy.with_name("gone").rename(policy)
-    with entering.entered(entering.catalog.find("as_is", {})):
+    with enter.entered(enter.catalog.find("as_is", {})):
         assert read(root, GOVERNOR) == "schedutil"
 
 
 def test_the_same_mode_within_itself_is_left_once_each(state, root):
-    with entering.entered(Governor("performance", root)):
-        with entering.entered(Governor("performance", root)):
+    with enter.entered(Governor("performance", root)):
+        with enter.entered(Governor("performance", root)):
             pass
         assert read(root, GOVERNOR) == "performance"
     assert read(root, GOVERNOR) == "schedutil"
@@ -273,7 +273,7 @@ def test_no_disk_no_change(state, root, monkeypatch):
 
 
 def test_an_exception_in_the_block_restores_and_is_passed_on(state, root, capsys):
-    with pytest.raises(ZeroDivisionError), entering.entered(Governor("performance", root)):
+    with pytest.raises(ZeroDivisionError), enter.entered(Governor("performance", root)):
         assert read(root, GOVERNOR) == "performance" and (state / journal.FILE).exists()
         raise ZeroDivisionError
     assert read(root, GOVERNOR) == "schedutil" and not (state / journal.FILE).exists()
@@ -283,7 +283,7 @@ def test_an_exception_in_the_block_restores_and_is_passed_on(state, root, capsys
 HOLDER = """
 import sys, time
 from pathlib import Path
-from edgescope.modes.entering import entered
+from edgescope.modes.enter import entered
 from edgescope.modes.governor import Governor
 with entered(Governor("performance", Path(sys.argv[1]))):
     print("entered", flush=True)
@@ -320,7 +320,7 @@ def test_kill_9_leaves_a_journal_and_the_next_start_restores_before_anything_els
     child.communicate()
     assert read(root, GOVERNOR) == "performance"  # nobody could put it back
     assert journal.left_behind() == ["policy0 governor schedutil"]
-    with entering.entered(entering.catalog.find("as_is", {})):
+    with enter.entered(enter.catalog.find("as_is", {})):
         assert read(root, GOVERNOR) == "schedutil"
     assert "left behind by a process that was killed: policy0 governor schedutil" in capsys.readouterr().err
     assert journal.left_behind() == []
@@ -336,8 +336,8 @@ def test_noise_is_not_measured_on_a_machine_that_a_killed_run_left_changed(state
         seen.append(read(root, GOVERNOR))
         raise UnsupportedError("E-NOISE-3", "one run is enough here")
 
-    monkeypatch.setattr(isolate, "prepare", lambda trial: None)
-    monkeypatch.setattr(isolate, "run", run)
+    monkeypatch.setattr(fresh, "prepare", lambda trial: None)
+    monkeypatch.setattr(fresh, "run", run)
     with pytest.raises(UnsupportedError, match="one run"):
         noise.measure(1.0, workloads=[Trial(model="null", backend="null")])
     assert seen == ["schedutil"]

@@ -5,10 +5,10 @@ from fake_jetson import ORIN_NANO, Told, board, conf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgescope.devices.jetson import nvpmodel
+from edgescope.devices.jetson.nvpmodel import PowerMode
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import DeviceError
-from edgescope.modes import nvpmodel
-from edgescope.modes.nvpmodel import PowerMode
 
 #: Single facts re-typed from public files: NVIDIA's nvpmodel_p3701_0000.conf, nvpmodel_p3767_0000.conf,
 #: nvpmodel_t194.conf and a Nano's nvpmodel.conf, and the super variants in

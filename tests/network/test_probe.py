@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 import numpy as np
 import pytest
 
-from edgescope.analysis.network import profile
+from edgescope.analysis.offload.network import profile
 from edgescope.errors import DeviceError, EdgescopeError, SettingError, UnavailableError, UsageError
 from edgescope.network import echo
 from edgescope.network.echo import EchoServer

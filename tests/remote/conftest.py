@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import small_board
-from edgescope.agent import edgescope_agent
+from edgescope.remote.agent import edgescope_agent
 
 AGENT = Path(edgescope_agent.__file__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import small_board
-from edgescope.devices import containers
+from edgescope.doctor import containers
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "docker").glob("Dockerfile.*"))

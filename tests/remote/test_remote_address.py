@@ -4,9 +4,8 @@ import sys
 
 import pytest
 
-from edgescope import agent
 from edgescope.errors import UsageError
-from edgescope.remote import address
+from edgescope.remote import address, agent
 from edgescope.remote.address import Address, parse
 
 

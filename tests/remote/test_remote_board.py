@@ -9,14 +9,14 @@ import pytest
 
 import small_board
 from edgescope.devices import manifest
-from edgescope.devices.cpu import CpuDevice
-from edgescope.devices.jetson import JetsonDevice
+from edgescope.devices.cpu.device import CpuDevice
+from edgescope.devices.jetson.device import JetsonDevice
 from edgescope.errors import DeviceError, StoreError, UnavailableError, UnsupportedError
 from edgescope.records import Trust, Window
 from edgescope.remote import files
 from edgescope.remote.address import Address
 from edgescope.remote.board import opened, translated
-from edgescope.remote.house import BoardWatch
+from edgescope.remote.run import BoardWatch
 from edgescope.remote.tree import Tree, _inside
 from edgescope.remote.wire import Wire
 
@@ -270,13 +270,13 @@ def test_words_of_a_login_shell_are_skipped(behind, tmp_path):
 
 
 def test_weights_below_the_models_own_folder_cannot_be_sent(tmp_path, monkeypatch):
-    from edgescope.models import _onnx_reader
+    from edgescope.models.user import onnx_reader
 
     path = tmp_path / "net.onnx"
     path.write_bytes(b"")
-    monkeypatch.setattr(_onnx_reader, "external", lambda path: ["weights/all.bin"])
+    monkeypatch.setattr(onnx_reader, "external", lambda path: ["weights/all.bin"])
     with pytest.raises(UnsupportedError, match=r"E-AGENT-8.*weights/all\.bin"):
         translated(["trtexec", f"--onnx={path}"], None)
-    monkeypatch.setattr(_onnx_reader, "external", lambda path: ["all.bin"])
+    monkeypatch.setattr(onnx_reader, "external", lambda path: ["all.bin"])
     assert translated(["trtexec", f"--onnx={path}"], None).sent["all.bin"] == Path(tmp_path / "all.bin")
     assert small_board.FAKE_TRTEXEC.is_dir()

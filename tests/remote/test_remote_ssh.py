@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from edgescope import isolate
 from edgescope.cli.main import main
-from edgescope.isolate import Limits
+from edgescope.isolate import fresh
+from edgescope.isolate.fresh import Limits
 from edgescope.records import Measured, Status, Trial
 from edgescope.remote import address
-from edgescope.store import Store
+from edgescope.store.results import Store
 
 if shutil.which("ssh") is None:
     pytest.skip("no ssh client on PATH", allow_module_level=True)
@@ -188,7 +188,7 @@ def test_what_is_cut_short_leaves_nothing_on_the_board(
 
     if sign:
         threading.Thread(target=cut, daemon=True).start()
-    result = getattr(isolate, verb)(trial, Limits(timeout_s=limit_s))
+    result = getattr(fresh, verb)(trial, Limits(timeout_s=limit_s))
     assert (result.status, result.reason.partition(":")[0]) == expected, result.reason
     assert result.machine.stable["cpu"]["board"].startswith(
         "NVIDIA Jetson Orin Nano"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgescope.analysis.summary import metrics
+from edgescope.analysis.run.summary import metrics
 from edgescope.records import (
     QUERY_DTYPES,
     Absent,

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from crowds import cpu_trials, crowd, dead, gpu_trials
-from edgescope.analysis.concurrent import Concurrent, concurrent
 from edgescope.errors import UsageError
-from edgescope.plots import concurrent as plots
+from edgescope.papers.concurrent_inference import figures as plots
+from edgescope.papers.concurrent_inference import report
+from edgescope.papers.concurrent_inference import report_words as words
+from edgescope.papers.concurrent_inference.report_grids import grid
+from edgescope.papers.concurrent_inference.table import Concurrent, concurrent
 from edgescope.records import Absent, Measured
-from edgescope.report import concurrent as report
-from edgescope.report import concurrent_words as words
 from edgescope.report import write as usual
-from edgescope.report.concurrent_grids import grid
 
 MODELS = ("resnet50", "yolov8n_class")
 

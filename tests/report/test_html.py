@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from made_results import KINDS, NO_RAPL, Kind, failed, study
 
-from edgescope.analysis.variants import pick, table
+from edgescope.analysis.cells.variants import pick, table
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Json, Machine, Measured, Result, Status, Trust, Verdict
 from edgescope.report import write

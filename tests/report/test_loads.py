@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from made_results import KINDS, study
 
-from edgescope.analysis.question import asked, in_words, of_harness
+from edgescope.analysis.cells.question import asked, in_words, of_harness
 from edgescope.records import Result, Status, Trial
 from edgescope.report import write
 from edgescope.report.chapter import chapters

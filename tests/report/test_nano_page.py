@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from made_results import KINDS, study
 
-from edgescope.analysis.nano_study import study as printed
-from edgescope.analysis.nano_table import NanoTable, nano_table
-from edgescope.plots.beside_study import beside_study
+from edgescope.papers.jetson_nano import report
+from edgescope.papers.jetson_nano import report_words as words
+from edgescope.papers.jetson_nano.figures import beside_study
+from edgescope.papers.jetson_nano.paper import study as printed
+from edgescope.papers.jetson_nano.table import NanoTable, nano_table
 from edgescope.records import Measured
-from edgescope.report import nano_table as report
-from edgescope.report import nano_table_words as words
 
 
 @pytest.fixture(scope="module")

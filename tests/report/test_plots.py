@@ -10,8 +10,8 @@ import pytest
 from made_results import KINDS, Kind, failed, study
 
 from edgescope import plots
-from edgescope.analysis.replicates import latencies_s
-from edgescope.analysis.variants import VariantTable, table
+from edgescope.analysis.cells.replicates import latencies_s
+from edgescope.analysis.cells.variants import VariantTable, table
 from edgescope.plots import distribution, thin, time
 from edgescope.plots.style import BASELINE_COLOUR, COLOURS, seconds
 from edgescope.records import Absent, Channel, Measured, Result, Status

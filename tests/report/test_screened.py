@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgescope import report
-from edgescope.analysis.objective import wanted
+from edgescope.analysis.cells.objective import wanted
 from edgescope.records import QUERY_DTYPES, Queries, Status, Trial, Verification, Window
 from making import result
 

@@ -3,14 +3,14 @@
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.scenarios import asked
+from edgescope.scenarios import settings
 from fake_time import trial
 
 
 def says(**keys):
     """The code of the refusal, '' where there is none."""
     try:
-        asked.checked(trial(**keys))
+        settings.checked(trial(**keys))
     except UsageError as error:
         return error.code
     return ""
@@ -30,13 +30,13 @@ def says(**keys):
 def test_a_burst_has_1_to_999999_queries(arrivals, code):
     assert says(scenario="burst", rate=8.0, arrivals=arrivals) == code
     if not code:
-        assert asked.burst(trial(scenario="burst", arrivals=arrivals)) == int(arrivals)
+        assert settings.burst(trial(scenario="burst", arrivals=arrivals)) == int(arrivals)
 
 
 @pytest.mark.parametrize(
     ("arrivals", "gaps"),
     [
-        ("", asked.GAPS_MS),
+        ("", settings.GAPS_MS),
         ("33", (0.0, 33.0)),
         ("0,600000", (0.0, 600_000.0)),
         ("5,2.5,5", (0.0, 2.5, 5.0)),
@@ -53,7 +53,7 @@ def test_idle_gaps_are_ascending_from_0_and_at_most_50_of_ten_minutes(arrivals, 
     if gaps is None:
         assert says(scenario="idle_gap", arrivals=arrivals) == "E-SCEN-3"
     else:
-        assert asked.gaps_ms(asking) == gaps
+        assert settings.gaps_ms(asking) == gaps
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_idle_gaps_are_ascending_from_0_and_at_most_50_of_ten_minutes(arrivals, 
     [("", None), ("15ms", 15_000_000), ("0.5ms", 500_000), ("1000000ms", 10**12)],
 )
 def test_the_bound_of_a_server_is_in_milliseconds(arrivals, bound_ns):
-    assert asked.bound_ns(trial(scenario="mlperf_server", rate=5.0, arrivals=arrivals)) == bound_ns
+    assert settings.bound_ns(trial(scenario="mlperf_server", rate=5.0, arrivals=arrivals)) == bound_ns
 
 
 @pytest.mark.parametrize("arrivals", ["0ms", "1000001ms", "15", "ms", "15 ms", "-1ms", "1.ms"])
@@ -74,12 +74,12 @@ def test_what_is_offered_at_a_rate_needs_one(name):
     arrivals = "4" if name == "burst" else ""
     assert says(scenario=name, arrivals=arrivals) == "E-SCEN-1"
     assert says(scenario=name, arrivals=arrivals, rate=2.0) == ""
-    assert asked.rate(trial(scenario=name, rate=2.0)) == 2.0
+    assert settings.rate(trial(scenario=name, rate=2.0)) == 2.0
 
 
 @pytest.mark.parametrize("name", ["single_stream", "multi_stream", "offline", "server", "fixed_rate"])
 def test_arrivals_mean_nothing_to_the_others(name):
-    rate = {"rate": 5.0} if name in asked.RATED else {}
+    rate = {"rate": 5.0} if name in settings.RATED else {}
     assert says(scenario=name, arrivals="8", **rate) == "E-SCEN-4"
 
 
@@ -105,9 +105,9 @@ def test_one_sample_one_query_one_process(name, keys, code):
 
 
 def test_a_trial_is_given_its_arrivals_as_text():
-    assert asked.pinned({"scenario": "burst", "arrivals": 8}) == {"scenario": "burst", "arrivals": "8"}
-    assert asked.pinned({"scenario": "burst", "arrivals": 2.5})["arrivals"] == "2.5"
-    assert asked.pinned({"scenario": "burst", "arrivals": True}) == {"scenario": "burst", "arrivals": True}
-    assert asked.pinned({"scenario": "idle_gap"})["arrivals"] == "0,10,33,100,1000,10000"
-    assert asked.pinned({"scenario": "idle_gap", "arrivals": "5"})["arrivals"] == "5"
-    assert asked.pinned({"scenario": "server"}) == {"scenario": "server"}
+    assert settings.pinned({"scenario": "burst", "arrivals": 8}) == {"scenario": "burst", "arrivals": "8"}
+    assert settings.pinned({"scenario": "burst", "arrivals": 2.5})["arrivals"] == "2.5"
+    assert settings.pinned({"scenario": "burst", "arrivals": True}) == {"scenario": "burst", "arrivals": True}
+    assert settings.pinned({"scenario": "idle_gap"})["arrivals"] == "0,10,33,100,1000,10000"
+    assert settings.pinned({"scenario": "idle_gap", "arrivals": "5"})["arrivals"] == "5"
+    assert settings.pinned({"scenario": "server"}) == {"scenario": "server"}

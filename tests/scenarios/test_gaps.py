@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from edgescope.analysis import idle_gaps, summary
-from edgescope.analysis.replicates import latencies_s
+from edgescope.analysis.cells.replicates import latencies_s
+from edgescope.analysis.run import idle_gaps, summary
 from edgescope.cli import load_view
-from edgescope.plan import Plan
 from edgescope.records import Absent
 from edgescope.scenarios import IdleGap
-from edgescope.scenarios.gaps import repeats
+from edgescope.scenarios.idle_gap import repeats
+from edgescope.scenarios.stop_rule import Plan
 from fake_time import MS, FakeClock, FakeWork, trial
 from making import result
 

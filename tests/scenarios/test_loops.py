@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.plan import Plan
 from edgescope.records import QUERY_ERROR
 from edgescope.scenarios import FixedRate, Offline, SingleStream
+from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.blocking import Failures, Inline, Pool
 from fake_time import MS, FakeClock, drive, trial
 

@@ -9,14 +9,15 @@ import time
 import numpy as np
 import pytest
 
-from edgescope import bench, registry, store
+from edgescope import bench, registry
 from edgescope.cli import load_view
 from edgescope.errors import DeviceError, UnavailableError
 from edgescope.models.base import Samples
 from edgescope.models.null import NullModel
-from edgescope.plan import Plan
 from edgescope.records import QUERY_OK, Absent, ModelInfo, Status, Trial
 from edgescope.scenarios import Foreign, mlperf_log
+from edgescope.scenarios.stop_rule import Plan
+from edgescope.store import results
 
 needs_loadgen = pytest.mark.skipif(
     importlib.util.find_spec("mlperf_loadgen") is None, reason="mlcommons-loadgen is not here"
@@ -124,13 +125,13 @@ def test_offline_is_one_query_answered_in_batches():
 @needs_loadgen
 def test_its_logs_stand_beside_the_result_and_its_numbers_within(tmp_path):
     result = run("mlperf_single_stream", max_s=0.2, min_s=0.2)
-    folder = store.Store(tmp_path).save(result)
+    folder = results.Store(tmp_path).save(result)
     assert "VALID" in (folder / "files" / mlperf_log.SUMMARY).read_text()
     plain = json.loads((folder / "result.json").read_text())
     assert plain["artifact"]["files"] == [mlperf_log.DETAIL, mlperf_log.SUMMARY]
     assert plain["artifact"]["loadgen"]["loadgen_version"]
     assert plain["driver"] == "external"
-    assert store.read(folder).artifact["files"] == result.artifact["files"]
+    assert results.read(folder).artifact["files"] == result.artifact["files"]
 
 
 class Classifier:

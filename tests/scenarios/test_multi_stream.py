@@ -4,9 +4,9 @@ import threading
 import time
 
 from edgescope.clock import MonotonicClock
-from edgescope.plan import Plan
 from edgescope.records import QUERY_ERROR
 from edgescope.scenarios import MultiStream
+from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.blocking import Failures, Inline, Pool
 from fake_time import MS, FakeClock, drive, trial
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from edgescope import study
-from edgescope.analysis import summary
+from edgescope.analysis.run import summary
 from edgescope.errors import UsageError
-from edgescope.plan import Plan
 from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent
 from edgescope.scenarios import Burst, FixedRate, Server, Trace
+from edgescope.scenarios.stop_rule import Plan
+from edgescope.study import grid
 from fake_time import MS, drive, trial
 
 
@@ -223,26 +223,26 @@ def test_closed_loops_have_no_offered_rate():
 )
 def test_what_a_scenario_lacks_is_said_before_anything_is_measured(keys, says):
     with pytest.raises(UsageError, match=says):
-        study.grid({"model": "null", "backend": "null", **keys})
+        grid.grid({"model": "null", "backend": "null", **keys})
 
 
 def test_a_study_may_write_a_burst_as_a_number_and_pins_a_trace(tmp_path):
     base = {"model": "null", "backend": "null"}
-    (found,) = study.grid(base | {"scenario": "burst", "rate": 8.0, "arrivals": 4})
+    (found,) = grid.grid(base | {"scenario": "burst", "rate": 8.0, "arrivals": 4})
     assert found.arrivals == "4"
-    (found,) = study.grid(base | {"scenario": "idle_gap"})
+    (found,) = grid.grid(base | {"scenario": "idle_gap"})
     assert found.arrivals == "0,10,33,100,1000,10000"
     path = tmp_path / "t"
     path.write_text("0\n1\n")
-    (found,) = study.grid(base | {"scenario": "trace", "arrivals": f"loop:{path}"})
+    (found,) = grid.grid(base | {"scenario": "trace", "arrivals": f"loop:{path}"})
     assert found.arrivals.startswith(f"loop:{path}#")
     path.write_text("0\n1\n2\n")
-    (other,) = study.grid(base | {"scenario": "trace", "arrivals": found.arrivals})
+    (other,) = grid.grid(base | {"scenario": "trace", "arrivals": found.arrivals})
     assert other.id != found.id
     with pytest.raises(UsageError, match="E-TRACE-2"):
         Trace(found, Plan(found)).offsets().__next__()
     with pytest.raises(UsageError, match="E-SCEN-5"):
-        study.grid(base | {"scenario": "trace", "arrivals": str(path), "rate": 3.0})
+        grid.grid(base | {"scenario": "trace", "arrivals": str(path), "rate": 3.0})
 
 
 def test_a_run_that_fell_behind_blames_the_load_not_the_warm_up():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgescope.analysis import summary
+from edgescope.analysis.run import summary
 from edgescope.scenarios import Burst, FixedRate, Offline, Server, SingleStream
 from fake_time import MS, drive_servers, trial
 

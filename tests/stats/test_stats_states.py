@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traces
-from edgescope.analysis.summary import metrics, speeds, warnings
+from edgescope.analysis.run.summary import metrics, speeds, warnings
 from edgescope.records import Measured
 from edgescope.scenarios.closed import SingleStream
 from edgescope.stats import StopRule, states

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgescope.devices.base import SourceSpec
-from edgescope.devices.cpu import CpuDevice
+from edgescope.devices.cpu.device import CpuDevice
 from edgescope.errors import UsageError
 from edgescope.telemetry.null import NullSampler
 from edgescope.telemetry.sampler import Sampler

@@ -148,7 +148,7 @@ def test_ticks_are_no_quicker_than_the_quickest_source_that_tells_anything(time,
     """Waking up is half of what watching costs: 5 Hz where what asked for 10 Hz is not here."""
     time(until_ns=60 * SECOND)
     nothing = [Unsupported("no such sensor")]
-    made, _, said, rows = watched(tmp_path, capsys, spec(values=nothing), spec(every=2), spec(every=5), hz=10)
+    _, _, said, rows = watched(tmp_path, capsys, spec(values=nothing), spec(every=2), spec(every=5), hz=10)
     silent, quick, slow = Source.made
     assert said[0]["hz"] == pytest.approx(5.0)
     assert len(ticks(rows)) == pytest.approx(60 * 5, abs=3)

@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import openvino as ov
 from numpy.typing import NDArray
 
-from edgescope import cache, export
+from edgescope import cache
+from edgescope.artifacts import onnx_export
+from edgescope.artifacts.for_precision import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.backends.base import Artifact, Spec, checked, counted, precision_of, threads_of
-from edgescope.backends.onnx_file import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.models.base import Batch, Model, TensorSpec
 from edgescope.records import Effective
 
@@ -118,7 +119,7 @@ class OpenVino:
         if need not in able:
             raise refuse("openvino", spec.precision, f"the CPU plugin offers {', '.join(able)}")
         path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
-        made = export.about(path)
+        made = onnx_export.about(path)
         return Artifact(model, spec, path, cache.content(path), made.get("build_s"), {"made": made})
 
     def load(self, artifact: Artifact) -> OpenVinoSession:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgescope.analysis import summary
-from edgescope.analysis.consumption import consumption
-from edgescope.analysis.sustained import sustained
+from edgescope.analysis.energy.of_run import consumption
+from edgescope.analysis.run import summary
+from edgescope.analysis.run.sustained import sustained
 from edgescope.bench.watch import Watch, board
 from edgescope.records import (
     Effective,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edgescope import cache
-from edgescope.analysis import summary
+from edgescope.analysis.run import summary
 from edgescope.backends.base import Backend, SelfDriven, spec_of
 from edgescope.bench import gate
 from edgescope.bench.assembling import Run, assembled

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgescope import cache, reference, registry
+from edgescope import cache, registry
 from edgescope.backends.base import Spec
 from edgescope.models.base import Model
 from edgescope.records import Json, Machine, Trial, Verification
-from edgescope.verify import Reference, Run
+from edgescope.verify import reference
+from edgescope.verify.judge import Reference, Run
 from edgescope.workloads.base import Answer
 
 BATCH = 8

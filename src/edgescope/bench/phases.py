@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from edgescope.analysis.summary import quantile_metric
+from edgescope.analysis.run.summary import quantile_metric
 from edgescope.backends.base import Phases
 from edgescope.records import Absent, Field
 from edgescope.workloads.base import Opened

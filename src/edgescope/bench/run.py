@@ -13,23 +13,24 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from edgescope import cache, registry
-from edgescope.analysis import backlog, summary
+from edgescope.analysis.run import backlog, summary
 from edgescope.backends.base import SelfDriven, spec_of
-from edgescope.bench import crowd, external, foreign, gate, mode, phases, replayed
+from edgescope.bench import external, foreign, gate, mode, phases, replayed, workers
 from edgescope.bench.assembling import Run, assembled
 from edgescope.bench.driving import drive, peak_rss
 from edgescope.bench.failures import told
 from edgescope.bench.require import require
 from edgescope.bench.watch import Devices, Watch, available
 from edgescope.clock import Clock, MonotonicClock
-from edgescope.crew import seats
-from edgescope.crew.kept import Crews
-from edgescope.devices import manifest, replay
+from edgescope.devices import manifest
+from edgescope.devices.replay import device
 from edgescope.errors import EdgescopeError, message
-from edgescope.isolate import new_id
+from edgescope.isolate import placement
+from edgescope.isolate.fresh import new_id
+from edgescope.isolate.pool import Crews
 from edgescope.models import zoo
-from edgescope.plan import Plan
 from edgescope.records import Machine, Measured, Result, Status, Trial
+from edgescope.scenarios.stop_rule import Plan
 
 SAMPLER_HZ = 10.0
 #: Significant drift of the latency over the window beyond which the run is called unstable.
@@ -95,7 +96,7 @@ def prepare(begun: Result) -> Result:
         model = zoo.get(trial.model, trial.shapes, trial.batch)
         backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
         backend.prepare(model, spec_of(trial), cache.folder("artifacts"))
-        for other in seats.beside(trial):
+        for other in placement.beside(trial):
             extra = zoo.get(other.model, other.shapes, other.batch)
             backend.prepare(extra, spec_of(other), cache.folder("artifacts"))
         gate.prepare(model)
@@ -106,8 +107,8 @@ def prepare(begun: Result) -> Result:
 
 def present() -> Devices:
     """Return one of every device there is, by registry name, but null; a recorded board's where one is played."""
-    if board_file := replay.played():
-        return replay.devices(board_file)
+    if board_file := device.played():
+        return device.devices(board_file)
     names = [n for n in registry.DEVICES if n not in ("null", "replay")]
     return {n: registry.load(registry.DEVICES, n, "device")() for n in names}
 
@@ -130,7 +131,7 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices, crews: Cre
     trial, plan, watch = bare.trial, Plan(bare.trial), Watch(devices, hz)
     plan.edge = watch.mark
     if trial.crowded or crews is not None:
-        found = crowd.measure(bare, watch, crews)
+        found = workers.measure(bare, watch, crews)
         if found.result.status is not Status.OK:
             return found.result
         return settled(found.result, warmed=found.warmed, failure=found.failure)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import scratch
-from edgescope.analysis.idle import inner
+from edgescope.analysis.energy.idle import inner
 from edgescope.clock import Clock
 from edgescope.devices import spin, walk
 from edgescope.devices.base import Device, Throttle, ThrottleWatch

@@ -70,8 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
 def asked(args: argparse.Namespace) -> tuple[Trial, ...]:
     """Return the trials that the flags name, one for each replicate; UsageError for what cannot be."""
-    from edgescope import study
     from edgescope.models import zoo
+    from edgescope.study import grid
 
     keys = trial_flags.keys(args, single=True)
     keys |= {
@@ -80,4 +80,4 @@ def asked(args: argparse.Namespace) -> tuple[Trial, ...]:
         "precision": args.precision,
         "batch": args.batch,
     }
-    return study.grid(keys | {"replicates": args.replicates})
+    return grid.grid(keys | {"replicates": args.replicates})

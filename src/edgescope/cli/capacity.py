@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
-    from edgescope.analysis.service import Point
-    from edgescope.capacity import Search, Step
-    from edgescope.capacity_question import Question
+    from edgescope.analysis.capacity.slo_check import Point
+    from edgescope.search.capacity import Search, Step
+    from edgescope.search.capacity_question import Question
 
 HELP = "find how many clients or cameras fit, and what limits them"
 INTERRUPTED = "What was finished is stored; the same command goes on where it was."
@@ -87,9 +87,9 @@ def _add_search(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search, print the table and the sentence; exit 1 when not one client fits."""
-    from edgescope.capacity import Search
-    from edgescope.capacity_again import going_on
     from edgescope.cli import capacity_view
+    from edgescope.search.capacity import Search
+    from edgescope.search.capacity_again import going_on
 
     if args.out:
         from edgescope.report import capacity, writable
@@ -124,11 +124,11 @@ def run(args: argparse.Namespace) -> int:
 def question(args: argparse.Namespace) -> Question:
     """Return what is asked; UsageError for what cannot be."""
     from edgescope import ranges, registry
-    from edgescope.analysis import slo
-    from edgescope.capacity_question import Question
+    from edgescope.analysis.cells import slo
     from edgescope.errors import UsageError
     from edgescope.models import zoo
     from edgescope.records import Trial
+    from edgescope.search.capacity_question import Question
 
     promised = slo.promises(args.slo)
     problem = _problem(args)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from edgescope.analysis.service import Point, shown
+from edgescope.analysis.capacity.slo_check import Point, shown
 from edgescope.cli import terminal
 from edgescope.cli.card import TRUST_STYLE
 from edgescope.codec import to_plain
@@ -15,9 +15,9 @@ from edgescope.records import Absent, Json, Measured
 from edgescope.report.capacity_words import aside, fits, sentence_of, sentences
 
 if TYPE_CHECKING:
-    from edgescope.analysis.capacity import Capacity
-    from edgescope.capacity_question import Question
+    from edgescope.analysis.capacity.answer import Capacity
     from edgescope.records import Result
+    from edgescope.search.capacity_question import Question
 
 
 def show(found: Capacity) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from edgescope.analysis import ids
-from edgescope.analysis.ends import ends
+from edgescope.analysis.cells import ids
+from edgescope.analysis.energy.ends import ends
 from edgescope.cli import crowd_view, load_view, terminal
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
 from edgescope.stats import reach
@@ -34,8 +34,8 @@ def show(result: Result) -> None:
 
 def summary(results: Sequence[Result]) -> None:
     """Print what the fresh processes of one cell say together."""
-    from edgescope.analysis.percentiles import percentiles
-    from edgescope.analysis.replicates import MEASURED, across
+    from edgescope.analysis.cells.percentiles import percentiles
+    from edgescope.analysis.cells.replicates import MEASURED, across
 
     done = [r for r in results if r.status in MEASURED]
     text = f"{len(done)} of {len(results)} processes measured"

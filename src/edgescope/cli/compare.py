@@ -17,7 +17,7 @@ from edgescope.cli import opened
 
 if TYPE_CHECKING:
     from edgescope.records import Result
-    from edgescope.store import Store
+    from edgescope.store.results import Store
 
 HELP = "two variants: settings differences, ratios with intervals, a judgement"
 
@@ -36,8 +36,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare the two results that are named, or the replicates of the two cells."""
-    from edgescope.analysis.compare import compare
-    from edgescope.store import Store
+    from edgescope.analysis.cells.compare import compare
+    from edgescope.store.results import Store
 
     store = opened.store(args)
     other = Store(Path(args.other_store)) if args.other_store else store
@@ -84,6 +84,6 @@ def _word(judgement: object) -> str:
 
 
 def _meant(store: Store, typed: str) -> list[Result]:
-    from edgescope.analysis import ids
+    from edgescope.analysis.cells import ids
 
     return store.fulls(ids.meant(store.results(), typed))

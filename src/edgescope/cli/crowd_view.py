@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from edgescope.analysis.crowd import Share, shares
+from edgescope.analysis.run.workers import Share, shares
 from edgescope.cli import terminal
 from edgescope.modes.affinity import ranges
 from edgescope.records import Absent, Field, Measured, Result

@@ -17,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgescope.devices.doctor import Report
+    from edgescope.doctor.report import Report
 
 HELP = "what this machine is and can measure, and what would disturb a measurement"
 
@@ -47,11 +47,11 @@ def run(args: argparse.Namespace) -> int:
 
         return noise_view.run(args)
     from edgescope.bench import present
-    from edgescope.devices import replay
-    from edgescope.devices.doctor import examine
+    from edgescope.devices.replay import device
+    from edgescope.doctor.report import examine
 
     devices = present()
-    report = examine(devices, root=replay.root(devices))
+    report = examine(devices, root=device.root(devices))
     if args.json:
         _json(report, args)
     elif args.container:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 def _json(report: Report, args: argparse.Namespace) -> None:
     from dataclasses import asdict
 
-    from edgescope.analysis import noise
+    from edgescope.analysis.run import noise
     from edgescope.cli import opened
     from edgescope.codec import to_plain
 
@@ -76,7 +76,7 @@ def _show(report: Report, args: argparse.Namespace) -> None:
     from rich.text import Text
 
     from edgescope.cli import noise_view, opened, terminal
-    from edgescope.cli.doctor_view import lines
+    from edgescope.doctor.view import lines
 
     out = terminal.console()
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
@@ -86,7 +86,7 @@ def _show(report: Report, args: argparse.Namespace) -> None:
 
 
 def _container(report: Report) -> None:
-    from edgescope.devices import containers
+    from edgescope.doctor import containers
 
     where = f"in this {report.container} container" if report.container else "in a container on this machine"
     if not report.container_flags:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from edgescope.cli import opened
 
 if TYPE_CHECKING:
-    from edgescope.analysis.consumption import Consumption
-    from edgescope.analysis.wall import Wall
+    from edgescope.analysis.energy.of_run import Consumption
+    from edgescope.analysis.energy.wall import Wall
     from edgescope.records import Field, Meter, Result
 
 HELP = "a result's energy by every meter, and by an external meter's CSV"
@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _metered(result: Result) -> list[tuple[Meter, Consumption]]:
     """Return what each meter of the result says, by the one way that the result's own metrics went."""
-    from edgescope.analysis.consumption import consumption, done
-    from edgescope.analysis.energy import energies
+    from edgescope.analysis.energy.of_run import consumption, done
+    from edgescope.analysis.energy.window import energies
     from edgescope.records import Meter
 
     assert result.readings is not None and result.window is not None and result.queries is not None
@@ -85,7 +85,7 @@ def _metered(result: Result) -> list[tuple[Meter, Consumption]]:
 
 def _figures(metrics: Mapping[str, Field]) -> list[str]:
     """Return power, energy and energy per sample, each with what its ends are."""
-    from edgescope.analysis.ends import ends
+    from edgescope.analysis.energy.ends import ends
     from edgescope.cli import terminal
 
     fields = [metrics[name] for name in SHOWN[:3]]
@@ -133,8 +133,8 @@ def _result(args: argparse.Namespace) -> Result:
 def _wall(args: argparse.Namespace, result: Result) -> Wall | None:
     if args.meter is None:
         return None
-    from edgescope.analysis import meter
-    from edgescope.analysis.wall import wall
+    from edgescope.analysis.energy import meter_log as meter
+    from edgescope.analysis.energy.wall import wall
 
     log = meter.read(args.meter, time_column=args.time_column, power_column=args.power_column)
     return wall(result, log, args.scope)
@@ -156,7 +156,7 @@ def _tell(wall: Wall) -> None:
 def _json(
     result: Result, found: Sequence[tuple[Meter, Consumption]], wall: Wall | None, warnings: Sequence[str]
 ) -> dict[str, Any]:
-    from edgescope.analysis.ends import ends
+    from edgescope.analysis.energy.ends import ends
     from edgescope.codec import to_plain
 
     meters = [

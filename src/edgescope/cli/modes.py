@@ -34,14 +34,14 @@ def run(args: argparse.Namespace) -> int:
     if args.install_helper:
         return _install()
     from edgescope.bench import present
-    from edgescope.devices import replay
+    from edgescope.devices.replay import device
 
     devices = present()
     rows = listing(devices)
     if args.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return 0
-    root = replay.root(devices)
+    root = device.root(devices)
     _show(rows, without(devices, root), problems(devices, root))
     return 0
 
@@ -78,15 +78,15 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _install() -> int:
     import getpass
 
-    from edgescope.modes import act, helper, listing
+    from edgescope.modes import helper, listing, privileged
 
-    print(listing.install(getpass.getuser(), str(helper.__file__), str(act.HELPER)))
+    print(listing.install(getpass.getuser(), str(helper.__file__), str(privileged.HELPER)))
     return 0
 
 
 def restore() -> int:
     """Put back what a killed process left changed; 0 also where there is nothing to put back."""
-    from edgescope.modes.entering import journal
+    from edgescope.modes.enter import journal
 
     if not journal().recover():
         print("nothing to restore: no journal was left behind")

@@ -29,7 +29,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Watch until told to stop."""
     from edgescope.bench import present
-    from edgescope.devices import replay
+    from edgescope.devices.replay import device
     from edgescope.errors import UsageError
     from edgescope.monitor.live import Monitor, Pace
     from edgescope.monitor.screen import is_plain
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if not 0 < args.hz <= MAX_HZ:
         raise UsageError("E-MON-1", f"--hz must lie in (0, {MAX_HZ:g}], not {args.hz:g}", fix="--hz 2")
     devices = present()
-    monitor = Monitor(devices, Pace(args.hz, args.seconds), root=replay.root(devices))
+    monitor = Monitor(devices, Pace(args.hz, args.seconds), root=device.root(devices))
     signal.signal(signal.SIGTERM, _leave)  # a terminal must be restored then too
     signal.signal(signal.SIGHUP, _leave)
     try:

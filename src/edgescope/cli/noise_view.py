@@ -9,18 +9,18 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgescope.store import Store
+    from edgescope.store.results import Store
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure the noise floor and store it."""
-    from edgescope.analysis import noise
-    from edgescope.bench.noise import measure
+    from edgescope.analysis.run import noise
     from edgescope.cli import opened
-    from edgescope.devices import replay
+    from edgescope.devices.replay import device
     from edgescope.errors import UsageError
+    from edgescope.sweep.noise import measure
 
-    if replay.played():
+    if device.played():
         raise UsageError("E-NOISE-4", "a recording has no noise of its own", fix="leave --board away")
     store = opened.store(args)
     store.check()
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 def stored(store: Store, machine_id: str) -> str:
     """Return the stored noise floor in words, '' where none was measured."""
-    from edgescope.analysis import noise
+    from edgescope.analysis.run import noise
 
     found = noise.stored(store.root, machine_id)
     return f"{noise.words(found)}." if found else ""

@@ -18,14 +18,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgescope import whole_file
 from edgescope.cli import opened
+from edgescope.store import whole_file
 
 if TYPE_CHECKING:
-    from edgescope.analysis.network import Profile
-    from edgescope.analysis.offload import Place
+    from edgescope.analysis.offload.model import Place
+    from edgescope.analysis.offload.network import Profile
     from edgescope.cli.offload_view import Page
-    from edgescope.store import Store
+    from edgescope.store.results import Store
 
 HELP = "edge, cloud or both: from two machines' results and a network; --probe measures one"
 INTERRUPTED = "Nothing was written; the same command starts anew."
@@ -132,7 +132,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 def _probe(args: argparse.Namespace) -> int:
     """Measure a network, write its profile, print what it comes to."""
-    from edgescope.analysis.network import profile
+    from edgescope.analysis.offload.network import profile
     from edgescope.cli import offload_view
     from edgescope.network.probe import address, probe
 
@@ -151,10 +151,10 @@ def _probe(args: argparse.Namespace) -> int:
 
 def _page(args: argparse.Namespace) -> Page:
     """Return the whole answer."""
-    from edgescope.analysis.objective import wanted
-    from edgescope.analysis.offload import Model
-    from edgescope.analysis.offload_places import remarks
-    from edgescope.analysis.offload_question import question
+    from edgescope.analysis.cells.objective import wanted
+    from edgescope.analysis.offload.model import Model
+    from edgescope.analysis.offload.places import remarks
+    from edgescope.analysis.offload.question import question
     from edgescope.cli.offload_request import request
     from edgescope.cli.offload_view import Page
     from edgescope.errors import UsageError
@@ -176,7 +176,7 @@ def _page(args: argparse.Namespace) -> Page:
 
 
 def _profile(args: argparse.Namespace) -> Profile:
-    from edgescope.analysis.network import load, profile
+    from edgescope.analysis.offload.network import load, profile
 
     keys = load(args.profile) if args.profile else {}
     flags = {name: getattr(args, name) for name in GIVEN if getattr(args, name) is not None}
@@ -186,15 +186,15 @@ def _profile(args: argparse.Namespace) -> Profile:
 
 
 def _other(args: argparse.Namespace, store: Store) -> Store:
-    from edgescope.store import Store
+    from edgescope.store.results import Store
 
     return Store(Path(args.remote_store)) if args.remote_store else store
 
 
 def _place(store: Store, which: str, machine: str, side: str) -> Place:
     """Return the place that an id's beginning or a label names: all replicates of its cell on its machine."""
-    from edgescope.analysis import machines
-    from edgescope.analysis.offload_places import place
+    from edgescope.analysis.cells import machines
+    from edgescope.analysis.offload.places import place
 
     labelled = [r for r in store.results() if which in (r.trial.label, f"{r.trial.model} {r.trial.label}")]
     found = machines.one(labelled or store.find(which), opened.machine(machine))

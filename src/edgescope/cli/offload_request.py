@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgescope.analysis.objective import Constraint
-    from edgescope.analysis.offload import Place, Request
+    from edgescope.analysis.cells.objective import Constraint
+    from edgescope.analysis.offload.model import Place, Request
 
 SCORES_BYTES = 4000
 """A thousand float32 scores: the raw answer of an ImageNet classifier."""
@@ -15,8 +15,8 @@ SCORES_BYTES = 4000
 
 def request(args: argparse.Namespace, near: Place) -> tuple[Request, list[str]]:
     """Return what is asked of both places, and what was assumed where nothing was given."""
-    from edgescope.analysis.objective import QUANTITIES
-    from edgescope.analysis.offload import Request
+    from edgescope.analysis.cells.objective import QUANTITIES
+    from edgescope.analysis.offload.model import Request
     from edgescope.errors import UsageError
 
     _check(args)
@@ -47,7 +47,7 @@ def request(args: argparse.Namespace, near: Place) -> tuple[Request, list[str]]:
 
 
 def _parsed(text: str) -> Constraint:
-    from edgescope.analysis.objective import parse
+    from edgescope.analysis.cells.objective import parse
 
     return parse(text)
 
@@ -64,7 +64,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _size(text: str) -> tuple[float, str]:
-    from edgescope.analysis.network import read_size
+    from edgescope.analysis.offload.network import read_size
     from edgescope.errors import UsageError
 
     try:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgescope.analysis.network import Profile
-from edgescope.analysis.offload import Option
-from edgescope.analysis.offload_question import Question
+from edgescope.analysis.offload.model import Option
+from edgescope.analysis.offload.network import Profile
+from edgescope.analysis.offload.question import Question
 from edgescope.cli import terminal
 from edgescope.records import Field
 from edgescope.report import offload_words as words

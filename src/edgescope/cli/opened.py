@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgescope.isolate import Limits
+    from edgescope.isolate.fresh import Limits
     from edgescope.records import Result, Status, Trial
-    from edgescope.store import Store
-    from edgescope.sweep import Cells, Progress
+    from edgescope.store.results import Store
+    from edgescope.sweep.run import Cells, Progress
 
 #: Beginnings of a reason's code that name a kind of end more precisely than the status does.
 USAGE = (
@@ -47,14 +47,14 @@ def command() -> str:
 
 def store(args: argparse.Namespace) -> Store:
     """Return the store that the flags or the environment name."""
-    from edgescope.store import Store, default_root
+    from edgescope.store.results import Store, default_root
 
     return Store(Path(args.store) if args.store else default_root())
 
 
 def machine(named: str) -> str:
     """Return the beginning of a machine's id that --machine means: of `here` all of this machine's."""
-    from edgescope.analysis.machines import HERE
+    from edgescope.analysis.cells.machines import HERE
 
     if named != HERE:
         return named
@@ -66,16 +66,16 @@ def machine(named: str) -> str:
 def cells(args: argparse.Namespace, where: Store) -> Cells:
     """Return what runs cells on this machine into the store `where`, each in a process of its own."""
     from edgescope.bench import here
-    from edgescope.sweep import Cells, Isolated
+    from edgescope.sweep.run import Cells, Isolated
 
     return Cells(where, limits(args), Isolated(), here(), retried(args))
 
 
 def use_board(url: str, trial: Trial) -> None:
     """Have every trial's process drive the board at `url`; an EdgescopeError where it cannot be had."""
-    from edgescope.remote import address, house
+    from edgescope.remote import address, run
 
-    where = house.check(url, trial)
+    where = run.check(url, trial)
     os.environ[address.VARIABLE] = url
     name = where.stable.get("cpu", {}).get("board", "a board")
     print(f"on {name} ({url})", file=sys.stderr, flush=True)
@@ -121,7 +121,7 @@ def retried(args: argparse.Namespace) -> set[Status]:
 def limits(args: argparse.Namespace) -> Limits:
     """Return what stops a trial."""
     from edgescope import ranges
-    from edgescope.isolate import Limits
+    from edgescope.isolate.fresh import Limits
 
     ranges.limits(args.timeout, args.memory_floor, getattr(args, "soak", None))
     floor = None if args.memory_floor is None else int(args.memory_floor * 1e6)

@@ -23,10 +23,10 @@ from edgescope.cli import opened, trial_flags
 from edgescope.cli.waiting import waiting
 
 if TYPE_CHECKING:
-    from edgescope.analysis.objective import Wanted
-    from edgescope.candidates import Installed, Proposal
-    from edgescope.optimize import Step
+    from edgescope.analysis.cells.objective import Wanted
     from edgescope.records import Result, Trial
+    from edgescope.search.candidates import Installed, Proposal
+    from edgescope.search.halving import Step
 
 HELP = "try engines and precisions on a model, verify each, pick one"
 INTERRUPTED = "What was finished is stored; the same command goes on where it was."
@@ -71,7 +71,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the rounds, print the table and the pick; exit 1 when nothing may be recommended."""
-    from edgescope.analysis.objective import wanted
+    from edgescope.analysis.cells.objective import wanted
 
     asked = wanted(args.objective, args.constraint)
     opened.limits(args)  # before minutes are spent
@@ -80,13 +80,13 @@ def run(args: argparse.Namespace) -> int:
 
         writable(Path(args.report))
     if args.save:
-        from edgescope.deploy import ready
+        from edgescope.deploy.save import ready
 
         ready(Path(args.save))
     base, there = _base(args), installed()
     proposal = _proposal(args, base, there)
     results = _measure(args, proposal, asked, there)
-    from edgescope.analysis import variants
+    from edgescope.analysis.cells import variants
     from edgescope.cli import variants_view
 
     found = variants.table(results, wanted=asked)
@@ -110,7 +110,7 @@ def _written(
     """Write what --save and --report ask for; return what lies where."""
     out: dict[str, str | None] = {}
     if args.save:
-        from edgescope.deploy import save
+        from edgescope.deploy.save import save
 
         chosen = [r for r in results if r.trial.cell == cell]
         out["saved"] = str(save(chosen, results, Path(args.save), wanted=asked)) if chosen else None
@@ -124,10 +124,11 @@ def _written(
 
 def _base(args: argparse.Namespace) -> Trial:
     """Return what all candidates share."""
-    from edgescope import candidates, ranges
+    from edgescope import ranges
     from edgescope.models import zoo
     from edgescope.records import Trial
-    from edgescope.scenarios import asked
+    from edgescope.scenarios import settings as asked
+    from edgescope.search import candidates
 
     keys = trial_flags.keys(args, single=True)
     keys = {"min_s": 1.0, "max_s": 2.5} | keys
@@ -141,8 +142,8 @@ def _base(args: argparse.Namespace) -> Trial:
 
 
 def _proposal(args: argparse.Namespace, base: Trial, there: Mapping[str, Installed]) -> Proposal:
-    from edgescope import candidates
     from edgescope.errors import UnavailableError
+    from edgescope.search import candidates
 
     words = {name: [w for w in getattr(args, name).split(",") if w] for name in ("only", "skip")}
     proposal = candidates.propose(base, there, **words)
@@ -159,7 +160,7 @@ def _proposal(args: argparse.Namespace, base: Trial, there: Mapping[str, Install
 
 def installed() -> dict[str, Installed]:
     """Return what `edgescope backends` says, asked in a process of its own: engines are large, and may crash."""
-    from edgescope.candidates import Installed
+    from edgescope.search.candidates import Installed
 
     command = [sys.executable, "-m", "edgescope.cli.main", "backends", "--json"]
     with waiting("asking which engines are here"):
@@ -174,18 +175,16 @@ def installed() -> dict[str, Installed]:
 def _measure(
     args: argparse.Namespace, proposal: Proposal, asked: Wanted, there: Mapping[str, Installed]
 ) -> list[Result]:
-    from edgescope import candidates, optimize
+    from edgescope.search import candidates, halving
 
     def mixture(trial: Trial) -> Trial | None:
         return candidates.mixture(trial, there)
 
     cells = opened.cells(args, opened.store(args))
     known = cells.finished()
-    rounds = optimize.Rounds(args.rounds, proposal.trials[0].seed, short=0 if args.exhaustive else 2)
+    rounds = halving.Rounds(args.rounds, proposal.trials[0].seed, short=0 if args.exhaustive else 2)
     results, stored = [], 0
-    every = optimize.optimize(
-        proposal.trials, cells, wanted=asked, rounds=rounds, tell=_tell, instead=mixture
-    )
+    every = halving.optimize(proposal.trials, cells, wanted=asked, rounds=rounds, tell=_tell, instead=mixture)
     for result in every:
         results.append(result)
         stored += result.trial.id in known and known[result.trial.id].id == result.id

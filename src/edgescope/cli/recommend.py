@@ -23,12 +23,12 @@ from edgescope.cli import opened, trial_flags
 from edgescope.cli.recommend_question import AXES
 
 if TYPE_CHECKING:
-    from edgescope.analysis.objective import Wanted
-    from edgescope.analysis.recommend import Recommendation
+    from edgescope.analysis.cells.objective import Wanted
+    from edgescope.analysis.cells.recommend import Recommendation
     from edgescope.cli.recommend_question import Question
-    from edgescope.explore import Step
     from edgescope.records import Result, Trial
-    from edgescope.study import Study
+    from edgescope.search.explore import Step
+    from edgescope.study.grid import Study
 
 HELP = "the best of the measured cells that keeps every constraint, or a search for it"
 INTERRUPTED = "What was finished is stored; the same command goes on where it was."
@@ -99,8 +99,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _study(args: argparse.Namespace) -> Study | None:
-    from edgescope import study
     from edgescope.models import zoo
+    from edgescope.study import grid as study
 
     if args.study is None:
         return None
@@ -112,7 +112,7 @@ def _study(args: argparse.Namespace) -> Study | None:
 
 def _wanted(args: argparse.Namespace, study: Study | None) -> Wanted:
     """Return the question: what is typed, else what the study says."""
-    from edgescope.analysis.objective import wanted
+    from edgescope.analysis.cells.objective import wanted
 
     written = (study.objective, study.constraints) if study is not None else ("", ())
     return wanted(args.objective or written[0] or "throughput", args.constraint or written[1])
@@ -122,7 +122,7 @@ def _answer(
     args: argparse.Namespace, question: Question, study: Study | None, wanted: Wanted
 ) -> Recommendation:
     """Return the answer to one question, measuring where nothing is stored or it is asked for."""
-    from edgescope.analysis.recommend import recommend
+    from edgescope.analysis.cells.recommend import recommend
     from edgescope.cli.recommend_question import grid
 
     stored = list(question.stored)
@@ -139,9 +139,9 @@ def _answer(
 
 def _whole(args: argparse.Namespace, stored: list[Result], wanted: Wanted) -> list[Result]:
     """Return the results, with their raw rows where a percentile or the bound of a tail needs them."""
-    from edgescope.analysis.choices import asks_tails
-    from edgescope.analysis.compare import by_cell
-    from edgescope.analysis.percentiles import lacks_rows
+    from edgescope.analysis.cells.choices import asks_tails
+    from edgescope.analysis.cells.compare import by_cell
+    from edgescope.analysis.cells.percentiles import lacks_rows
 
     if not asks_tails(wanted) and not any(lacks_rows(group) for group in by_cell(stored).values()):
         return stored
@@ -171,10 +171,10 @@ def _budget(text: str, cells: int) -> int:
 def _explore(
     args: argparse.Namespace, trials: tuple[Trial, ...], wanted: Wanted, *, budget: int, confirm: int
 ) -> list[Result]:
-    from edgescope.analysis import machines
+    from edgescope.analysis.cells import machines
     from edgescope.bench import here
-    from edgescope.explore import Budget, explore
     from edgescope.models import zoo
+    from edgescope.search.explore import Budget, explore
 
     opened.check_modes(trials)
     machines.unmixed(trials, opened.store(args).results(), here(), args.machine)

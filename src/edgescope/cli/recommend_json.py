@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from edgescope.analysis.choices import Choice
-from edgescope.analysis.recommend import Recommendation
+from edgescope.analysis.cells.choices import Choice
+from edgescope.analysis.cells.recommend import Recommendation
 from edgescope.codec import to_plain
 from edgescope.records import Json
 

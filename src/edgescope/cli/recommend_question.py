@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
-    from edgescope.analysis.choices import Load
-    from edgescope.candidates import Installed
+    from edgescope.analysis.cells.choices import Load
     from edgescope.records import Result, Trial
-    from edgescope.study import Study
+    from edgescope.search.candidates import Installed
+    from edgescope.study.grid import Study
 
 #: Flags that say which cells are meant -> what a search takes where they are not typed.
 AXES: Mapping[str, Any] = {
@@ -49,8 +49,8 @@ class Question:
 
 def questions(args: argparse.Namespace, study: Study | None) -> list[Question]:
     """Return one question a model and load, or a load where models are named; one without models for nothing stored."""
-    from edgescope.analysis.choices import belongs, load
-    from edgescope.analysis.question import of_harness
+    from edgescope.analysis.cells.choices import belongs, load
+    from edgescope.analysis.cells.question import of_harness
     from edgescope.models import zoo
 
     fits = _fits(args, study)
@@ -72,7 +72,7 @@ def questions(args: argparse.Namespace, study: Study | None) -> list[Question]:
 
 def _of_machine(args: argparse.Namespace) -> list[Result]:
     """Return the stored results, of one machine where one is named; UsageError where it is not known."""
-    from edgescope.analysis import machines
+    from edgescope.analysis.cells import machines
     from edgescope.bench import here
 
     found, chosen = list(opened.store(args).results()), args.machine
@@ -88,7 +88,7 @@ def _of_machine(args: argparse.Namespace) -> list[Result]:
 
 def _fits(args: argparse.Namespace, study: Study | None) -> Callable[[Trial], bool]:
     """Return whether a trial is of the study and has what was typed; the load is one query at a time unless said."""
-    from edgescope.analysis.variants import variant
+    from edgescope.analysis.cells.variants import variant
 
     given = _keys(args)
     typed = {name for name in AXES if getattr(args, name) is not None}
@@ -111,7 +111,7 @@ def _fits(args: argparse.Namespace, study: Study | None) -> Callable[[Trial], bo
 def _keys(args: argparse.Namespace) -> dict[str, Any]:
     """Return the Trial keys of the flags, what was not typed as a search takes it."""
     from edgescope.errors import UsageError
-    from edgescope.scenarios import asked
+    from edgescope.scenarios import settings
 
     whole = vars(args) | {k: v for k, v in AXES.items() if getattr(args, k) is None}
     keys = trial_flags.keys(argparse.Namespace(**whole))
@@ -120,12 +120,12 @@ def _keys(args: argparse.Namespace) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError("E-SWEEP-2", f"--batch takes whole numbers, not {whole['batch']!r}") from error
     keys |= {name: [w for w in whole[name].split(",") if w] for name in ("backend", "precision")}
-    return asked.pinned(keys)
+    return settings.pinned(keys)
 
 
 def grid(args: argparse.Namespace, question: Question, study: Study | None) -> tuple[Trial, ...]:
     """Return the cells to search: of the study, else of the flags."""
-    from edgescope.analysis.choices import load
+    from edgescope.analysis.cells.choices import load
     from edgescope.errors import UsageError
 
     if study is not None:
@@ -146,7 +146,7 @@ def grid(args: argparse.Namespace, question: Question, study: Study | None) -> t
 
 def _of_flags(args: argparse.Namespace, models: tuple[str, ...]) -> tuple[Trial, ...]:
     """Return the product of the flags; without --backend what is proposed for each model on the device."""
-    from edgescope import study
+    from edgescope.study import grid as study
 
     keys = _keys(args)
     keys = {"min_s": 1.0, "max_s": 2.5} | keys
@@ -163,8 +163,8 @@ def _of_flags(args: argparse.Namespace, models: tuple[str, ...]) -> tuple[Trial,
 
 def _proposed(model: str, device: str | None, precisions: list[str]) -> list[Trial]:
     """Return what is worth trying for one model, without what takes a compiler's time."""
-    from edgescope import candidates
     from edgescope.records import Trial
+    from edgescope.search import candidates
 
     usual = "cpu" if candidates.reads_tflite_only(model) else candidates.device()
     tried = candidates.propose(Trial(model=model, device=device or usual), _installed()).trials

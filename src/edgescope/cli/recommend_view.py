@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from edgescope.analysis.choices import Choice
-from edgescope.analysis.objective import QUANTITIES
-from edgescope.analysis.recommend import Recommendation
+from edgescope.analysis.cells.choices import Choice
+from edgescope.analysis.cells.objective import QUANTITIES
+from edgescope.analysis.cells.recommend import Recommendation
 from edgescope.cli import terminal
 from edgescope.cli.card import TRUST_STYLE
 from edgescope.records import Absent, Measured, Trust

@@ -30,13 +30,13 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Capture, write, say what was written."""
-    from edgescope import recorder
     from edgescope.cli import terminal
-    from edgescope.devices.capture import capture
+    from edgescope.devices.replay import write
+    from edgescope.devices.replay.capture import capture
 
-    output, plan = Path(args.output), recorder.plan(args.output, args.seconds, args.hz, args.results)
-    what = capture(args.name or recorder.board_name(), plan)
-    size = recorder.write(what, output, Path(args.results) if args.results else None)
+    output, plan = Path(args.output), write.plan(args.output, args.seconds, args.hz, args.results)
+    what = capture(args.name or write.board_name(), plan)
+    size = write.write(what, output, Path(args.results) if args.results else None)
     readable = sum(e.text is not None for e in what.entries)
     if args.json:
         facts = {"path": str(output), "board": what.board, "files": readable, "frames": len(what.frames)}

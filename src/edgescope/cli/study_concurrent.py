@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from edgescope.cli import opened
 
 if TYPE_CHECKING:
-    from edgescope.analysis.concurrent import Concurrent
+    from edgescope.papers.concurrent_inference.table import Concurrent
     from edgescope.records import Trial
 
 HELP = "precision x batch x processes x sharing, its rules checked here (arXiv 2508.08430)"
@@ -50,7 +50,7 @@ def _words(text: str) -> tuple[str, ...]:
 def run(args: argparse.Namespace) -> int:
     """Print what stands out, the grid and the rules; write the file; exit 1 when no cell finished."""
     if args.out:
-        from edgescope.report import concurrent as report
+        from edgescope.papers.concurrent_inference import report
         from edgescope.report import writable
 
         writable(args.out, report.FORMATS)
@@ -58,13 +58,13 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         report.write(found, args.out, opened.command())  # first: what prints may be a pipe that is closed
     if args.json:
-        from edgescope.report.concurrent_json import plain
+        from edgescope.papers.concurrent_inference.report_json import plain
 
         print(json.dumps(plain(found), indent=1))
     else:
-        from edgescope.cli import concurrent_view
+        from edgescope.papers.concurrent_inference import view
 
-        concurrent_view.show(found, args.show)
+        view.show(found, args.show)
         if args.out:
             print(f"written to {args.out}")
     return 0 if found.measured else 1
@@ -72,9 +72,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _read(args: argparse.Namespace) -> Concurrent:
     """Return the table of what the store holds; raw rows are read for the cells that it shows alone."""
-    from edgescope.analysis import machines
-    from edgescope.analysis.concurrent import concurrent
-    from edgescope.analysis.crowd_cells import wanted
+    from edgescope.analysis.cells import machines
+    from edgescope.analysis.cells.concurrency import wanted
+    from edgescope.papers.concurrent_inference.table import concurrent
 
     store = opened.store(args)
     found = [r for r in store.results() if not args.models or r.trial.model.startswith(args.models)]
@@ -90,8 +90,8 @@ def _asked(args: argparse.Namespace) -> tuple[Trial, ...]:
     """Return the study's cells, of the models that are shown."""
     if args.grid is None:
         return ()
-    from edgescope import study
     from edgescope.models import zoo
+    from edgescope.study import grid
 
-    trials = study.read(args.grid, zoo.pin).trials
+    trials = grid.read(args.grid, zoo.pin).trials
     return tuple(t for t in trials if not args.models or t.model.startswith(args.models))

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
-    from edgescope.analysis.nano_table import NanoTable
-    from edgescope.analysis.roofline import Ceilings
-    from edgescope.store import Store
+    from edgescope.analysis.predict.roofline import Ceilings
+    from edgescope.papers.jetson_nano.table import NanoTable
+    from edgescope.store.results import Store
 
 HELP = "eleven networks before and after optimisation, four ways of timing (arXiv 2406.17749)"
 
@@ -46,7 +46,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """Measure if asked, print the table, write the file; exit 1 when no row could be filled."""
-    from edgescope.analysis import roofline
+    from edgescope.analysis.predict import roofline
 
     if args.out:
         from edgescope.report import writable
@@ -63,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace, store: Store) -> None:
     """Run `edgescope optimize` for each model; one that fails is told and does not end the study."""
-    from edgescope.analysis.nano_study import study
     from edgescope.cli import optimize
     from edgescope.errors import EdgescopeError
+    from edgescope.papers.jetson_nano.paper import study
 
     command = argparse.ArgumentParser()
     optimize.configure(command)
@@ -81,8 +81,8 @@ def _measure(args: argparse.Namespace, store: Store) -> None:
 
 def _table(args: argparse.Namespace, store: Store, ceilings: Ceilings | None) -> NanoTable:
     """Return the table of what the store holds for these models and this device."""
-    from edgescope.analysis import machines
-    from edgescope.analysis.nano_table import nano_table, wanted
+    from edgescope.analysis.cells import machines
+    from edgescope.papers.jetson_nano.table import nano_table, wanted
 
     found = [r for r in store.results() if wanted(r.trial, args.models, args.device)]
     results = store.fulls(machines.one(found, opened.machine(args.machine)))
@@ -92,15 +92,15 @@ def _table(args: argparse.Namespace, store: Store, ceilings: Ceilings | None) ->
 
 
 def _tell(args: argparse.Namespace, found: NanoTable) -> None:
-    from edgescope.cli import nano_table_view
+    from edgescope.papers.jetson_nano import view
 
     if args.out:
-        from edgescope.report import nano_table
+        from edgescope.papers.jetson_nano import report
 
-        nano_table.write(found, args.out, opened.command())  # first: what prints may be a pipe that is closed
+        report.write(found, args.out, opened.command())  # first: what prints may be a pipe that is closed
     if args.json:
-        print(json.dumps(nano_table_view.to_json(found), indent=1))
+        print(json.dumps(view.to_json(found), indent=1))
     else:
-        nano_table_view.show(found)
+        view.show(found)
         if args.out:
             print(f"written to {args.out}")

@@ -20,7 +20,7 @@ from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
     from edgescope.records import Trial
-    from edgescope.study import Study
+    from edgescope.study.grid import Study
 
 #: Flags that may stand beside a study file: those that say nothing of what is measured.
 MANNER = ("cooldown", "cooldown_c", "order_seed", "timeout", "memory_floor", "warm", "prune")
@@ -67,9 +67,9 @@ def _add_manner(group: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what the store lacks; print one line a cell and a summary, or JSON lines."""
-    from edgescope import sweep
-    from edgescope.analysis import machines
+    from edgescope.analysis.cells import machines
     from edgescope.bench import here
+    from edgescope.sweep import run as sweep
 
     plan = _plan(args)
     opened.check_modes(plan.trials)
@@ -89,9 +89,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _measure(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
     """Run the cells and show them; return 1 where one of the grid has not ended well, now or in an earlier run."""
-    from edgescope import codec, sweep
+    from edgescope import codec
     from edgescope.cli import sweep_manner
     from edgescope.cli.sweep_view import GOOD, View
+    from edgescope.sweep import run as sweep
 
     cells, view = opened.cells(args, opened.store(args)), View(trials, args.study or "")
     new = {}
@@ -113,9 +114,9 @@ def _measure(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> Study:
     """Return the study that the file or the flags describe; set the flags that its [sweep] sets."""
-    from edgescope import study
     from edgescope.errors import UsageError
     from edgescope.models import zoo
+    from edgescope.study import grid
 
     if not args.study:
         return _of_flags(args)
@@ -129,7 +130,7 @@ def _plan(args: argparse.Namespace) -> Study:
             effect="Nothing was measured",
             fix=f"write it into [trial] of {args.study}, or give no study file (edgescope docs sweeps)",
         )
-    plan = study.read(Path(args.study), zoo.pin, opened.say)
+    plan = grid.read(Path(args.study), zoo.pin, opened.say)
     for note in plan.notes:
         opened.say(note)
     for key, value in (plan.sweep or {}).items():
@@ -139,9 +140,10 @@ def _plan(args: argparse.Namespace) -> Study:
 
 
 def _of_flags(args: argparse.Namespace) -> Study:
-    from edgescope import study, study_cells
     from edgescope.errors import UsageError
     from edgescope.models import zoo
+    from edgescope.study import cells as study_cells
+    from edgescope.study import grid
 
     if not args.model:
         raise UsageError("E-SWEEP-1", "a sweep needs a study.toml or --model", fix="edgescope sweep --help")
@@ -152,5 +154,5 @@ def _of_flags(args: argparse.Namespace) -> Study:
         keys["batch"] = [int(n) for n in args.batch.split(",")]
     except ValueError as error:
         raise UsageError("E-SWEEP-2", f"--batch takes whole numbers, not {args.batch!r}") from error
-    trials = study.grid(keys | {"replicates": args.replicates}, opened.say)
-    return study.Study(tuple(study_cells.pinned(trial, zoo.pin) for trial in trials))
+    trials = grid.grid(keys | {"replicates": args.replicates}, opened.say)
+    return grid.Study(tuple(study_cells.pinned(trial, zoo.pin) for trial in trials))

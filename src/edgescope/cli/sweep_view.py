@@ -16,7 +16,7 @@ from edgescope.records import Result, Status, Trust
 
 if TYPE_CHECKING:
     from edgescope.records import Trial
-    from edgescope.sweep import Progress
+    from edgescope.sweep.run import Progress
 
 GOOD = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
 STYLE = {Status.OK: "green", Status.SKIPPED: "dim", Status.UNSUPPORTED: "dim", Status.UNSTABLE: "yellow"}

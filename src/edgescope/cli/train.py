@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgescope.models.clips import Data
-    from edgescope.models.training import Epoch
+    from edgescope.models.clip.dataset import Data
+    from edgescope.models.clip.train import Epoch
 
 HELP = "train a network for clips on a folder of videos"
 INTERRUPTED = "Finished epochs are kept beside --out; the same command goes on after the last of them."
@@ -40,10 +40,10 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, printing loss and held-out accuracy after each epoch; write the weights."""
-    from edgescope.models import training
+    from edgescope.models.clip import train
 
-    settings = training.Settings(args.epochs, args.batch, args.seed, args.device, args.rate)
-    about = training.train(
+    settings = train.Settings(args.epochs, args.batch, args.seed, args.device, args.rate)
+    about = train.train(
         args.model,
         Path(args.data),
         Path(args.out),

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgescope.trial_command import flag, option_value
+from edgescope.study.command import flag, option_value
 
 if TYPE_CHECKING:
     from edgescope.records import Scalar
@@ -207,7 +207,7 @@ def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
     if args.threads is not None:
         options["threads"] = args.threads
     if "calibration" in options:
-        from edgescope.models import folder
+        from edgescope.models.image import folder
 
         options["calibration"] = folder.pin(str(options["calibration"]))
     out = {

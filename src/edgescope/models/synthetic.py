@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgescope.models.base import Purpose, Samples, TensorSpec
-from edgescope.models.photos import fingerprint
+from edgescope.models.image.photos import fingerprint
 
 Range = tuple[int, int]
 

@@ -147,7 +147,7 @@ def onnx_digest(path: Path) -> str:
     known = cache.folder("models") / f"external-{EXTERNAL_VERSION}-{content}.json"
     places = cache.read_json(known)
     if places is None:
-        places = need("edgescope.models._onnx_reader:external", str(path), ONNX_FIX)(path)
+        places = need("edgescope.models.user.onnx_reader:external", str(path), ONNX_FIX)(path)
         cache.write_json(known, places)
     parts = {place: _external(path, place) for place in places}
     return digest([content, parts])[:12] if parts else content

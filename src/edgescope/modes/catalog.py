@@ -10,12 +10,12 @@ from edgescope.devices.kernel_files import cpu_list
 from edgescope.devices.settings import settings
 from edgescope.errors import EdgescopeError, SettingError, UsageError
 from edgescope.modes.affinity import Affinity
+from edgescope.modes.combined import Together
 from edgescope.modes.governor import Governor
 from edgescope.modes.gpu_power import GpuPower
 from edgescope.modes.jetson import CLOCKS, NvpMode
 from edgescope.modes.mps import Mps
 from edgescope.modes.quota import Quota
-from edgescope.modes.together import Together
 from edgescope.registry import REPLAYED
 
 AS_IS = "as_is"

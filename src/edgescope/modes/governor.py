@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edgescope.devices.base import Journal, Undo
-from edgescope.devices.cpu_sensors import policies
+from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.errors import SettingError, UnsupportedError
-from edgescope.modes.act import act
+from edgescope.modes.privileged import act
 
 
 class Governor:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from edgescope.devices.base import Undo
 from edgescope.errors import EdgescopeError, SettingError, message
-from edgescope.modes.act import act
+from edgescope.modes.privileged import act
 
 FILE, LOCK = "modes.journal", "modes.lock"
 _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edgescope.devices.kernel_files import cpu_list
 from edgescope.errors import EdgescopeError
-from edgescope.modes.act import act
+from edgescope.modes.privileged import act
 
 
 def prefix(**what: str) -> tuple[str, ...]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.devices.base import Device, Mode
+from edgescope.devices.jetson import nvpmodel
+from edgescope.devices.jetson.nvpmodel import PowerMode
 from edgescope.devices.settings import settings
-from edgescope.modes import catalog, nvpmodel
+from edgescope.modes import catalog
 from edgescope.modes.affinity import Affinity, ranges
 from edgescope.modes.jetson import CLOCKS, NvpMode
-from edgescope.modes.nvpmodel import PowerMode
 
 
 @dataclass(frozen=True)

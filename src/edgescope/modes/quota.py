@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edgescope.devices.base import Journal, Undo
-from edgescope.devices.cpu_limits import cpu_limit
+from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import EdgescopeError, UnsupportedError
 from edgescope.modes import cgroup, launcher
-from edgescope.modes.act import act
+from edgescope.modes.privileged import act
 
 _SYSTEMD_S = 20
 _SLACK_CPUS = 0.005

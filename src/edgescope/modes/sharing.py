@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from edgescope.devices.base import Mode
 from edgescope.errors import SettingError, UnsupportedError, UsageError, message
+from edgescope.modes.combined import Together
 from edgescope.modes.mps import Mps
-from edgescope.modes.together import Together
 from edgescope.records import Result, Status, Trial
 
 

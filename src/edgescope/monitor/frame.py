@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgescope.devices.base import ChannelSpec
-from edgescope.devices.readiness_board import is_fixed
 from edgescope.devices.trips import Trip
-from edgescope.monitor.about import folded
+from edgescope.doctor.about import folded
+from edgescope.doctor.readiness_jetson import is_fixed
 from edgescope.monitor.trials import Running
 from edgescope.monitor.units import short
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Device, SourceSpec
 from edgescope.devices.trips import Trip, next_trip
+from edgescope.doctor.about import facts, title
 from edgescope.monitor import plain
-from edgescope.monitor.about import facts, title
 from edgescope.monitor.frame import ASCII, BLOCKS, View, rows
 from edgescope.monitor.screen import QUIT, Screen
 from edgescope.monitor.sensors import SPAN_S, Sensors

@@ -1,6 +1,6 @@
 """Which trial runs here now: read from /proc, so nothing is added to the process that is measured.
 
-A trial's process is `python -m edgescope.child run FOLDER PARENT` (isolate.py) and its question lies in
+A trial's process is `python -m edgescope.bench.child run FOLDER PARENT` (isolate.py) and its question lies in
 FOLDER/trial.json. Listing /proc costs about 0.1 ms; only processes that are new are asked for their command.
 """
 
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgescope import plain_files, plain_json
+from edgescope import plain_json
 from edgescope.errors import StoreError
+from edgescope.store import plain_files
 
 WARDEN = "/warden.py"
 """Starts a trial's process with these very words, and measures nothing itself."""
@@ -60,11 +61,11 @@ class Finder:
 
     def _trial(self, pid: str) -> Running | None:
         argv = self._argv(pid)
-        if "edgescope.child" not in argv or len(argv) < argv.index("edgescope.child") + 3:
+        if "edgescope.bench.child" not in argv or len(argv) < argv.index("edgescope.bench.child") + 3:
             return None
-        if any(word.endswith(WARDEN) for word in argv[: argv.index("edgescope.child")]):
+        if any(word.endswith(WARDEN) for word in argv[: argv.index("edgescope.bench.child")]):
             return None
-        verb, folder = argv[argv.index("edgescope.child") + 1 :][:2]
+        verb, folder = argv[argv.index("edgescope.bench.child") + 1 :][:2]
         try:
             stat = Path(self._proc, pid, "stat").read_bytes()
         except OSError:

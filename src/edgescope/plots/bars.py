@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from edgescope.analysis.variants import VariantRow, VariantTable
+from edgescope.analysis.cells.variants import VariantRow, VariantTable
 from edgescope.plots.style import (
     Figure,
     Style,

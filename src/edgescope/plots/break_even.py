@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from edgescope.analysis.breakeven import Point
-from edgescope.analysis.offload_question import Question
+from edgescope.analysis.offload.breakeven import Point
+from edgescope.analysis.offload.question import Question
 from edgescope.plots.style import COLOURS, INK, Figure, axis, layout, log_ticks
 
 EQUAL, FITS = COLOURS[0], COLOURS[1]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from edgescope.analysis.capacity import Capacity
-from edgescope.analysis.service import Point
-from edgescope.analysis.slo import Slo
+from edgescope.analysis.capacity.answer import Capacity
+from edgescope.analysis.capacity.slo_check import Point
+from edgescope.analysis.cells.slo import Slo
 from edgescope.plots.style import COLOURS, INK, Figure, Scale, axis, axis_kind, layout, seconds
 from edgescope.records import Absent, Measured
 

@@ -14,8 +14,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from edgescope.analysis.replicates import latencies_s
-from edgescope.analysis.variants import VariantRow, VariantTable
+from edgescope.analysis.cells.replicates import latencies_s
+from edgescope.analysis.cells.variants import VariantRow, VariantTable
 from edgescope.plots.style import (
     Figure,
     Scale,

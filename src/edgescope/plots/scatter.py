@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from edgescope.analysis.pareto import pareto
-from edgescope.analysis.variants import VariantRow, VariantTable
+from edgescope.analysis.cells.pareto import pareto
+from edgescope.analysis.cells.variants import VariantRow, VariantTable
 from edgescope.plots.style import (
     LINE,
     Figure,

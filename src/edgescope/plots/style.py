@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgescope.analysis.variants import VariantRow, VariantTable
+from edgescope.analysis.cells.variants import VariantRow, VariantTable
 from edgescope.records import Field, Measured
 
 Figure = Any  # plotly.graph_objects.Figure; plotly ships no types

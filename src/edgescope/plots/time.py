@@ -15,8 +15,8 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from edgescope.analysis.summary import PILED
-from edgescope.analysis.variants import VariantRow, VariantTable
+from edgescope.analysis.cells.variants import VariantRow, VariantTable
+from edgescope.analysis.run.summary import PILED
 from edgescope.plots.style import (
     LINE,
     Figure,

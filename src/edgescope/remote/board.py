@@ -1,6 +1,6 @@
 """A board behind an agent: what it is, its sensors, and the place where trtexec runs.
 
-`Board.run` does for a program on the board what backends' `_trtexec_program.run` does here. The command line keeps its
+`Board.run` does for a program on the board what `backends.trtexec.program.run` does here. The command line keeps its
 form; files it reads are sent first (unless the board has their content), those it writes are fetched afterwards, and
 the paths in it become names in the folder that the agent runs it in.
 """
@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgescope import agent, scratch
-from edgescope.backends import _trtexec_program as program
-from edgescope.backends._trtexec_program import BEAT_S, Ran, Tool
+from edgescope import scratch
+from edgescope.backends.trtexec import program
+from edgescope.backends.trtexec.program import BEAT_S, Ran, Tool
 from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.errors import DeviceError, UnsupportedError
 from edgescope.records import Json, Machine
 from edgescope.registry import need
-from edgescope.remote import alignment, failures, files
+from edgescope.remote import agent, alignment, errors, files
 from edgescope.remote.address import Address
 from edgescope.remote.readings import Rows
 from edgescope.remote.tree import Tree
@@ -97,7 +97,7 @@ class Board:
         """Return the path of trtexec on the board; UnavailableError E-TRTX-1 where there is none."""
         answer = self.wire.ask("find", named=named, doing="find trtexec")
         if "error" in answer:
-            raise failures.no_trtexec(self.wire.address, answer["error"])
+            raise errors.no_trtexec(self.wire.address, answer["error"])
         return str(answer["ok"]["path"])
 
     def survey(self, path: str) -> Tool:
@@ -214,7 +214,7 @@ def translated(argv: Sequence[str], cwd: Path | None) -> _Line:
 def _external(onnx: Path) -> dict[str, Path]:
     """Return the files beside an ONNX file that hold its weights; UnsupportedError for those in a folder below."""
     fix = "pip install 'edgescope[onnx]'"
-    places: list[str] = need("edgescope.models._onnx_reader:external", str(onnx), fix)(onnx)
+    places: list[str] = need("edgescope.models.user.onnx_reader:external", str(onnx), fix)(onnx)
     if deep := [place for place in places if Path(place).name != place]:
         raise UnsupportedError(
             "E-AGENT-8",

@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import IO, Any
 
-from edgescope import agent
 from edgescope.errors import EdgescopeError
 from edgescope.records import Json
-from edgescope.remote import alignment, failures
+from edgescope.remote import agent, alignment, errors
 from edgescope.remote.address import Address
 from edgescope.remote.alignment import Offset
 
@@ -56,7 +55,7 @@ class Wire:
             )
         except OSError as error:
             self._words.close()
-            raise failures.no_ssh(self.argv[0], error) from error
+            raise errors.no_ssh(self.argv[0], error) from error
         try:
             self._begin()
         except BaseException:
@@ -100,9 +99,9 @@ class Wire:
                     self.hello = told
                     break
         else:
-            raise failures.garbled(self.address, line)
+            raise errors.garbled(self.address, line)
         if self.hello.get("protocol") != agent.PROTOCOL:
-            raise failures.other_agent(self.address, self.hello, agent.PROTOCOL)
+            raise errors.other_agent(self.address, self.hello, agent.PROTOCOL)
 
     def call(
         self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json
@@ -113,7 +112,7 @@ class Wire:
         """
         message = self.ask(verb, timeout_s=timeout_s, doing=doing, **fields)
         if "error" in message:
-            raise failures.refused(self.address, doing or verb, message["error"])
+            raise errors.refused(self.address, doing or verb, message["error"])
         return dict(message["ok"])
 
     def ask(
@@ -133,7 +132,7 @@ class Wire:
                     handler(message)
             elif message.get("id") == identity:
                 if not isinstance(message.get("ok"), dict) and not isinstance(message.get("error"), dict):
-                    raise failures.garbled(self.address, repr(message).encode())
+                    raise errors.garbled(self.address, repr(message).encode())
                 return message
 
     def offset(self) -> Offset:
@@ -150,9 +149,9 @@ class Wire:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise failures.garbled(self.address, line) from error
+            raise errors.garbled(self.address, line) from error
         if not isinstance(message, dict):
-            raise failures.garbled(self.address, line)
+            raise errors.garbled(self.address, line)
         return message
 
     def _send(self, data: bytes, doing: str, *, begun: bool = True) -> None:
@@ -178,9 +177,9 @@ class Wire:
                     self._buffer += chunk
                 now = time.monotonic()
                 if now > deadline:
-                    raise failures.silent(self.address, doing, now - started)
+                    raise errors.silent(self.address, doing, now - started)
                 if len(self._buffer) > LONGEST:
-                    raise failures.garbled(self.address, self._buffer[:120])
+                    raise errors.garbled(self.address, self._buffer[:120])
                 if begun and now > beat:
                     self._send(b'{"id":0,"verb":"ping"}\n', doing)
                     beat = now + BEAT_S
@@ -197,8 +196,8 @@ class Wire:
         self._words.seek(0)
         words = self._words.read(8192).decode(errors="replace")
         if begun:
-            return failures.lost(self.address, doing, code, words)
-        return failures.not_begun(self.address, code, words)
+            return errors.lost(self.address, doing, code, words)
+        return errors.not_begun(self.address, code, words)
 
 
 def _nothing(event: Mapping[str, Json]) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgescope import whole_file
-from edgescope.analysis.objective import FASTEST, Wanted
+from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.errors import UsageError
+from edgescope.store import whole_file
 
 if TYPE_CHECKING:
     from edgescope.records import Result

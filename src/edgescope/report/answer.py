@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgescope.analysis.variants import VariantRow
+from edgescope.analysis.cells.variants import VariantRow
 from edgescope.records import Absent, Field, Measured, Trust
 from edgescope.report.chapter import Chapter
 from edgescope.report.columns import COLUMNS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgescope.analysis.variants import VariantRow
+from edgescope.analysis.cells.variants import VariantRow
 from edgescope.plots.style import styles
 from edgescope.records import Absent, Field, Measured, Trust
 from edgescope.report.answer import badge

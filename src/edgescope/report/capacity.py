@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgescope import whole_file
-from edgescope.analysis.capacity import Capacity
-from edgescope.analysis.service import Point, words
+from edgescope.analysis.capacity.answer import Capacity
+from edgescope.analysis.capacity.slo_check import Point, words
 from edgescope.plots.capacity import over_clients
 from edgescope.records import Absent
 from edgescope.report import writable
@@ -14,6 +13,7 @@ from edgescope.report.capacity_words import aside, fits, sentence_of
 from edgescope.report.figures import plotted
 from edgescope.report.html import made_by, shell
 from edgescope.report.markup import Markup, join, tag
+from edgescope.store import whole_file
 
 SUFFIXES = (".html",)
 CAPTION = (

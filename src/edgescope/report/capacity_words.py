@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgescope.analysis.capacity import Capacity
-from edgescope.analysis.service import Kept, Point, words
+from edgescope.analysis.capacity.answer import Capacity
+from edgescope.analysis.capacity.slo_check import Kept, Point, words
 from edgescope.records import Measured
 
 #: By how much a run must have answered more than the closed loop before that is no noise.

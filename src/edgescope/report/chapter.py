@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgescope.analysis import question
-from edgescope.analysis.compare import by_cell
-from edgescope.analysis.machines import called
-from edgescope.analysis.objective import FASTEST, Wanted
-from edgescope.analysis.remarks import remarks
-from edgescope.analysis.summary import PILED
-from edgescope.analysis.variants import Pick, VariantRow, VariantTable, described, pick, table
+from edgescope.analysis.cells import question
+from edgescope.analysis.cells.compare import by_cell
+from edgescope.analysis.cells.machines import called
+from edgescope.analysis.cells.objective import FASTEST, Wanted
+from edgescope.analysis.cells.sharing_gain import remarks
+from edgescope.analysis.cells.variants import Pick, VariantRow, VariantTable, described, pick, table
+from edgescope.analysis.run.summary import PILED
 from edgescope.records import Machine, ModelInfo, Result
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from edgescope.analysis.scopes import METRICS
-from edgescope.analysis.variants import VariantRow
+from edgescope.analysis.cells.variants import VariantRow
+from edgescope.analysis.energy.scopes import METRICS
 from edgescope.plots.style import ordered
 from edgescope.records import Absent, Field, Measured
 from edgescope.report.chapter import Chapter

@@ -7,13 +7,13 @@ import io
 from collections.abc import Iterable
 from pathlib import Path
 
-from edgescope import whole_file
-from edgescope.analysis.objective import FASTEST, Wanted
-from edgescope.analysis.variants import VariantRow
+from edgescope.analysis.cells.objective import FASTEST, Wanted
+from edgescope.analysis.cells.variants import VariantRow
 from edgescope.plots.style import ordered
 from edgescope.records import Absent, Result
 from edgescope.report.chapter import Chapter, chapters
 from edgescope.report.columns import COLUMNS, Column
+from edgescope.store import whole_file
 
 FACTS = (
     "model",

@@ -6,8 +6,8 @@ import html
 import re
 from collections.abc import Sequence
 
-from edgescope.analysis.replicates import across
-from edgescope.analysis.variants import VariantRow
+from edgescope.analysis.cells.replicates import across
+from edgescope.analysis.cells.variants import VariantRow
 from edgescope.plots.style import ordered
 from edgescope.records import Absent, Field, Json, Measured, Verdict, Verification
 from edgescope.report.answer import badge

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from edgescope import plots
-from edgescope.analysis.variants import VariantTable
+from edgescope.analysis.cells.variants import VariantTable
 from edgescope.plots.style import Figure
 from edgescope.records import Absent
 from edgescope.report.chapter import Chapter

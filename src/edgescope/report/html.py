@@ -16,8 +16,7 @@ from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
-from edgescope import whole_file
-from edgescope.analysis.objective import FASTEST, Wanted
+from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.records import Measured, Result
 from edgescope.report.answer import answer
 from edgescope.report.before_after import before_after
@@ -28,6 +27,7 @@ from edgescope.report.glossary import TERMS
 from edgescope.report.markup import Child, Markup, join, raw, tag
 from edgescope.report.numbers import rates, times
 from edgescope.report.provenance import identities, machine, sampler, settings, warnings
+from edgescope.store import whole_file
 
 
 def write(

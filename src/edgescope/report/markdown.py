@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from edgescope import whole_file
-from edgescope.analysis.objective import FASTEST, Wanted
-from edgescope.analysis.variants import VariantRow
+from edgescope.analysis.cells.objective import FASTEST, Wanted
+from edgescope.analysis.cells.variants import VariantRow
 from edgescope.records import Absent, Field, Result
 from edgescope.report.before_after import left_behind
 from edgescope.report.chapter import Chapter, chapters
 from edgescope.report.columns import shown
 from edgescope.report.html import made_by
 from edgescope.report.numbers import Format, absence
+from edgescope.store import whole_file
 
 INTERVALS = "intervals are 95 %, those of power and energy may be the meter's bounds"
 

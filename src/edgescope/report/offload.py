@@ -7,9 +7,8 @@ import io
 import json
 from pathlib import Path
 
-from edgescope import whole_file
-from edgescope.analysis.offload import Option
-from edgescope.analysis.offload_question import Question
+from edgescope.analysis.offload.model import Option
+from edgescope.analysis.offload.question import Question
 from edgescope.plots.break_even import break_even
 from edgescope.report import offload_words as words
 from edgescope.report import writable
@@ -19,6 +18,7 @@ from edgescope.report.markup import Markup, join, tag
 from edgescope.report.numbers import Format, joules, rates, times
 from edgescope.report.offload_json import facts
 from edgescope.report.page_table import cell
+from edgescope.store import whole_file
 
 SUFFIXES = (".html", ".csv", ".json")
 CAPTION = (

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from edgescope.analysis.network import Profile
-from edgescope.analysis.offload import Option
-from edgescope.analysis.offload_question import Question
+from edgescope.analysis.offload.model import Option
+from edgescope.analysis.offload.network import Profile
+from edgescope.analysis.offload.question import Question
 from edgescope.codec import to_plain
 
 

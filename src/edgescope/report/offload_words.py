@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from edgescope.analysis.network import Profile
-from edgescope.analysis.offload_question import Question
+from edgescope.analysis.offload.network import Profile
+from edgescope.analysis.offload.question import Question
 from edgescope.records import Absent
 
 FLIPPED = {

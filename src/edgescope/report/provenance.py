@@ -5,16 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from edgescope.analysis.compare import differences
-from edgescope.analysis.machines import flat
-from edgescope.analysis.replicates import across
+from edgescope.analysis.cells.compare import differences
+from edgescope.analysis.cells.machines import flat
+from edgescope.analysis.cells.replicates import across
 from edgescope.plots.style import ordered
 from edgescope.records import Json, Measured, Result, Status
 from edgescope.report.chapter import Chapter
 from edgescope.report.defence import grid, term
 from edgescope.report.markup import Child, Markup, join, tag
 from edgescope.report.numbers import fact, shares
-from edgescope.trial_command import bench_command
+from edgescope.study.command import bench_command
 
 
 def machine(chapter: Chapter) -> Markup:

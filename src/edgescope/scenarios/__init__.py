@@ -8,7 +8,7 @@ MLPerf LoadGen, which itself drives the scenarios called mlperf_*. docs/load.md 
 
 from edgescope.scenarios.base import Foreign, Scenario
 from edgescope.scenarios.closed import MultiStream, Offline, SingleStream
-from edgescope.scenarios.gaps import IdleGap
+from edgescope.scenarios.idle_gap import IdleGap
 from edgescope.scenarios.open_loop import Burst, FixedRate, Server, Trace
 
 __all__ = [

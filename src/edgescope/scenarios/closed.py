@@ -7,9 +7,9 @@ from threading import Lock
 import numpy as np
 
 from edgescope.clock import Clock
-from edgescope.plan import Plan
 from edgescope.records import Queries, Trial
-from edgescope.scenarios.log import Log, closed
+from edgescope.scenarios.query_log import Log, closed
+from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import Done, Work
 
 

@@ -22,18 +22,19 @@ from typing import Any
 import mlperf_loadgen as lg
 import numpy as np
 
-from edgescope import scratch, verify
+from edgescope import scratch
 from edgescope.clock import Clock
 from edgescope.errors import message
 from edgescope.models.base import Model
-from edgescope.plan import Plan
 from edgescope.records import Absent, Json, Queries, Trial
-from edgescope.reference import QUICK_CEILING
-from edgescope.scenarios import asked, mlperf_log
+from edgescope.scenarios import mlperf_log, settings
 from edgescope.scenarios.closed import Split, typical_s
-from edgescope.scenarios.log import Ints, Log, closed
 from edgescope.scenarios.mlperf_system import Samples, System, complete, run_test
+from edgescope.scenarios.query_log import Ints, Log, closed
+from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import early_stopping_estimate
+from edgescope.verify import judge
+from edgescope.verify.reference import QUICK_CEILING
 from edgescope.workloads.base import Answer, Work
 
 SCENARIOS = {
@@ -55,7 +56,7 @@ class LoadGen:
     """Lets LoadGen offer the queries; one instance for one trial."""
 
     def __init__(self, trial: Trial, plan: Plan) -> None:
-        self.trial, self.plan = asked.checked(trial), plan
+        self.trial, self.plan = settings.checked(trial), plan
         self.told: dict[str, Json] = {}
         self.files: dict[str, str] = {}
         self.checked: dict[str, Json] = {}
@@ -87,8 +88,8 @@ class LoadGen:
 
     def accuracy(self, answer: Answer, model: Model) -> None:
         """Have LoadGen ask every input of the gate, and compare its log with what `answer` says directly."""
-        samples, rows = verify.gate_samples(model), self.trial.batch
-        direct = verify.outputs(answer, samples, rows)
+        samples, rows = judge.gate_samples(model), self.trial.batch
+        direct = judge.outputs(answer, samples, rows)
         problems: list[Exception] = []
 
         def outputs(indices: list[int]) -> list[bytes]:
@@ -135,8 +136,8 @@ class LoadGen:
         s.multi_stream_samples_per_query = t.batch * t.in_flight
         s.offline_expected_qps = min(MOST_QPS, t.in_flight * t.batch / max(service_s, 1e-6))
         if t.scenario == "mlperf_server":
-            s.server_target_qps = asked.rate(t)
-            s.server_target_latency_ns = asked.bound_ns(t) or s.server_target_latency_ns
+            s.server_target_qps = settings.rate(t)
+            s.server_target_latency_ns = settings.bound_ns(t) or s.server_target_latency_ns
         s.schedule_rng_seed = s.sample_index_rng_seed = s.qsl_rng_seed = abs(t.seed)
         return s
 

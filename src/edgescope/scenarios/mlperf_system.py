@@ -17,7 +17,7 @@ import numpy as np
 
 from edgescope.clock import Clock
 from edgescope.records import Queries
-from edgescope.scenarios.log import Log
+from edgescope.scenarios.query_log import Log
 from edgescope.workloads.base import Done, Work
 
 Samples = Sequence[tuple[int, int]]

@@ -16,10 +16,10 @@ import numpy as np
 
 from edgescope.clock import Clock
 from edgescope.errors import UsageError
-from edgescope.plan import Plan
 from edgescope.records import Queries, Trial
-from edgescope.scenarios import arrivals, asked
-from edgescope.scenarios.log import Ints, Log, closed
+from edgescope.scenarios import arrivals, settings
+from edgescope.scenarios.query_log import Ints, Log, closed
+from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import Work
 
 PATIENCE_SHARE, PATIENCE_S = 0.1, 1.0
@@ -37,7 +37,7 @@ class OpenLoop:
     """Offers queries on the schedule that a subclass gives."""
 
     def __init__(self, trial: Trial, plan: Plan) -> None:
-        self.trial, self.plan = asked.checked(trial), plan
+        self.trial, self.plan = settings.checked(trial), plan
 
     def offsets(self) -> Iterator[int]:
         """Yield when each query is due, in nanoseconds from the start, in order."""
@@ -103,7 +103,7 @@ class FixedRate(OpenLoop):
 
     def offsets(self) -> Iterator[int]:
         """Yield (k + phase) / rate."""
-        rate, phase = asked.rate(self.trial), self.plan.phase
+        rate, phase = settings.rate(self.trial), self.plan.phase
         return (round((k + phase) * 1e9 / rate) for k in count())
 
 
@@ -116,7 +116,7 @@ class Server(OpenLoop):
 
     def offsets(self) -> Iterator[int]:
         """Yield the arrival times of a Poisson process."""
-        rate, rng, at = asked.rate(self.trial), np.random.default_rng(abs(self.trial.seed)), 0.0
+        rate, rng, at = settings.rate(self.trial), np.random.default_rng(abs(self.trial.seed)), 0.0
         while True:
             times = at + np.cumsum(rng.exponential(1 / rate, DRAWN))
             at = float(times[-1])
@@ -128,7 +128,7 @@ class Burst(OpenLoop):
 
     def offsets(self) -> Iterator[int]:
         """Yield each burst's time as often as it has queries."""
-        rate, size = asked.rate(self.trial), asked.burst(self.trial)
+        rate, size = settings.rate(self.trial), settings.burst(self.trial)
         return (round(k // size * size * 1e9 / rate) for k in count())
 
 
@@ -137,7 +137,7 @@ class Trace(OpenLoop):
 
     def offsets(self) -> Iterator[int]:
         """Yield the recorded times; looped, again after the last one and a mean gap."""
-        recorded = asked.trace(self.trial)
+        recorded = settings.trace(self.trial)
         times = recorded.tolist()
         yield from times
         if arrivals.looped(self.trial.arrivals):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgescope import cores
-from edgescope.analysis import throttling
+from edgescope.analysis.run import throttling
 from edgescope.devices.base import Throttle
 from edgescope.records import Json, Readings, Trust, Verdict
 from edgescope.telemetry.watcher import COST_CHANNEL

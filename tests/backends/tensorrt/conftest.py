@@ -12,10 +12,10 @@ import pytest
 from fake_cudart import FakeCudart
 from onnx import TensorProto, helper
 
-from edgescope.backends import _cudart, engine_file
+from edgescope.backends.tensorrt import cudart, engine_file
 from edgescope.models import zoo
 
-MINE = ("edgescope.backends.tensorrt", "edgescope.backends._trt_")
+MINE = ("edgescope.backends.tensorrt.backend", "edgescope.backends._trt_")
 
 
 @dataclass
@@ -47,16 +47,16 @@ def board(monkeypatch, tmp_path):
         cuda = FakeCudart(**gpu)
         module, state = fake_tensorrt.module(version, cuda)
         monkeypatch.setitem(sys.modules, "tensorrt", module)
-        monkeypatch.setattr(_cudart, "library", lambda: cuda)
+        monkeypatch.setattr(cudart, "library", lambda: cuda)
         monkeypatch.setattr(engine_file, "gpu", lambda name: name)  # whatever board the tests run on
-        _cudart.runtime.cache_clear()
+        cudart.runtime.cache_clear()
         forget()
-        return Board(importlib.import_module("edgescope.backends.tensorrt"), state, cuda)
+        return Board(importlib.import_module("edgescope.backends.tensorrt.backend"), state, cuda)
 
     make.forget = forget
     yield make
     forget()
-    _cudart.runtime.cache_clear()
+    cudart.runtime.cache_clear()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import tensorrt as trt
 
-from edgescope.backends import _trt_types as types
+from edgescope.backends.tensorrt import api_types as types
 
 
 def builder(real: trt.Builder) -> types.Builder:

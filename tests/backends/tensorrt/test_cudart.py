@@ -3,8 +3,8 @@
 import pytest
 from fake_cudart import FakeCudart
 
-from edgescope.backends import _cudart
-from edgescope.backends._cudart import CudaRuntime
+from edgescope.backends.tensorrt import cudart
+from edgescope.backends.tensorrt.cudart import CudaRuntime
 from edgescope.errors import UnavailableError
 
 
@@ -12,9 +12,9 @@ def test_no_library_says_what_was_tried(monkeypatch, tmp_path):
     broken = tmp_path / "lib64" / "libcudart.so.12"
     broken.parent.mkdir()
     broken.write_bytes(b"not a library")
-    monkeypatch.setattr(_cudart, "candidates", lambda: iter([str(broken)]))
+    monkeypatch.setattr(cudart, "candidates", lambda: iter([str(broken)]))
     with pytest.raises(UnavailableError, match=r"E-CUDART-3.*libcudart\.so\.12.*CUDA_HOME"):
-        _cudart.library()
+        cudart.library()
 
 
 def test_cuda_home_comes_first_and_the_newest_of_it(monkeypatch, tmp_path):
@@ -22,7 +22,7 @@ def test_cuda_home_comes_first_and_the_newest_of_it(monkeypatch, tmp_path):
         (tmp_path / "lib64").mkdir(exist_ok=True)
         (tmp_path / "lib64" / name).touch()
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    assert next(_cudart.candidates()) == str(tmp_path / "lib64" / "libcudart.so.11.0")
+    assert next(cudart.candidates()) == str(tmp_path / "lib64" / "libcudart.so.11.0")
 
 
 def test_wheels_of_nvidia_are_found(monkeypatch, tmp_path):
@@ -30,7 +30,7 @@ def test_wheels_of_nvidia_are_found(monkeypatch, tmp_path):
     folder.mkdir(parents=True)
     (folder / "libcudart.so.12").touch()
     monkeypatch.setattr("sys.path", [str(tmp_path / "site-packages")])
-    assert list(_cudart.candidates())[-1] == str(folder / "libcudart.so.12")
+    assert list(cudart.candidates())[-1] == str(folder / "libcudart.so.12")
 
 
 def test_an_old_runtime_lacks_the_newer_function_and_is_not_asked_for_it():

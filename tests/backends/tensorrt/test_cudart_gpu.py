@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from edgescope.backends import _cudart
+from edgescope.backends.tensorrt import cudart
 from edgescope.errors import DeviceError, SafetyError, UnavailableError
 
 pytestmark = pytest.mark.gpu
@@ -20,7 +20,7 @@ ABSENT = ("cudaErrorInsufficientDriver", "cudaErrorNoDevice")
 def cuda():
     """The CUDA runtime; only a machine without one, or without a GPU, is excused."""
     try:
-        runtime = _cudart.runtime()
+        runtime = cudart.runtime()
         runtime.device_name()
     except UnavailableError as error:
         pytest.skip(str(error))

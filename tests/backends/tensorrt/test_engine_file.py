@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgescope import cache
-from edgescope.backends import engine_file
-from edgescope.backends.engine_file import EngineFacts
+from edgescope.backends.tensorrt import engine_file
+from edgescope.backends.tensorrt.engine_file import EngineFacts
 from edgescope.errors import StoreError, UnsupportedError
 
 FACTS = EngineFacts(

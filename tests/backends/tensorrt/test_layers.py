@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.backends import _trt_layers
+from edgescope.backends.tensorrt import layers as _trt_layers
 
 REAL = Path(__file__).parent / "data" / "resnet18_fp16.graph.json"
 

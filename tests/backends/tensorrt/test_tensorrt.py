@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 
 from edgescope import cache, registry
-from edgescope.backends import engine_file
 from edgescope.backends.base import Phased, Spec, Staged
+from edgescope.backends.tensorrt import engine_file
 from edgescope.errors import (
     DeviceError,
     SafetyError,

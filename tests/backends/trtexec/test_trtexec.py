@@ -14,8 +14,9 @@ import pytest
 from fake_trtexec import VERSIONS
 
 from edgescope import bench, cache, registry
-from edgescope.backends import _trtexec_build, engine_file
 from edgescope.backends.base import Backend, SelfDriven, Spec, spec_of
+from edgescope.backends.tensorrt import engine_file
+from edgescope.backends.trtexec import build
 from edgescope.devices.null import NullDevice
 from edgescope.errors import EdgescopeError, SettingError, StoreError, UnsupportedError, UsageError
 from edgescope.models import zoo
@@ -247,7 +248,7 @@ def test_bf16_is_refused_where_it_cannot_be_had(network, trtexec, version, optio
 def test_the_onnx_file_is_one_that_this_tensorrt_reads(network, trtexec, monkeypatch, version, opset):
     asked = []
     monkeypatch.setattr(
-        _trtexec_build, "onnx_file", lambda model, *rest, **keys: asked.append((*rest[:1], keys)) or network
+        build, "onnx_file", lambda model, *rest, **keys: asked.append((*rest[:1], keys)) or network
     )
     prepare(network, trtexec(version), "int8")
     prepare(network, trtexec(version), "tf32")
@@ -255,7 +256,7 @@ def test_the_onnx_file_is_one_that_this_tensorrt_reads(network, trtexec, monkeyp
 
 
 def test_a_file_that_is_too_new_is_refused_before_the_build(network, trtexec, monkeypatch):
-    monkeypatch.setattr(_trtexec_build.export, "about", lambda path: {"opset": 18})
+    monkeypatch.setattr(build.export, "about", lambda path: {"opset": 18})
     with pytest.raises(UnsupportedError, match="reads ONNX up to opset 13"):
         prepare(network, trtexec("8201"))
 
@@ -312,7 +313,7 @@ def test_what_cannot_be_put_into_the_cache_is_told_apart_from_what_else_fails(ne
             prepare(network, program)
     lost = FileNotFoundError("the weights beside the file")
     with monkeypatch.context() as patch:
-        patch.setattr(_trtexec_build, "_timing", mock.Mock(side_effect=lost))
+        patch.setattr(build, "_timing", mock.Mock(side_effect=lost))
         with pytest.raises(FileNotFoundError):
             prepare(network, program)
     assert not list(cache.folder("artifacts").glob("*"))

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.backends import _trtexec_errors as errors
-from edgescope.backends import _trtexec_log as log
-from edgescope.backends._trtexec_program import Ran, Tool
+from edgescope.backends.trtexec import errors, log
+from edgescope.backends.trtexec.program import Ran, Tool
 from edgescope.errors import (
     DeviceError,
     EdgescopeError,

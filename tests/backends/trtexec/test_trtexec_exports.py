@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.backends import _trt_layers
-from edgescope.backends import _trtexec_exports as exports
+from edgescope.backends.tensorrt import layers as _trt_layers
+from edgescope.backends.trtexec import exports
 from edgescope.errors import DeviceError
 
 DATA = Path(__file__).parent / "data"

@@ -5,9 +5,9 @@ import itertools
 import pytest
 from fake_trtexec import ALWAYS, VERSIONS, Fake, flags_of
 
-from edgescope.backends import _trtexec_flags as flags
-from edgescope.backends._trtexec_log import version_of
-from edgescope.backends._trtexec_program import Tool
+from edgescope.backends.trtexec import flags
+from edgescope.backends.trtexec.log import version_of
+from edgescope.backends.trtexec.program import Tool
 from edgescope.errors import UnsupportedError
 
 

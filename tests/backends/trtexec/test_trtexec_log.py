@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgescope.backends import _trtexec_log as log
+from edgescope.backends.trtexec import log
 
 STAMP = "[11/02/2026-10:11:12] "
 OLD = f"""&&&& RUNNING TensorRT.trtexec [TensorRT v8001] # /usr/src/tensorrt/bin/trtexec --loadEngine=a.engine

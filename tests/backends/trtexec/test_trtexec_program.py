@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from edgescope.backends import _trtexec_program as program
+from edgescope.backends.trtexec import program
 from edgescope.errors import DeviceError, UnavailableError
 
 

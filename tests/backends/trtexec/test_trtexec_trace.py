@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.backends import _trtexec_exports as exports
-from edgescope.backends import _trtexec_trace as tracing
-from edgescope.backends._trtexec_log import Log
-from edgescope.backends._trtexec_program import Ran
+from edgescope.backends.trtexec import exports
+from edgescope.backends.trtexec import trace as tracing
+from edgescope.backends.trtexec.log import Log
+from edgescope.backends.trtexec.program import Ran
 from edgescope.errors import DeviceError
 from edgescope.records import Absent
 

@@ -1,0 +1,1 @@
+"""How many clients a machine can serve, and what stops more."""

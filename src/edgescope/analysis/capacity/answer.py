@@ -1,0 +1,131 @@
+"""How many clients fit: which number to try next, and what the tries say together.
+
+Three facts bound the answer before anything is searched: the closed loop's throughput (what one process can answer),
+the queue it would feed (analysis.queueing), and one client (less cannot be offered). The search starts from
+there, steps by one twentieth and soon doubles the step until it has one number that fits and one that does not, halves
+what lies between, and looks again at a number beside the edge that was not clear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgescope.analysis.capacity.limit import Limit, binding
+from edgescope.analysis.capacity.slo_check import Point
+from edgescope.analysis.cells.slo import Slo
+from edgescope.records import Field
+
+#: A number of clients does not fit when it clearly failed, or failed this often.
+FAILURES = 2
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One short run: whether it fits, and whether another look could hardly differ."""
+
+    clients: int
+    fits: bool
+    clear: bool = True
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What is known so far: the most that fit and the least that do not; 0 and None where there is none yet."""
+
+    fits: int = 0
+    misses: int | None = None
+    open: bool = False
+    """Whether the miss rests on one look that was not clear."""
+
+    @property
+    def adjacent(self) -> bool:
+        """Whether nothing lies between."""
+        return self.misses is not None and self.misses - self.fits == 1
+
+
+def edge(tried: Sequence[Tried]) -> Edge:
+    """Return where the edge is by these runs; a number that fitted once fits."""
+    fitted = {t.clients for t in tried if t.fits}
+    missed = sorted({t.clients for t in tried} - fitted)
+    # a number above one that fits cannot be the edge of it, however it did: noise is more likely than that
+    top = max(fitted, default=0)
+    misses = next((n for n in missed if n > top or _sure(tried, n)), None)
+    below = max((n for n in fitted if misses is None or n < misses), default=0)
+    return Edge(below, misses, misses is not None and not _sure(tried, misses))
+
+
+def _sure(tried: Sequence[Tried], clients: int) -> bool:
+    runs = [t for t in tried if t.clients == clients]
+    return any(t.clear for t in runs) or len(runs) >= FAILURES
+
+
+def following(tried: Sequence[Tried], estimate: int, most: int) -> int | None:
+    """Return the number of clients to try next, None once the edge is known or `most` fit."""
+    known = edge(tried)
+    if not tried:
+        return min(max(1, estimate), most)
+    if known.adjacent:
+        return known.misses if known.open else None
+    ups, downs = len({t.clients for t in tried if t.fits}), len({t.clients for t in tried if not t.fits})
+    stride = max(1, round(estimate / 20))
+    if known.misses is None:
+        return None if known.fits >= most else min(most, known.fits + (stride << max(0, ups - 2)))
+    if known.fits == 0:
+        return max(1, known.misses - (stride << max(0, downs - 2)))
+    return (known.fits + known.misses) // 2
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked: how many of these clients keep all promises."""
+
+    subject: str
+    """The model and how it runs."""
+    rate: float
+    """Queries per second of one client."""
+    slos: tuple[Slo, ...]
+    serve: str = "one"
+    arrivals: str = "poisson"
+    in_flight: int = 1
+    confirm_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many clients fit, what was measured on the way, and what keeps one more out."""
+
+    asked: Asked
+    clients: int
+    confirmed: Point | None
+    """The sustained run at the answer; None where not one client fits."""
+    above: Point | None
+    """The run that says that more do not fit; None where none was tried."""
+    limit: Limit
+    points: tuple[Point, ...]
+    throughput: Field
+    """Queries per second of the closed loop: one process that is never idle, in_flight queries at a time."""
+    warnings: tuple[str, ...] = ()
+
+
+def answer(
+    asked: Asked, points: Sequence[Point], throughput: Field, warnings: Sequence[str] = ()
+) -> Capacity:
+    """Return what the runs say together: the largest number confirmed, and the least above it that does not fit."""
+    confirmed = max(
+        (p for p in points if p.stage == "confirm" and p.shown), key=lambda p: p.clients, default=None
+    )
+    clients = confirmed.clients if confirmed else 0
+    missed = [p for p in points if p.clients > clients and not p.shown and not p.fits]
+    missed += [p for p in points if p.clients > clients and p.stage == "confirm" and not p.shown]
+    above = min(missed, key=lambda p: (p.clients, p.stage != "confirm", -p.seconds), default=None)
+    return Capacity(
+        asked,
+        clients,
+        confirmed,
+        above,
+        binding(above, confirmed, asked.in_flight),
+        tuple(points),
+        throughput,
+        tuple(warnings),
+    )

@@ -1,0 +1,255 @@
+"""Whether one run kept its promises: latency bounds, and whether the machine kept up with what was offered.
+
+Two things must hold for N clients to fit. Each promise is kept: of a latency's quantile the upper bound lies within the
+limit. And the load is sustained: no backlog grows. A queue that gets longer by 5 ms every second keeps any limit for a
+while; its slope shows within seconds.
+
+    kept      every promise is shown to be kept                                   yes
+    broken    one is shown to be broken, or the backlog grows                     no
+    perhaps   the run is too short for a bound, or the limit lies between the figure and its bound
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.analysis.cells.slo import RESOURCES, Slo
+from edgescope.analysis.run.keeping_up import achieved, behind, busy, growth, measured_rows
+from edgescope.analysis.run.memory import first
+from edgescope.records import Absent, Field, Measured, Queries, Result, Status, Trust
+from edgescope.stats import Interval, percentile, quantile_interval, upper_bound
+
+Floats = NDArray[np.float64]
+
+#: A point estimate beyond this many times its limit needs no second look.
+FAR = 1.5
+#: A bound that is expected beyond this many times its limit is not worth a second look either.
+BAND = 1.25
+#: A bound this many times beyond its limit may lie within it in another run.
+NEAR = 1.15
+#: What a run's rows can be judged by; the others are failures.
+MEASURED = (Status.OK, Status.UNSTABLE)
+#: Failures that say that there is no room, not that something went wrong.
+FULL = (Status.OOM,)
+
+
+class Kept(str, Enum):
+    """Whether a promise, or all of a run's, is kept."""
+
+    YES = "yes"
+    NO = "no"
+    PERHAPS = "perhaps"
+
+
+@dataclass(frozen=True)
+class Held:
+    """One promise in one run."""
+
+    slo: Slo
+    found: Field
+    """The figure: a quantile of the latencies (the largest of too few), bytes or watts."""
+    bound: Field
+    """What it is judged on: of a quantile its upper bound, or why there is none yet."""
+    kept: Kept
+    clear: bool = True
+    """Whether another look at the same load can hardly come to another answer."""
+    likely: bool = True
+    """Of a `perhaps`: whether the longer run that shows it may be expected to keep the promise."""
+    whole: bool = True
+    """False where `found` is the largest of too few queries for the quantile itself."""
+    expected: float = 0.0
+    """Of a `perhaps` without a bound: the bound that a longer run may be expected to give, in seconds."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """N clients, offered for a while: what was promised, what happened."""
+
+    clients: int
+    stage: str
+    """`search` or `confirm`."""
+    result: Result
+    seconds: float
+    offered: float
+    """Queries per second that N clients send."""
+    achieved: Field
+    """Queries per second that were answered, from the first due to the last done."""
+    busy: Field
+    """Share of the time in which the servers (processes x in_flight) had a query."""
+    growth: Field
+    """Seconds by which the wait for a server grew in each second; n the queries."""
+    held: tuple[Held, ...]
+    kept: Kept
+    clear: bool
+    why: str
+    """Why it does not fit; '' where it does."""
+    sustained: bool = True
+    """Whether the machine kept up with what was offered."""
+    weaker: bool = False
+    """Whether its figures count where no bound could be had in reasonable time; a bound that is there counts alone."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the search goes on as if this load fits: shown, or likely."""
+        return self.kept is Kept.YES or (self.kept is Kept.PERHAPS and all(h.likely for h in self.held))
+
+    @property
+    def shown(self) -> bool:
+        """Whether it is shown to fit, or passes for it."""
+        return self.kept is Kept.YES or self.by_figure
+
+    @property
+    def by_figure(self) -> bool:
+        """Whether it passes on a figure that has no bound."""
+        unsure = [h for h in self.held if h.kept is not Kept.YES]
+        unbounded = all(isinstance(h.bound, Absent) for h in unsure)
+        return self.weaker and self.kept is Kept.PERHAPS and self.fits and unbounded
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether something else on the machine may be to blame."""
+        return self.result.verdict.trust is Trust.DISTURBED
+
+
+def judge(
+    result: Result,
+    clients: int,
+    slos: Sequence[Slo],
+    *,
+    offered: float,
+    stage: str = "search",
+    guide: float = 1.0,
+) -> Point:
+    """Return the run of `offered` queries per second as a Point.
+
+    `guide` is by how much the bound of a longer run is expected to exceed the figure of this one.
+    """
+    trial = result.trial
+    if result.status not in MEASURED or result.queries is None or result.window is None:
+        return _unmeasured(result, clients, offered, stage)
+    rows = measured_rows(result)
+    held = tuple(_held(slo, result, rows, guide) for slo in slos)
+    growing = growth(rows)
+    slow = behind(rows, growing, offered)
+    kept, clear = _together(held, bool(slow))
+    return Point(
+        clients,
+        stage,
+        result,
+        (result.window.stop_ns - result.window.start_ns) * 1e-9,
+        offered,
+        achieved(rows),
+        busy(rows, trial.in_flight * trial.processes),
+        growing,
+        held,
+        kept,
+        clear,
+        "; ".join(slow + [words(h) for h in held if h.kept is kept is not Kept.YES]),
+        not slow,
+    )
+
+
+def _unmeasured(result: Result, clients: int, offered: float, stage: str) -> Point:
+    """Return a run that ended without rows; whether that is an answer depends on how it ended."""
+    ended = f"the run ended as {result.status.value}"
+    none, full = Absent(ended), result.status in FULL
+    seconds, why = result.trial.max_s, result.reason or ended
+    return Point(clients, stage, result, seconds, offered, none, none, none, (), Kept.NO, full, why)
+
+
+def _together(held: Sequence[Held], grows: bool) -> tuple[Kept, bool]:
+    """Return what all promises make together, and whether that is clear."""
+    broken = [h for h in held if h.kept is Kept.NO]
+    if grows or broken:
+        return Kept.NO, grows or any(h.clear for h in broken)
+    perhaps = [h for h in held if h.kept is Kept.PERHAPS]
+    return (Kept.PERHAPS, all(h.clear for h in perhaps)) if perhaps else (Kept.YES, True)
+
+
+def _held(slo: Slo, result: Result, rows: Queries, guide: float) -> Held:
+    if slo.quantile is None:
+        return _resource(slo, result)
+    x = np.asarray(rows.latency_ns(), dtype=np.float64) * 1e-9
+    return _latency(slo, x, slo.quantile, guide)
+
+
+def _latency(slo: Slo, x: Floats, q: float, guide: float) -> Held:
+    if not len(x):
+        none = Absent("no query succeeded")
+        return Held(slo, none, none, Kept.NO)
+    whole = len(x) * (1 - q) >= 1 - 1e-9
+    point = percentile(x, q) if whole else float(x.max())
+    interval = quantile_interval(x, q) if whole else None
+    lo = interval.lo if isinstance(interval, Interval) else None
+    bound = upper_bound(x, q)
+    found = Measured(point, "s", lo, interval.hi if isinstance(interval, Interval) else None, len(x))
+    top: Field = bound if isinstance(bound, Absent) else Measured(bound, "s", n=len(x))
+    if isinstance(top, Measured) and slo.kept_by(top.value):
+        return Held(slo, found, top, Kept.YES, whole=whole)
+    beyond = (lo is not None and not slo.kept_by(lo)) or not slo.kept_by(point / FAR)
+    if beyond:
+        return Held(slo, found, top, Kept.NO, whole=whole)
+    expected = point * max(1.0, guide)
+    clear = expected > BAND * slo.limit
+    likely = slo.kept_by(expected)
+    return Held(slo, found, top, Kept.PERHAPS, clear, likely, whole, expected)
+
+
+def _resource(slo: Slo, result: Result) -> Held:
+    """Judge bytes or watts on the end of the interval that hurts; what was not measured keeps no promise."""
+    found = resource(slo, result)
+    if isinstance(found, Absent):
+        return Held(slo, found, found, Kept.NO)
+    end = found.value if found.hi is None else found.hi
+    kept = Kept.YES if slo.kept_by(end) else Kept.NO
+    return Held(slo, found, Measured(end, found.unit, n=found.n), kept)
+
+
+def resource(slo: Slo, result: Result) -> Field:
+    """Return what a run used of what a promise bounds; Absent with the sensor's reason."""
+    return first(result, RESOURCES[slo.name])
+
+
+def near(point: Point) -> bool:
+    """Whether all that speaks against a run are bounds a little beyond their limits."""
+    missed = [h for h in point.held if h.kept is not Kept.YES]
+    return point.kept is Kept.PERHAPS and all(
+        isinstance(h.bound, Measured) and h.bound.value <= NEAR * h.slo.limit for h in missed
+    )
+
+
+def words(held: Held) -> str:
+    """Return `p99 31.2 ms (bound 33 ms) < 40 ms`, or what is not shown or broken."""
+    slo = held.slo
+    sign = "<" if slo.strict else "<="
+    if isinstance(held.found, Absent):
+        return f"{slo.text} cannot be judged: {held.found.reason}"
+    name = slo.name if held.whole else f"the slowest of {held.found.n} queries"
+    figure, limit = f"{name} {shown(held.found.value, slo.unit)}", shown(slo.limit, slo.unit)
+    if isinstance(held.bound, Absent):
+        inside = sign if slo.kept_by(held.found.value) else ">"
+        have = held.bound.reason.removeprefix("n/a: ").replace(",", " independent queries,")
+        if held.kept is Kept.PERHAPS and not held.likely and held.expected > held.found.value:
+            return (
+                f"{figure} of {limit}, and a bound of some {shown(held.expected, slo.unit)} is to be expected"
+            )
+        return f"{figure} {inside} {limit}, no bound ({have})"
+    if slo.quantile is not None:
+        figure += f" (bound {shown(held.bound.value, slo.unit)})"
+    return f"{figure} {sign if slo.kept_by(held.bound.value) else '>'} {limit}"
+
+
+def shown(value: float, unit: str) -> str:
+    """Return a value in the unit people use: ms up to a second, MB up to a gigabyte, mJ up to a joule, W."""
+    steps = {
+        "s": ((1.0, "s"), (1e3, "ms")),
+        "bytes": ((1e-9, "GB"), (1e-6, "MB")),
+        "J": ((1.0, "J"), (1e3, "mJ")),
+    }.get(unit, ((1.0, unit),))
+    factor, word = next((step for step in steps if value * step[0] >= 1), steps[-1])
+    return f"{value * factor:.3g} {word}"

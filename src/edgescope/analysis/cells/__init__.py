@@ -1,0 +1,1 @@
+"""Many results: replicates become one row, rows are compared and one is recommended."""

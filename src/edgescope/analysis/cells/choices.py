@@ -1,0 +1,243 @@
+"""From stored results to the rows that a recommendation chooses among: one per cell, each figure with its bad end.
+
+A figure's value is the mean of its processes'. Its ends are where a fresh process may lie (bounds.py), and of a tail at
+least the largest order-statistic bound of any of its processes: a constraint is judged on the end that hurts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgescope.analysis.cells.bounds import Spread, fresh, pooled
+from edgescope.analysis.cells.concurrency import kept_warm
+from edgescope.analysis.cells.objective import QUANTITIES, Wanted
+from edgescope.analysis.cells.percentiles import QUANTILES, percentile_of, percentiles
+from edgescope.analysis.cells.replicates import (
+    MEASURED,
+    across,
+    bounds,
+    by_replicate,
+    field_of,
+    latencies_s,
+    reaching,
+    value_of,
+)
+from edgescope.analysis.cells.variants import NOT_VERIFIED, VariantRow, rejection, variant, worst_verdict
+from edgescope.analysis.energy import scopes
+from edgescope.analysis.run.memory import GPU, MEMORY, first
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial
+from edgescope.stats import upper_bound
+from edgescope.stats.quantiles import quantile_effective_n
+
+#: Columns whose bound may need the raw rows of all processes together.
+TAILS = frozenset({"p90_s", "p95_s", "p99_s", "p999_s"})
+#: Column -> metric of a result, of those that one name serves for every trial.
+METRICS = {
+    "throughput_sps": "throughput_sps",
+    "power_w": "power_w",
+    "energy_per_sample_j": "energy_per_sample_j",
+}
+#: Ends that say what a variant does over its window; a crash or a refusal of a longer one hides no shorter one.
+FINISHED = (*MEASURED, Status.WRONG_OUTPUT)
+
+
+@dataclass(frozen=True)
+class Choice(VariantRow):
+    """One cell that may be picked: a row whose intervals end where constraints are judged."""
+
+    notes: tuple[str, ...] = ()
+    """What weakens its figures."""
+
+    @property
+    def name(self) -> str:
+        """Model and variant."""
+        return f"{self.trial.model.partition('#')[0]} {self.label}"
+
+
+def asks_tails(wanted: Wanted) -> bool:
+    """Return whether a question needs the raw rows: its bound may be that of all processes' rows together."""
+    return any(QUANTITIES[c.quantity].column in TAILS for c in wanted.constraints)
+
+
+Load = tuple[str, float | None, str, str, str, int, int]
+
+
+def load(trial: Trial) -> Load:
+    """Return what a trial is offered: scenario, rate, arrivals, models beside, io, of an open loop what it meets.
+
+    An open loop's rate is offered to each process, and the queries in flight bound what waits: both are part of it.
+
+    Cells of two loads answer two questions: one that is offered ten times as much is not ten times as good.
+    """
+    opened = trial.rate is not None or trial.scenario == "trace"
+    met = (trial.in_flight, trial.processes) if opened else (0, 0)
+    return (trial.scenario, trial.rate, trial.arrivals, trial.beside, trial.io, *met)
+
+
+def belongs(trial: Trial, to: Load) -> bool:
+    """Return whether a trial answers a question about this load."""
+    return trial.workload == "inference" and load(trial) == to
+
+
+def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Choice], Spreads]:
+    """Return one row per cell, rejected with the figures where it breaks a constraint, and what processes differ by."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(variant(result.trial), []).append(result)
+    every = [_longest(group) for group in groups.values()]
+    spreads = Spreads([list(_done(group).values()) for group in every])
+    scope = scopes.usual([r for group in every for r in group])
+    return [_choice(group, wanted, spreads, scope) for group in every], spreads
+
+
+class Spreads:
+    """What fresh processes of one cell differ by on this machine, for each metric, pooled over its cells."""
+
+    def __init__(self, groups: Sequence[Sequence[Result]]) -> None:
+        self.groups = groups
+        self.known: dict[str, Spread | None] = {}
+
+    def of(self, column: str) -> Spread | None:
+        """Return the spread of one column; of a tail with too few queries to know it, that of a lower percentile."""
+        if column not in self.known:
+            own = pooled(values(group, column) for group in self.groups)
+            lower = [name for name in QUANTILES if QUANTILES[name] < QUANTILES.get(column, 0.0)]
+            self.known[column] = self.of(lower[-1]) if own is None and lower else own
+        return self.known[column]
+
+
+def values(group: Sequence[Result], column: str) -> list[float]:
+    """Return the positive values of one column, one a process."""
+    found = (_figure(r, column) for r in group)
+    return [f.value for f in found if isinstance(f, Measured) and f.value > 0]
+
+
+def _longest(group: Sequence[Result]) -> list[Result]:
+    """Return the runs over the longest window that any finished in, fresh processes alone where there are any."""
+    finished = [r for r in group if r.status in FINISHED] or group
+    most = max(r.trial.max_s for r in finished)
+    long = [r for r in group if r.trial.max_s == most]
+    started = [r for r in long if not kept_warm(r)]
+    return started if any(r.status in MEASURED for r in started) else long
+
+
+def _done(group: Sequence[Result]) -> dict[int, Result]:
+    return by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
+
+
+def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: str) -> Choice:
+    replicates = _done(group)
+    done, first = list(replicates.values()), next(iter(replicates.values()), group[0])
+    fields = first.verification.fields if first.verification else {}
+    status, why = rejection(group)
+    notes: list[str] = []
+    asked = {QUANTITIES[c.quantity].column for c in wanted.constraints}
+    points = percentiles(done)
+    figures = {n: _latency(done, n, points[n], spreads, notes if n in asked else []) for n in QUANTILES}
+    figures |= {name: _between(done, name, spreads, scope) for name in METRICS}
+    row = Choice(
+        cell=first.trial.cell,
+        label=first.trial.label,
+        trial=first.trial,
+        status=status if why else first.status,
+        verdict=worst_verdict(done),
+        p50_s=figures["p50_s"],
+        p90_s=figures["p90_s"],
+        p95_s=figures["p95_s"],
+        p99_s=figures["p99_s"],
+        p999_s=figures["p999_s"],
+        throughput_sps=figures["throughput_sps"],
+        power_w=figures["power_w"],
+        energy_per_sample_j=figures["energy_per_sample_j"],
+        peak_rss_bytes=_between(done, "peak_rss_bytes", spreads, scope),
+        gpu_memory_bytes=_between(done, "gpu_memory_bytes", spreads, scope),
+        scope=scopes.usual(done),
+        accuracy=fields.get("accuracy", NOT_VERIFIED),
+        reference_accuracy=fields.get("reference_accuracy", NOT_VERIFIED),
+        agreement=fields.get("top1_agreement", NOT_VERIFIED),
+        speedup=Absent("not compared with a baseline"),
+        gate=first.verification.detail if first.verification else "",
+        rejected=why,
+        replicates=replicates,
+        notes=(*dict.fromkeys(notes), *_weak(done, spreads)),
+    )
+    broken = () if row.rejected else wanted.broken(row)
+    return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
+
+
+def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
+    found = []
+    if done and all(kept_warm(r) for r in done):
+        found.append("its workers were kept from the cell before")
+    if len(done) == 1 and spreads.of("throughput_sps") is None:
+        found.append("one process: what lies between processes is in none of its bounds")
+    return tuple(found)
+
+
+def _figure(result: Result, column: str) -> Field:
+    """Return one column's figure of one process."""
+    if column in ("peak_rss_bytes", "gpu_memory_bytes"):
+        return first(result, MEMORY if column == "peak_rss_bytes" else GPU)
+    if column in QUANTILES:
+        return percentile_of(result, column)
+    return field_of(result, METRICS[column])
+
+
+def _between(done: Sequence[Result], column: str, spreads: Spreads, scope: str) -> Field:
+    """Return the mean of the processes with the ends between which a fresh one lies; of watts at least the meter's."""
+    if column not in METRICS:
+        held = values(done, column)
+        first = next((_figure(r, column) for r in done), Absent("no replicate finished"))
+        mean: Field = Measured(max(held), "bytes", n=len(held)) if held else first
+    else:
+        mean = scopes.within(across(done, METRICS[column]), done, scope)
+    if isinstance(mean, Absent) or mean.value <= 0:
+        return mean
+    found = values(done, column)
+    ends = fresh(found, spreads.of(column))
+    if ends is None:
+        return mean
+    outer = [bounds(r, METRICS[column]) for r in done] if column in METRICS else []
+    lo, hi = reaching(*ends, outer)
+    return replace(mean, lo=lo, hi=hi if column in METRICS else max(hi, mean.value))
+
+
+def _latency(done: Sequence[Result], column: str, point: Field, spreads: Spreads, notes: list[str]) -> Field:
+    """Return the cell's percentile; its end is where a fresh process stays below."""
+    if isinstance(point, Absent):
+        return point
+    found = values(done, column)
+    top = [point.value, *found]
+    if column in TAILS:
+        top.append(_order_bound(done, column, notes))
+    if len(found) < len(done):  # of all processes' queries together
+        return Measured(point.value, "s", None, max(top), len(done))
+    ends = fresh(found, spreads.of(column))
+    least = min(found) if ends is None else min(*found, ends[0])
+    return Measured(point.value, "s", least, max([*top, ends[1]] if ends else top), len(found))
+
+
+def _order_bound(done: Sequence[Result], column: str, notes: list[str]) -> float:
+    """Return the largest order-statistic bound of a process, else that of all rows together, else the longest wait."""
+    stored = [r.metrics.get("latency_p99_bound_s") for r in done] if column == "p99_s" else []
+    known = [f.value for f in stored if isinstance(f, Measured)]
+    if known and len(known) == len(done):
+        return max(known)
+    parts = [x for x in map(latencies_s, done) if x is not None]
+    rows = np.concatenate(parts) if parts else np.zeros(0)
+    bound = upper_bound(rows, QUANTILES[column]) if len(rows) else Absent("no rows")
+    if isinstance(bound, float):
+        return max([bound, *known])
+    longest = [value_of(r, "latency_max_s") or 0.0 for r in done]
+    n = len(rows) or sum(f.n for f in (field_of(r, "latency_max_s") for r in done) if isinstance(f, Measured))
+    if n:
+        worth = quantile_effective_n(rows, QUANTILES[column]) if len(rows) else n
+        sure = math.floor(100 * (1 - QUANTILES[column] ** worth))
+        few = "" if worth > 0.9 * n else f"effective n {worth:.0f}, "
+        name = column.removesuffix("_s")
+        notes.append(f"{name} upper bound = slowest of {n:,} queries ({few}confidence {sure} %)")
+    return max([*longest, *known, 0.0])

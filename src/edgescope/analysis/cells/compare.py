@@ -1,0 +1,248 @@
+"""Two cells side by side: what was set differently first, then what came out, then a judgement.
+
+A ratio means nothing before the settings are known to differ only in what is being compared, so differences
+lead. Replicates of one number that began within an hour of each other are a pair; the ratio of a pair cancels
+what the machine did to both. Of runs that are no pairs the ratio is that of two independent figures. Latencies with
+other io, watts of another scope and numbers of another machine are NOT-COMPARABLE.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from edgescope.analysis.cells.percentiles import percentiles
+from edgescope.analysis.cells.quotient import of_fields, of_pairs
+from edgescope.analysis.cells.replicates import MIN_REPLICATES, across, by_replicate, judged, neighbours
+from edgescope.analysis.energy.scopes import METRICS, scope, scopes
+from edgescope.errors import UsageError
+from edgescope.records import Absent, Field, Json, Measured, Result
+from edgescope.stats import Interval, Judgement, judge
+
+#: Metric -> whether a higher value is better; the first is the one a comparison is judged by.
+JUDGED: Mapping[str, bool] = {
+    "latency_p50_s": False,
+    "latency_mean_s": False,
+    "throughput_sps": True,
+    "energy_per_sample_j": False,
+    "energy_dynamic_per_sample_j": False,
+    "power_w": False,
+}
+
+
+#: Facts that differ from one run to the next whatever was set: clocks, load, free memory, the command that ran it.
+MOMENTARY = re.compile(r"(^|\.)(time|uptime_s|load_average|memory_available_bytes|psi_\w+|command)(\.|$)")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One setting or machine fact that is not the same on both sides."""
+
+    name: str
+    """`trial.precision`, `machine.cpu.model`, `state.governor` ..."""
+    baseline: Json
+    candidate: Json
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric of both sides, the ratio candidate / baseline with its 95 % interval, and the judgement.
+
+    The ratio of powers and energies reaches as far as the meter's bounds do.
+    """
+
+    metric: str
+    baseline: Field
+    candidate: Field
+    ratio: Field
+    judgement: Judgement | None = None
+    """None where a metric is shown and not judged."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What differs, why it may not be comparable, and the rows."""
+
+    baseline: str
+    candidate: str
+    """Labels of the two variants."""
+    differences: tuple[Difference, ...]
+    blockers: tuple[str, ...]
+    """Reasons why the numbers are NOT-COMPARABLE; empty where they are."""
+    rows: tuple[Row, ...]
+    """Empty where there are blockers and the comparison was not forced."""
+    pairs: int
+    warnings: tuple[str, ...] = ()
+    """What a reader must know of the numbers: too few updates of a meter, a single pair."""
+
+    @property
+    def judgement(self) -> Judgement:
+        """The judgement on median latency, which names the comparison."""
+        if self.blockers:
+            return Judgement.NOT_COMPARABLE
+        return next((r.judgement for r in self.rows if r.judgement), Judgement.AMBIGUOUS)
+
+
+def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: bool = False) -> Comparison:
+    """Return the comparison of two groups, each the replicates of one cell; UsageError where one is not.
+
+    `force` shows numbers that are NOT-COMPARABLE side by side; they are still not judged.
+    """
+    for group, side in ((baseline, "baseline"), (candidate, "candidate")):
+        _one_cell(group, side)
+    old, new = by_replicate(baseline), by_replicate(candidate)
+    paired = neighbours(old, new)
+    blockers = _blockers(baseline, candidate)
+    rows: list[Row] = []
+    if force or not blockers:
+        ratio_of = partial(_paired, paired) if paired[0] else partial(_apart, (old, new))
+        for name, higher in JUDGED.items():
+            sides = _side(list(old.values()), name), _side(list(new.values()), name)
+            ratio, judgement = ratio_of(sides, name, higher)
+            rows.append(Row(name, *sides, ratio, Judgement.NOT_COMPARABLE if blockers else judgement))
+        rows.append(_p99(old, new))
+    pairs = len(paired[0])
+    return Comparison(
+        baseline[0].trial.label,
+        candidate[0].trial.label,
+        differences(baseline, candidate),
+        blockers,
+        tuple(r for r in rows if not (isinstance(r.baseline, Absent) and isinstance(r.candidate, Absent))),
+        pairs,
+        _warnings(old, new, rows, pairs),
+    )
+
+
+def _warnings(
+    old: Mapping[int, Result], new: Mapping[int, Result], rows: Sequence[Row], pairs: int
+) -> tuple[str, ...]:
+    """Return what weakens the rows; a meter's warnings where power or energy is among them."""
+    found = ["one pair gives no interval: nothing is judged by it"] if pairs == 1 else []
+    if not pairs and rows:
+        found.append(
+            "not measured together: the ratios are of independent figures, and hold what the machine did to one side"
+        )
+    if any(r.metric in METRICS and isinstance(r.ratio, Measured) for r in rows):
+        for side, group in (("baseline", old), ("candidate", new)):
+            said = dict.fromkeys(w for r in group.values() for w in r.warnings if w.startswith("W-PWR-3"))
+            found += [f"{w} (the {side})" for w in said]
+    return tuple(found)
+
+
+def compare_all(
+    baseline: Iterable[Result], candidate: Iterable[Result], *, force: bool = False
+) -> list[Comparison]:
+    """Compare two lists from stores cell by cell, for the cells that both hold."""
+    old, new = by_cell(baseline), by_cell(candidate)
+    return [compare(old[cell], new[cell], force=force) for cell in old if cell in new]
+
+
+def by_cell(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """Return results grouped by cell, in the order in which cells first appear."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.trial.cell, []).append(result)
+    return groups
+
+
+def _one_cell(group: Sequence[Result], side: str) -> None:
+    cells = sorted({r.trial.label for r in group}) if len({r.trial.cell for r in group}) > 1 else []
+    if not group or cells:
+        what = f"the {side} holds {'several cells' if cells else 'no result'}"
+        fix = "name one cell on each side (edgescope list)"
+        raise UsageError("E-CMP-1", what, evidence=", ".join(cells), effect="Nothing was compared", fix=fix)
+
+
+Runs = Mapping[int, Result]
+
+
+def _paired(
+    runs: tuple[Runs, Runs], sides: tuple[Field, Field], name: str, higher: bool
+) -> tuple[Field, Judgement]:
+    """Return the ratio over the pairs with a positive value on both sides, and the judgement on it."""
+    found = judged(runs[1], runs[0], name, higher)
+    if found is None:
+        return Absent("no replicate number has a value on both sides"), Judgement.AMBIGUOUS
+    return of_pairs(found[0], "--replicates"), found[1]
+
+
+def _apart(
+    runs: tuple[Runs, Runs], sides: tuple[Field, Field], name: str, higher: bool
+) -> tuple[Field, Judgement]:
+    """Return the ratio of two independent figures, each with its spread, and what it says where that is known."""
+    ratio = of_fields(sides[1], sides[0])
+    if min(map(len, runs)) < MIN_REPLICATES or not isinstance(ratio, Measured):
+        return ratio, Judgement.AMBIGUOUS
+    if ratio.lo is None or ratio.hi is None:
+        return ratio, Judgement.AMBIGUOUS
+    interval = Interval(ratio.lo, ratio.hi, ratio.value, ratio.n, ratio.n)
+    return ratio, judge(interval, interval, higher)
+
+
+def _side(results: Sequence[Result], name: str) -> Field:
+    return percentiles(results)["p50_s"] if name == "latency_p50_s" else across(results, name)
+
+
+def _p99(old: Mapping[int, Result], new: Mapping[int, Result]) -> Row:
+    first, second = (percentiles(list(side.values()))["p99_s"] for side in (old, new))
+    ratio: Field = Absent("no p99 on both sides")
+    if isinstance(first, Measured) and isinstance(second, Measured) and first.value > 0:
+        ratio = Measured(second.value / first.value, "1")
+    return Row("latency_p99_s", first, second, ratio)
+
+
+def _blockers(a: Sequence[Result], b: Sequence[Result]) -> tuple[str, ...]:
+    """Why these numbers do not measure the same thing."""
+    found = []
+    for side, group in (("baseline", a), ("candidate", b)):
+        if len({r.machine.id for r in group}) > 1:
+            found.append(f"the {side} was measured on several machines")
+        mixed = {s for s in map(scope, group) if s}
+        if len(mixed) > 1:
+            found.append(f"the {side} mixes scopes of power: {', '.join(sorted(mixed))}")
+    for word, old, new in (
+        ("io", {r.trial.io for r in a}, {r.trial.io for r in b}),
+        ("machine", {r.machine.id for r in a}, {r.machine.id for r in b}),
+        ("scope of power", scopes(a), scopes(b)),
+    ):
+        if old and new and old != new:
+            found.append(f"{word} differs: {', '.join(sorted(old))} against {', '.join(sorted(new))}")
+    return tuple(found)
+
+
+def differences(a: Sequence[Result], b: Sequence[Result]) -> tuple[Difference, ...]:
+    """Trial fields first, then stable machine facts, then facts of the moment.
+
+    A fact that also varies within a side (a temperature, the load) is noise there, and is left out.
+    """
+    found = []
+    for prefix, read in (("trial", _trial), ("machine", _stable), ("state", _state)):
+        old, new = [_flat(read(r)) for r in a], [_flat(read(r)) for r in b]
+        for name in sorted({k for facts in old + new for k in facts}):
+            before, after = ({repr(facts.get(name)) for facts in side} for side in (old, new))
+            if len(before) == len(after) == 1 and before != after and not MOMENTARY.search(name):
+                found.append(Difference(f"{prefix}.{name}", old[0].get(name), new[0].get(name)))
+    return tuple(found)
+
+
+def _trial(result: Result) -> Mapping[str, Json]:
+    return {k: v for k, v in result.trial.to_json().items() if k != "replicate"}
+
+
+def _stable(result: Result) -> Mapping[str, Json]:
+    return result.machine.stable
+
+
+def _state(result: Result) -> Mapping[str, Json]:
+    return result.machine.state
+
+
+def _flat(facts: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
+    """Return nested mappings as one, keys joined by dots."""
+    out: dict[str, Json] = {}
+    for key, value in facts.items():
+        nested = isinstance(value, Mapping) and value and set(value) != {"absent"}
+        out.update(_flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value})
+    return out

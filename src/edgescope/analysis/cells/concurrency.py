@@ -1,0 +1,205 @@
+"""Results of concurrent runs to cells: one a model, precision, batch, number of processes, way of sharing the device.
+
+What a cell shows comes from its finished runs. Three fresh processes or more give an interval between them; one run
+has the interval from within it, and `interval` says which. A trial of one process needs no crew: its figures stand
+for P = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgescope.analysis.cells.percentiles import percentiles
+from edgescope.analysis.cells.replicates import MEASURED, MIN_REPLICATES, across
+from edgescope.analysis.energy.scopes import METRICS, usual, within
+from edgescope.analysis.run.activity import ACTIVITY, activity
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
+
+#: What a crowd calls a figure -> what a plain trial, one process of its own, calls the same.
+PLAIN: Mapping[str, str] = {"processes_rss_bytes": "peak_rss_bytes"}
+FIGURES = (
+    "throughput_sps",
+    "power_w",
+    "energy_per_sample_j",
+    "fairness",
+    "start_skew_s",
+    "counter_gap_queries",
+    "processes_rss_bytes",
+    "processes_pss_bytes",
+    "gpu_processes_memory_bytes",
+    "gpu_board_memory_bytes",
+    "memory_rule_bytes",
+)
+TRUST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
+WARM = "warm"
+"""Fact of a machine's state that the runner which keeps its workers writes."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: what was asked, what came out, or why nothing did."""
+
+    trial: Trial
+    """Of one of its runs, replicate 0."""
+    runs: tuple[Result, ...]
+    """The finished runs that the figures come from; empty where none finished."""
+    warm: tuple[Result, ...]
+    """Finished runs of workers that had been kept from the cell before; in `runs` where fresh ones are too few."""
+    status: Status
+    reason: str
+    verdict: Trust
+    interval: str
+    """Where the intervals come from: `5 fresh processes`, `within one run` ..."""
+    lost: tuple[Result, ...]
+    """Runs of a cell that has others which finished."""
+    figures: Mapping[str, Field]
+    """FIGURES, ACTIVITY, latency_p50_s, latency_p99_s and throughput_per_process_sps."""
+
+    @property
+    def fresh(self) -> tuple[Result, ...]:
+        """The runs whose processes were started for them."""
+        return tuple(r for r in self.runs if not kept_warm(r))
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run finished."""
+        return bool(self.runs)
+
+    @property
+    def total(self) -> Field:
+        """Samples a second of all processes together."""
+        return self.figures["throughput_sps"]
+
+    def figure(self, name: str) -> Field:
+        """Return one figure; Absent with the reason."""
+        return self.figures.get(name, Absent("not measured"))
+
+    def value(self, name: str) -> float | None:
+        """Return one figure's value, or None."""
+        found = self.figure(name)
+        return found.value if isinstance(found, Measured) else None
+
+    @property
+    def place(self) -> str:
+        """The cell in words: `resnet50 fp16 batch 1, P = 8, MPS`."""
+        return place(self.trial)
+
+
+def place(trial: Trial) -> str:
+    """Return a trial's cell in words."""
+    t = trial
+    shared = sharing_words(t) if t.processes > 1 or t.sharing != "shared" else ""
+    return ", ".join(filter(None, [f"{t.model} {t.precision} batch {t.batch}", f"P = {t.processes}", shared]))
+
+
+def sharing_words(trial: Trial) -> str:
+    """Return how the processes share the device: `time slicing`, `MPS`, `MPS at 50 %`, `pinned cores`."""
+    name, _, share = trial.sharing.partition("=")
+    if name == "mps":
+        return f"MPS at {share} %" if share else "MPS"
+    if name == "pinned":
+        return "pinned cores"
+    return "time slicing" if trial.device == "cuda" else "shared cores"
+
+
+def wanted(trial: Trial) -> bool:
+    """Return whether a trial belongs here: inference in a closed loop, one query at a time in each process."""
+    how = (trial.workload, trial.scenario, trial.rate, trial.in_flight, trial.beside)
+    return how == ("inference", "single_stream", None, 1, "")
+
+
+def setup(trial: Trial) -> str:
+    """Return what all cells of one table share, in words: engine, device, options, mode, io."""
+    same = replace(trial, precision="fp32", batch=1, processes=1, sharing="shared", in_flight=1)
+    io = "" if trial.io == "host" else f" io={trial.io}"
+    return same.label.replace(" fp32 b1", "", 1) + io
+
+
+def axes(trial: Trial) -> tuple[object, ...]:
+    """Return what a study of concurrent inference varies: two trials of one cell may differ in options."""
+    return (trial.model.partition("#")[0], trial.precision, trial.batch, trial.processes, trial.sharing)
+
+
+def key(trial: Trial) -> tuple[object, ...]:
+    """Return what names a cell; how long it was measured, its seed and its replicate do not."""
+    where = (trial.precision, trial.batch, trial.processes, trial.sharing)
+    return (trial.model, setup(trial), tuple(sorted(trial.shapes.items())), *where)
+
+
+def cells(results: Iterable[Result]) -> list[Cell]:
+    """Return the cells of these results, in the order in which they first appear; what is not `wanted` is left out."""
+    groups: dict[tuple[object, ...], list[Result]] = {}
+    for result in results:
+        if wanted(result.trial):
+            groups.setdefault(key(result.trial), []).append(result)
+    return [_cell(group) for group in groups.values()]
+
+
+def kept_warm(result: Result) -> bool:
+    """Return whether the workers of a result had been kept from the trial before, not started for it."""
+    return result.machine.state.get(WARM) is True
+
+
+def _cell(group: Sequence[Result]) -> Cell:
+    newest = sorted(group, key=lambda r: r.started_at)
+    latest = list({(r.trial.id, kept_warm(r)): r for r in newest}.values())
+    done = [r for r in latest if r.status in MEASURED]
+    warm = [r for r in done if kept_warm(r)]
+    fresh = [r for r in done if not kept_warm(r)]
+    counted = fresh if len(fresh) >= MIN_REPLICATES else [*fresh, *warm]
+    runs = sorted(counted, key=lambda r: r.trial.replicate)
+    end = runs[0] if runs else newest[-1]
+    trusts = {r.verdict.trust for r in runs}
+    return Cell(
+        trial=replace(end.trial, replicate=0),
+        runs=tuple(runs),
+        warm=tuple(warm),
+        status=Status.OK if runs else end.status,
+        reason="" if runs else end.reason,
+        verdict=next((t for t in TRUST if t in trusts), Trust.UNKNOWN),
+        interval=_interval(len(fresh), len(runs) - len(fresh)),
+        lost=tuple(r for r in latest if r.status not in MEASURED) if runs else (),
+        figures=_figures(runs) if runs else {},
+    )
+
+
+def _interval(fresh: int, warm: int) -> str:
+    """Say where the intervals come from; a warm run is of processes of its own too, started for an earlier cell."""
+    n = fresh + warm
+    if n == 0:
+        return "none"
+    if n == 1:
+        return "within one run" if fresh else "within one run of warm workers"
+    what = f"{n} fresh processes" if not warm else f"{n} runs of warm workers" if not fresh else ""
+    what = what or f"{n} runs, {fresh} of fresh processes and {warm} of warm workers"
+    return what if n >= MIN_REPLICATES else f"{what}: no interval"
+
+
+def _figures(runs: Sequence[Result]) -> dict[str, Field]:
+    out = {name: _figure(runs, name) for name in FIGURES}
+    scope = usual(runs)
+    out |= {name: within(field, runs, scope) for name, field in out.items() if name in METRICS}
+    p = runs[0].trial.processes
+    out["throughput_per_process_sps"] = scaled(out["throughput_sps"], 1 / p)
+    latency = percentiles(runs)
+    out |= {"latency_p50_s": latency["p50_s"], "latency_p99_s": latency["p99_s"]}
+    return out | {name: activity(runs, name) for name in ACTIVITY}
+
+
+def _figure(runs: Sequence[Result], name: str) -> Field:
+    found = across(runs, name)
+    if isinstance(found, Absent) and name in PLAIN and not runs[0].trial.crowded:
+        return across(runs, PLAIN[name])
+    if name == "fairness" and isinstance(found, Absent) and runs[0].trial.processes == 1:
+        return Absent("one process shares with nobody")
+    return found
+
+
+def scaled(field: Field, factor: float) -> Field:
+    """Return a field times a positive constant, its interval too."""
+    if isinstance(field, Absent):
+        return field
+    lo = None if field.lo is None else field.lo * factor
+    hi = None if field.hi is None else field.hi * factor
+    return replace(field, value=field.value * factor, lo=lo, hi=hi)

@@ -1,0 +1,78 @@
+"""Short names of stored results, and which results a typed one means.
+
+A result's id is its trial's id, when it started and six random digits: runs of one trial share the beginning. So a
+short name is those last digits, which are its own, or as much of the whole id as tells it from the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from edgescope.analysis.cells.machines import name as machine_name
+from edgescope.errors import UsageError
+from edgescope.records import Result
+
+LEAST = 6
+"""Characters of a short name: fewer would be taken by the next result."""
+
+
+def short_ids(results: Iterable[Result]) -> dict[str, str]:
+    """Return id -> a name that means this result alone among these."""
+    every = list(results)
+    own = [r.id.rpartition("-")[2] for r in every]
+    starts = [i for r in every for i in (r.id, r.trial.id, r.trial.cell)]
+    out = {}
+    for result, tail in zip(every, own, strict=True):
+        free = own.count(tail) == 1 and len(tail) >= LEAST and not any(s.startswith(tail) for s in starts)
+        out[result.id] = tail if free else _prefix(result.id, starts)
+    return out
+
+
+def _prefix(id_: str, starts: Sequence[str]) -> str:
+    others = [s for s in starts if s != id_]
+    sizes = range(LEAST, len(id_) + 1)
+    return next((id_[:n] for n in sizes if not any(s.startswith(id_[:n]) for s in others)), id_)
+
+
+def meant(results: Iterable[Result], typed: str) -> list[Result]:
+    """Return the result that `typed` names, or all results of the cell that it begins; UsageError otherwise.
+
+    A result is named by its short name, or by a beginning of its id that no other result shares.
+    """
+    every = list(results)
+    named = [r for r in every if r.id.startswith(typed) or r.id.rpartition("-")[2] == typed]
+    if len(named) == 1:
+        return named
+    cells = {r.trial.cell for r in every if r.trial.cell.startswith(typed)}
+    if len(cells) == 1 and not named:
+        return _of_one_machine([r for r in every if r.trial.cell in cells], typed)
+    found = [*named, *(r for r in every if r.trial.cell in cells and r not in named)]
+    if not found:
+        raise UsageError("E-CMP-4", f"no result or cell is called {typed!r}", fix="edgescope list")
+    raise UsageError(
+        "E-CMP-2",
+        f"{typed!r} is the beginning of {len(found)} results",
+        evidence=_listed(found, short_ids(every)),
+        effect="Nothing was compared",
+        fix="one of these names (edgescope list)",
+    )
+
+
+def _listed(found: Sequence[Result], names: dict[str, str]) -> str:
+    lines = [
+        f"{names[r.id]}: {r.trial.model.partition('#')[0]} {r.trial.label} #{r.trial.replicate}, {r.started_at[:16]}"
+        for r in found[:8]
+    ]
+    return "; ".join(lines) + (f"; and {len(found) - 8} more" if len(found) > 8 else "")
+
+
+def _of_one_machine(found: list[Result], typed: str) -> list[Result]:
+    machines = {r.machine.id: r.machine for r in found}
+    if len(machines) > 1:
+        raise UsageError(
+            "E-CMP-3",
+            f"{typed!r} was measured on several machines",
+            evidence="; ".join(map(machine_name, machines.values())),
+            fix="name a result of each (edgescope list)",
+        )
+    return found

@@ -1,0 +1,44 @@
+"""Which cells answer one question: what must be equal before the figures of two may stand in one table.
+
+A latency is that of one query under one load. Cells whose queries hold more samples, arrive another way, meet others in
+the queue or count other copies answer another question, however alike the rest is. Engine, device, precision, options,
+sharing and mode are what is chosen among. Offline everything is there at once, so there the batch, the processes and
+the queries in flight are chosen among too: its figure is the throughput.
+
+A recommendation of the best throughput asks less of closed loops (choices.load): there too, those three are choices.
+"""
+
+from __future__ import annotations
+
+from edgescope.analysis.run.summary import PILED
+from edgescope.records import Trial, digest
+
+#: Engines and models that measure the harness; a pick among them would recommend an engine that computes nothing.
+HARNESS = "null"
+
+
+def asked(trial: Trial) -> str:
+    """Return the name of the question that a trial answers, the same for all whose figures may be compared."""
+    load = (trial.workload, trial.scenario, trial.rate, trial.arrivals, trial.beside, trial.io)
+    size = () if trial.scenario in PILED else (trial.batch, trial.processes, trial.in_flight)
+    shapes = {name: shape[1:] for name, shape in trial.shapes.items()}
+    return digest([load, size, shapes])
+
+
+def in_words(trial: Trial) -> str:
+    """Return the load in words: `single_stream, batch 4, 2 processes`."""
+    parts = [trial.workload] if trial.workload != "inference" else []
+    parts.append(trial.load)
+    if trial.scenario not in PILED:
+        parts += [f"batch {trial.batch}"] if trial.batch > 1 else []
+        parts += [f"{trial.processes} processes"] if trial.processes > 1 else []
+        parts += [f"{trial.in_flight} in flight"] if trial.in_flight > 1 else []
+    parts += [f"beside {trial.beside}"] if trial.beside else []
+    parts += [f"io {trial.io}"] if trial.io != "host" else []
+    parts += [f"{name} {'x'.join(map(str, shape[1:]))}" for name, shape in trial.shapes.items()]
+    return ", ".join(parts)
+
+
+def of_harness(trial: Trial) -> bool:
+    """Return whether a trial measures edgescope itself: nothing that computes is in it."""
+    return HARNESS in (trial.backend, trial.model, trial.workload)

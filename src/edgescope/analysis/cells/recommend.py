@@ -1,0 +1,211 @@
+"""Which of the measured cells to use: the Pareto set, the pick, what it costs, what is as good, what nobody asked.
+
+    --objective throughput --constraint "p99<=33ms" --constraint "memory<=2GB"
+
+One question is put to the cells of one machine. A cell keeps a constraint when the end of its interval that hurts does
+(choices.py); the pick is the best mean of those that keep them all. Where none does, the nearest one is named with the
+constraint that binds. Nothing here measures: a pick of one process says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from edgescope.analysis.cells import choices as rows_of
+from edgescope.analysis.cells import machines
+from edgescope.analysis.cells.bounds import apart
+from edgescope.analysis.cells.choices import Choice, Spreads
+from edgescope.analysis.cells.objective import QUANTITIES, STEADY, Wanted
+from edgescope.analysis.cells.pareto import nondominated
+from edgescope.analysis.cells.sharing_gain import Remark, remarks
+from edgescope.analysis.cells.variants import WORDS, show
+from edgescope.errors import UsageError
+from edgescope.records import Absent, Measured, Result
+
+#: By how much cells of one process each must differ where nothing is known of what lies between processes.
+UNKNOWN_SPREAD = 0.05
+#: What a Pareto set is taken over where nothing is constrained: (column, less is better).
+USUAL = (
+    ("throughput_sps", False),
+    ("p99_s", True),
+    ("energy_per_sample_j", True),
+    ("peak_rss_bytes", True),
+    ("gpu_memory_bytes", True),
+)
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The answer to one question."""
+
+    models: tuple[str, ...]
+    wanted: Wanted
+    choices: tuple[Choice, ...]
+    """Every cell, best first; those that may not be picked have their reason in `rejected`."""
+    front: tuple[Choice, ...]
+    """The Pareto set of the cells that ran, with those that break a constraint; by the columns `axes`."""
+    axes: tuple[str, ...]
+    pick: Choice | None
+    reasons: tuple[str, ...]
+    ties: tuple[Choice, ...] = ()
+    """Cells that keep every constraint and are not surely worse."""
+    best: Choice | None = None
+    """The best cell if nothing were constrained."""
+    nearest: Choice | None = None
+    """Where no cell keeps every constraint: the one that breaks them the least."""
+    remarks: tuple[Remark, ...] = ()
+
+
+def recommend(results: Iterable[Result], wanted: Wanted, *, least: int = 1) -> Recommendation:
+    """Return the answer from these results of one machine; UsageError for none, or of several machines.
+
+    A cell of fewer than `least` processes is no pick: it is the nearest where nothing else is.
+    """
+    found = machines.one(results)
+    if not found:
+        raise UsageError(
+            "E-PICK-2", "there are no results to choose among", fix="edgescope recommend MODEL --search"
+        )
+    every, spreads = rows_of.choices(found, wanted)
+    ranked = sorted(every, key=lambda c: (not _figure(c, wanted), _cost(c, wanted)))
+    able = [c for c in ranked if not c.rejected and _figure(c, wanted)]
+    confirmed = [c for c in able if len(c.replicates) >= least]
+    axes = _axes(ranked, wanted)
+    ran = [c for c in ranked if not c.failed]
+    models = tuple(sorted({r.trial.model.partition("#")[0] for r in found}))
+    said = remarks(found)
+    best = next((c for c in ranked if not c.failed and _figure(c, wanted)), None)
+    front = tuple(nondominated(ran, lambda c: _costs(c, axes)))
+    if not confirmed:
+        nearest, reasons = _unconfirmed(able[0], wanted, least) if able else _infeasible(ranked, wanted)
+        return Recommendation(
+            models, wanted, tuple(ranked), front, axes, None, reasons, (), best, nearest, said
+        )
+    pick = confirmed[0]
+    ties = tuple(c for c in confirmed[1:] if not _worse(pick, c, wanted, spreads))
+    reasons = _reasons(pick, ties, best, wanted)
+    return Recommendation(models, wanted, tuple(ranked), front, axes, pick, reasons, ties, best, None, said)
+
+
+def _figure(choice: Choice, wanted: Wanted) -> Measured | None:
+    found = getattr(choice, wanted.goal.column)
+    return found if isinstance(found, Measured) and found.value > 0 else None
+
+
+def _cost(choice: Choice, wanted: Wanted) -> float:
+    """Return the log of the objective as something to be made small."""
+    found = _figure(choice, wanted)
+    if found is None:
+        return math.inf
+    return math.log(found.value) * (-1 if wanted.goal.higher_is_better else 1)
+
+
+def _axes(found: Sequence[Choice], wanted: Wanted) -> tuple[str, ...]:
+    """Return the columns of the Pareto set: the objective and what is constrained, else what is usual and measured."""
+    asked = [QUANTITIES[c.quantity].column for c in wanted.constraints if c.quantity not in STEADY]
+    if not asked:
+        asked = [name for name, _ in USUAL]
+    names = dict.fromkeys((wanted.goal.column, *asked))
+    return tuple(n for n in names if any(isinstance(getattr(c, n), Measured) for c in found))
+
+
+def _costs(choice: Choice, axes: Sequence[str]) -> tuple[float, ...] | None:
+    found = [getattr(choice, name) for name in axes]
+    if not all(isinstance(f, Measured) for f in found):
+        return None
+    return tuple(
+        -f.value if name == "throughput_sps" else f.value for name, f in zip(axes, found, strict=True)
+    )
+
+
+def _worse(pick: Choice, other: Choice, wanted: Wanted, spreads: Spreads) -> bool:
+    """Whether a cell is surely worse than the pick."""
+    column = wanted.goal.column
+    mine, its = (rows_of.values(list(c.replicates.values()), column) for c in (pick, other))
+    sure = apart(mine, its, spreads.of(column))
+    return _cost(other, wanted) - _cost(pick, wanted) > UNKNOWN_SPREAD if sure is None else sure
+
+
+# -- in words -----------------------------------------------------------------------------------------------
+
+
+def _reasons(pick: Choice, ties: Sequence[Choice], best: Choice | None, wanted: Wanted) -> tuple[str, ...]:
+    kept = (
+        "of those that keep every constraint"
+        if wanted.constraints
+        else "of all that ran with the right outputs"
+    )
+    runs = len(pick.replicates)
+    figure = getattr(pick, wanted.goal.column)
+    lead = f"{wanted.goal.words} {kept}: {show(replace(figure, lo=None, hi=None))} over {_processes(runs)}"
+    if figure.lo is not None and figure.hi is not None and runs > 1:
+        lead += f", 95 % prediction interval for a new process [{show(figure).partition('[')[2]}"
+    out = [lead, *(c.kept(pick) for c in wanted.constraints)]
+    if best is not None and best.cell != pick.cell:
+        out.append(_price(pick, best, wanted))
+    if ties:
+        out.append(_tied(pick, ties, wanted))
+    out += list(pick.notes)
+    if pick.verdict.trust.value in ("THROTTLED", "DISTURBED"):
+        out.append(f"measured while {pick.verdict.trust.value}: {'; '.join(pick.verdict.evidence)}")
+    if runs == 1:
+        out.append("one process is no confirmation: --confirm 3 measures it again in fresh ones")
+    return tuple(out)
+
+
+def _processes(count: int) -> str:
+    return f"{count} process{'es' * (count != 1)}"
+
+
+def _price(pick: Choice, best: Choice, wanted: Wanted) -> str:
+    """Say what the constraints cost: the unconstrained best, by how much it is better, and what it breaks."""
+    ratio = math.exp(_cost(pick, wanted) - _cost(best, wanted))
+    share = 100 * ((1 - 1 / ratio) if wanted.goal.higher_is_better else (ratio - 1))
+    word = "less" if wanted.goal.higher_is_better else "more"
+    if not best.broken:
+        return f"{best.label} measured better in {_processes(len(best.replicates))} and was not confirmed"
+    size = f"{share:.0f}" if share >= 10 else f"{share:.2g}"
+    name = best.label if best.trial.model == pick.trial.model else best.name
+    text = f"{size} % {word} {WORDS[wanted.objective]} than {name}"
+    return f"{text}, which breaks {'; '.join(b.replace(' broken:', ':') for b in best.broken)}"
+
+
+def _tied(pick: Choice, ties: Sequence[Choice], wanted: Wanted) -> str:
+    names = [c.label if c.trial.model == pick.trial.model else c.name for c in ties[:4]]
+    more = f" and {len(ties) - 4} more" if len(ties) > 4 else ""
+    return f"statistically tied with {', '.join(names)}{more}; add --confirm 5"
+
+
+def _unconfirmed(best: Choice, wanted: Wanted, least: int) -> tuple[Choice, tuple[str, ...]]:
+    """Return the cell that is left where what was measured again fell back, and the sentences."""
+    figure = replace(getattr(best, wanted.goal.column), lo=None, hi=None)
+    what = f"{show(figure)} over {_processes(len(best.replicates))} where {least} were asked for"
+    return best, (
+        f"not confirmed: no cell stood in {_processes(least)}. The best of the rest is {best.name} ({what}).",
+        "others fell back, broke a constraint or came out unstable: the same command goes on from here",
+    )
+
+
+def _infeasible(ranked: Sequence[Choice], wanted: Wanted) -> tuple[Choice | None, tuple[str, ...]]:
+    """Return the nearest cell and the sentence; without one, why nothing can be chosen."""
+    near = [c for c in ranked if c.broken]
+    if near:
+        row = min(near, key=lambda c: (wanted.binding(c)[0], _cost(c, wanted)))
+        binding = wanted.binding(row)[1]
+        what = "; ".join(b.replace(" broken:", ":") for b in row.broken)
+        text = f"infeasible: no cell keeps every constraint. The nearest is {row.name} ({what})"
+        out = [f"{text}; the binding constraint is {binding}."]
+        if any("n/a: have" in b for b in row.broken):
+            out.append(
+                "its window holds too few queries to bound the tail: a longer --duration, or --confirm 3"
+            )
+        return row, tuple(out)
+    why = dict.fromkeys(c.rejected or _absent(c, wanted) for c in ranked)
+    return None, (f"nothing can be recommended for the {wanted.goal.words}: {'; '.join(list(why)[:3])}.",)
+
+
+def _absent(choice: Choice, wanted: Wanted) -> str:
+    found = getattr(choice, wanted.goal.column)
+    return found.reason if isinstance(found, Absent) else "not measured"

@@ -1,0 +1,207 @@
+"""Replicates: the fresh processes that repeat one cell, and what they say together.
+
+Two processes of the same program differ (memory layout, placement, the machine's mood) by more than the noise
+within either, so the spread between replicates is what an interval must show (percentiles: analysis.percentiles).
+
+What a meter cannot have seen it misses in every replicate alike (a sensor that lags behind a short warm-up): the spread
+between them does not show it, so intervals of power and energy reach at least as far as the mean of the meter's bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.analysis.energy.scopes import METRICS
+from edgescope.analysis.run.summary import PILED, metrics, told
+from edgescope.analysis.run.workers import due_in
+from edgescope.records import Absent, Field, Measured, Result, Status
+from edgescope.stats import Interval, Judgement, judge, paired_log_ratio
+from edgescope.stats.special import t_quantile
+
+MEASURED = (Status.OK, Status.UNSTABLE)
+"""What was measured counts: a replicate is never left out for what it says, an unstable one is told as such."""
+MIN_REPLICATES = 3
+"""Fewer replicates make an interval of Student's t that is too wide to say anything."""
+NOT_RUN = (Status.CANCELLED, Status.SKIPPED)
+NEIGHBOURS_S = 3600.0
+"""Seconds between two starts up to which runs of one number are a pair: later ones met another machine."""
+
+
+def by_replicate(results: Iterable[Result], statuses: Collection[Status] = MEASURED) -> dict[int, Result]:
+    """Return the measured replicates by number; of a number that was run twice, the one started last."""
+    done = [r for r in results if r.status in statuses]
+    return {r.trial.replicate: r for r in sorted(done, key=lambda r: r.started_at)}
+
+
+def latencies_s(result: Result) -> NDArray[np.float64] | None:
+    """Latencies of the measured window in seconds, in time order; None without raw rows or where offline.
+
+    Of several workers those of the queries that fell due in it, as their stored figures are (crowd.due_in).
+    """
+    if result.queries is None or result.window is None or result.trial.scenario in PILED:
+        return None
+    if result.workers:
+        rows = due_in(result.queries, range(result.trial.processes), result.window)
+    else:
+        rows = result.queries.rows(result.window)
+    rows = told(rows, result.trial.scenario)
+    return np.asarray(rows.latency_ns() * 1e-9, dtype=np.float64)
+
+
+def field_of(result: Result, name: str) -> Field:
+    """One metric of one result: as stored, or derived from its raw rows; Absent with the reason."""
+    if name in result.metrics:
+        return result.metrics[name]
+    if result.queries is not None and result.window is not None:
+        return metrics(result.queries, result.window, result.trial.scenario).get(name, Absent("not measured"))
+    return Absent("not measured")
+
+
+def value_of(result: Result, name: str) -> float | None:
+    """Return the value of one metric of one result, or None."""
+    found = field_of(result, name)
+    return found.value if isinstance(found, Measured) else None
+
+
+def paired_values(
+    a: Mapping[int, Result], b: Mapping[int, Result], name: str
+) -> tuple[list[float], list[float]]:
+    """One metric of both sides, for the replicate numbers where both have a positive value."""
+    both = ((value_of(a[i], name), value_of(b[i], name)) for i in sorted(a.keys() & b.keys()))
+    usable = [(x, y) for x, y in both if x is not None and y is not None and x > 0 and y > 0]
+    return [x for x, _ in usable], [y for _, y in usable]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The runs of two cells that are pairs, by number, and why other runs of a number that both have are none."""
+
+    over: Mapping[int, Result]
+    under: Mapping[int, Result]
+    left_out: tuple[str, ...] = ()
+    """`replicate 3: crashed`; never for what a run measured."""
+
+    @property
+    def words(self) -> str:
+        """`4 of 5 pairs`."""
+        n, of = len(self.over), len(self.over) + len(self.left_out)
+        return f"{n} of {of} pair{'s' if of != 1 else ''}"
+
+
+def pairs(over: Sequence[Result], under: Sequence[Result], name: str, within_s: float = math.inf) -> Pairs:
+    """Return every number that both sides ran as a pair, but what has no value of `name` to compare.
+
+    `within_s`: seconds by which the starts of a pair may differ.
+    """
+    both, values = [_newest(side) for side in (over, under)], [by_replicate(over), by_replicate(under)]
+    paired, left_out = [], []
+    for i in sorted(both[0].keys() & both[1].keys()):
+        ended = next((side[i] for side, done in zip(both, values, strict=True) if i not in done), None)
+        if ended is not None:
+            left_out.append(f"replicate {i}: {ended.status.value} ({ended.trial.label})")
+        elif any((value_of(side[i], name) or 0.0) <= 0 for side in values):
+            left_out.append(f"replicate {i}: no {name} on both sides")
+        elif within_s < math.inf and _apart_s(values[0][i], values[1][i]) > within_s:
+            left_out.append(f"replicate {i}: the two runs began more than {within_s / 60:.0f} minutes apart")
+        else:
+            paired.append(i)
+    return Pairs({i: values[0][i] for i in paired}, {i: values[1][i] for i in paired}, tuple(left_out))
+
+
+def _newest(results: Iterable[Result]) -> dict[int, Result]:
+    """Return the newest run of every number that was run at all, whatever became of it."""
+    ran = [r for r in results if r.status not in NOT_RUN]
+    return {r.trial.replicate: r for r in sorted(ran, key=lambda r: r.started_at)}
+
+
+def neighbours(
+    a: Mapping[int, Result], b: Mapping[int, Result]
+) -> tuple[dict[int, Result], dict[int, Result]]:
+    """Return both sides of the numbers whose two runs began within NEIGHBOURS_S of each other."""
+    near = [i for i in sorted(a.keys() & b.keys()) if _apart_s(a[i], b[i]) <= NEIGHBOURS_S]
+    return {i: a[i] for i in near}, {i: b[i] for i in near}
+
+
+def _apart_s(a: Result, b: Result) -> float:
+    """Return the seconds between two starts; infinite where one is not known."""
+    try:
+        begun = [datetime.fromisoformat(r.started_at) for r in (a, b)]
+        return abs((begun[0] - begun[1]).total_seconds())
+    except (ValueError, TypeError):  # no stamp, or one with and one without a time zone
+        return math.inf
+
+
+Ends = tuple[float, float]
+
+
+def bounds(result: Result, name: str) -> Ends | None:
+    """Return the meter's bounds on a power or an energy of one result; None of other metrics, or without bounds."""
+    field = field_of(result, name)
+    # those of energy per sample may be an interval over blocks
+    whole = field_of(result, "energy_j") if name == "energy_per_sample_j" else field
+    if name not in METRICS or not isinstance(field, Measured) or not isinstance(whole, Measured):
+        return None
+    if whole.lo is None or whole.hi is None:
+        return None
+    share = 1.0 if whole is field or whole.value == 0 else field.value / whole.value
+    return whole.lo * share, whole.hi * share
+
+
+def reaching(lo: float, hi: float, outer: Iterable[Ends | None]) -> Ends:
+    """Return [lo, hi] widened to the mean of the bounds that are known."""
+    known = [ends for ends in outer if ends is not None]
+    if not known:
+        return lo, hi
+    low, high = np.mean(known, axis=0)
+    return min(lo, float(low)), max(hi, float(high))
+
+
+def judged(
+    over: Mapping[int, Result], under: Mapping[int, Result], name: str, higher_is_better: bool = False
+) -> tuple[Interval, Judgement] | None:
+    """Return the paired ratio over / under of one metric and the judgement on it; None without a pair.
+
+    Of power and energy it reaches as far as the meter's bounds on both sides do: where they overlap, neither is better.
+    """
+    values = paired_values(over, under, name)
+    if not values[0]:
+        return None
+    pairs = sorted(over.keys() & under.keys())
+    a, b = ([e for i in pairs if (e := bounds(side[i], name))] for side in (over, under))
+    sure, likely = (_widened(paired_log_ratio(*values, level), a, b) for level in (0.95, 0.90))
+    return sure, judge(sure, likely, higher_is_better)
+
+
+def _widened(ratio: Interval, over: Sequence[Ends], under: Sequence[Ends]) -> Interval:
+    if not over or not under:
+        return ratio
+    (low, high), (least, most) = np.mean(over, axis=0), np.mean(under, axis=0)
+    lo = float(low / most) if most > 0 else 0.0
+    hi = float(high / least) if least > 0 else math.inf
+    return replace(ratio, lo=min(ratio.lo, lo), hi=max(ratio.hi, hi))
+
+
+def across(results: Sequence[Result], name: str) -> Field:
+    """Mean of one metric over replicates with Student's t interval between them (from three on).
+
+    One replicate keeps the interval it has from within. Of power and energy the interval reaches to the meter's bounds.
+    """
+    fields = [field_of(r, name) for r in results]
+    found = [f for f in fields if isinstance(f, Measured)]
+    if not found:
+        return fields[0] if fields else Absent("no replicate finished")
+    if len(found) == 1:
+        return found[0]
+    values = np.array([f.value for f in found])
+    mean = float(values.mean())
+    if len(found) < MIN_REPLICATES:
+        return Measured(mean, found[0].unit, n=len(found))
+    half = t_quantile(0.975, len(found) - 1) * float(values.std(ddof=1)) / math.sqrt(len(found))
+    ends = reaching(mean - half, mean + half, (bounds(r, name) for r in results))
+    return Measured(mean, found[0].unit, *ends, len(found))

@@ -1,0 +1,446 @@
+"""Which variant of a model to use: one row per cell, and a pick that can be defended.
+
+A variant that gave wrong outputs, or did not run, keeps its row with the reason and can never be picked: a
+fast wrong answer is not fast. The speed-up over the baseline comes from paired replicates, and the pick says
+which other variants are not significantly different, because then price, memory or habit may decide.
+
+Short runs that only screened candidates (optimize) are no part of a variant's figures: a variant that was also
+measured over a full window is shown by that alone, and one that was not stands in `screened`, beside the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from edgescope.analysis.cells.compare import by_cell
+from edgescope.analysis.cells.objective import FASTEST, Objective, Wanted, goal
+from edgescope.analysis.cells.percentiles import percentiles
+from edgescope.analysis.cells.quotient import of_pairs
+from edgescope.analysis.cells.replicates import (
+    MEASURED,
+    NEIGHBOURS_S,
+    NOT_RUN,
+    Pairs,
+    across,
+    by_replicate,
+    judged,
+    neighbours,
+    paired_values,
+    pairs,
+)
+from edgescope.analysis.energy import scopes
+from edgescope.analysis.run.memory import GPU, MEMORY, first
+from edgescope.analysis.run.summary import PILED
+from edgescope.errors import UsageError, message
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
+from edgescope.stats import Interval, Judgement, paired_log_ratio
+from edgescope.stats.pairs import MIN_EFFECT
+
+WORST_FIRST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
+
+
+#: Objective -> what its figure is called where nothing is compared.
+WORDS: Mapping[str, str] = {
+    "latency": "median latency",
+    "throughput": "throughput",
+    "energy": "energy a sample",
+    "watts": "power",
+}
+NOT_VERIFIED, NOT_MEASURED = Absent("not verified"), Absent("not measured")
+#: Windows up to this long screen candidates wherever the same results hold longer ones of the same variant.
+SCREEN_S = 0.5
+#: Fields that say how carefully a variant is measured, not which one.
+EFFORT = ("warmup", "idle_s", "min_s", "max_s", "rel_width", "max_queries")
+
+
+def variant(trial: Trial) -> str:
+    """Return the name that the cells of one variant share, however long each measured."""
+    return digest(trial.to_json() | dict.fromkeys(("replicate", *EFFORT)))
+
+
+@dataclass(frozen=True)
+class VariantRow:
+    """One cell: its numbers, whether it may be used, and its replicates."""
+
+    cell: str
+    label: str
+    trial: Trial
+    status: Status
+    verdict: Verdict
+    p50_s: Field
+    p99_s: Field
+    throughput_sps: Field
+    peak_rss_bytes: Field
+    power_w: Field
+    energy_per_sample_j: Field
+    accuracy: Field
+    agreement: Field
+    """Top-1 agreement with fp32 of a trained classifier, else Absent; `gate` has the sentence of either."""
+    speedup: Field
+    """Baseline's median latency / this one's, over pairs of replicates (offline: throughputs); 2 is double.
+
+    A pair is two runs of one number that began within an hour of each other. Absent where they do not resolve it."""
+    reference_accuracy: Field = NOT_VERIFIED
+    p90_s: Field = NOT_MEASURED
+    p95_s: Field = NOT_MEASURED
+    p999_s: Field = NOT_MEASURED
+    gpu_memory_bytes: Field = NOT_MEASURED
+    """memory_figures.GPU; peak_rss_bytes is memory_figures.MEMORY."""
+    scope: str = ""
+    """What the watts and joules were measured in front of; '' where no meter is known."""
+    gate: str = ""
+    rejected: str = ""
+    """Why this variant can never be the best; '' where it can."""
+    broken: tuple[str, ...] = ()
+    """The constraints it breaks, with the figures: it is rejected for these alone."""
+    pairs: str = ""
+    """How many pairs the speed-up is of: `5 of 5 pairs`."""
+    notes: tuple[str, ...] = ()
+    """What must be known of the figures: pairs left out, unstable replicates, medians that pairs do not bear out."""
+    replicates: Mapping[int, Result] = field(default_factory=dict, repr=False)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it did not run, or gave wrong outputs: no constraint could be loosened to admit it."""
+        return bool(self.rejected) and not self.broken
+
+
+@dataclass(frozen=True)
+class VariantTable:
+    """The rows in the order in which their cells were first run, and the baseline's cell."""
+
+    rows: tuple[VariantRow, ...]
+    baseline: str
+    screened: tuple[VariantRow, ...] = ()
+    """Variants that did not get past the short runs; their speed-ups are over the baseline's short runs."""
+    wanted: Wanted = FASTEST
+    """The constraints that rows were judged by."""
+
+    def row(self, cell: str) -> VariantRow:
+        """Return the row of a cell; KeyError where there is none."""
+        return {r.cell: r for r in self.rows}[cell]
+
+
+@dataclass(frozen=True)
+class Pick:
+    """The variant to use, in one sentence with its figures; no row where none may be used."""
+
+    row: VariantRow | None
+    reason: str
+    ties: tuple[str, ...] = ()
+    """Labels of eligible variants that are not significantly worse."""
+    nearest: VariantRow | None = None
+    """Where constraints leave nothing to pick: the variant that breaks them the least."""
+
+
+def table(
+    results: Iterable[Result], baseline: str | None = None, *, wanted: Wanted = FASTEST
+) -> VariantTable:
+    """Return one row per cell; `baseline`: a cell or label, by default torch_eager fp32, else the first.
+
+    A variant that breaks a constraint of `wanted` is rejected with the figures. Cells of screening runs stand apart.
+    """
+    groups = by_cell(results)
+    machines = {r.machine.id for group in groups.values() for r in group}
+    if len(machines) > 1:
+        raise UsageError(
+            "E-VAR-4",
+            "variants of several machines cannot share a table",
+            evidence=", ".join(sorted(machines)),
+        )
+    if not groups:
+        raise UsageError("E-VAR-1", "there are no results to tabulate", fix="edgescope optimize MODEL")
+    short = _short(groups)
+    base = _baseline({c: g for c, g in groups.items() if c not in short}, baseline)
+    # one scope for the whole table: the baseline's, else the usual one
+    scope = scopes.usual(groups[base]) or scopes.usual([r for group in groups.values() for r in group])
+    rows = {c: _row(groups, c, base, wanted, scope) for c in groups}
+    measured = {variant(r.trial) for c, r in rows.items() if c not in short}
+    shown = [r for c, r in rows.items() if c not in short or variant(r.trial) not in measured]
+    out = [r for r in shown if r.cell in short and not r.failed]
+    apart = {r.cell for r in out}
+    return VariantTable(tuple(r for r in shown if r.cell not in apart), base, tuple(out), wanted)
+
+
+def _short(groups: Mapping[str, Sequence[Result]]) -> set[str]:
+    """Return the cells of screening runs: short windows, where some variant was measured over a longer one too."""
+    trials = {cell: group[0].trial for cell, group in groups.items()}
+    longest: dict[str, float] = {}
+    for t in trials.values():
+        longest[variant(t)] = max(t.max_s, longest.get(variant(t), 0.0))
+    screens = {_effort(t) for t in trials.values() if t.max_s <= SCREEN_S and t.max_s < longest[variant(t)]}
+    return {cell for cell, t in trials.items() if _effort(t) in screens}
+
+
+def _effort(trial: Trial) -> tuple[object, ...]:
+    return tuple(getattr(trial, name) for name in EFFORT)
+
+
+def _baseline(groups: Mapping[str, Sequence[Result]], wanted: str | None) -> str:
+    trials = {cell: group[0].trial for cell, group in groups.items()}
+    if wanted is None:
+        plain = [c for c, t in trials.items() if (t.backend, t.precision) == ("torch_eager", "fp32")]
+        return min(plain or list(trials)[:1], key=lambda c: len(trials[c].options))
+    found = [c for c, t in trials.items() if wanted in (c, t.label)]
+    if not found:
+        known = ", ".join(t.label for t in trials.values())
+        raise UsageError("E-VAR-2", f"no variant is called {wanted!r}", evidence=f"known: {known}")
+    return found[0]
+
+
+def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) -> Sequence[Result]:
+    """Return the baseline's results that pair with a cell's: those measured as long, where there are such."""
+    trial, wanted = groups[cell][0].trial, variant(groups[base][0].trial)
+    for other, group in groups.items():
+        t = group[0].trial
+        if other != base and variant(t) == wanted and _effort(t) == _effort(trial):
+            return group
+    return groups[base]
+
+
+def _row(
+    groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: Wanted, scope: str
+) -> VariantRow:
+    group = groups[cell]
+    # a rejected variant's figures are shown too, struck out
+    done = by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
+    results, first = list(done.values()), next(iter(done.values()), group[0])
+    checked, latency = first.verification, percentiles(results)
+    fields = checked.fields if checked else {}
+    row = VariantRow(
+        cell=cell,
+        label=first.trial.label,
+        trial=first.trial,
+        status=first.status,
+        verdict=worst_verdict(results),
+        p50_s=latency["p50_s"],
+        p90_s=latency["p90_s"],
+        p95_s=latency["p95_s"],
+        p99_s=latency["p99_s"],
+        p999_s=latency["p999_s"],
+        throughput_sps=across(results, "throughput_sps"),
+        peak_rss_bytes=_peak(results, MEMORY),
+        gpu_memory_bytes=_peak(results, GPU),
+        power_w=scopes.within(across(results, "power_w"), results, scope),
+        energy_per_sample_j=scopes.within(across(results, "energy_per_sample_j"), results, scope),
+        scope=scopes.usual(results),
+        accuracy=fields.get("accuracy", NOT_VERIFIED),
+        reference_accuracy=fields.get("reference_accuracy", NOT_VERIFIED),
+        agreement=fields.get("top1_agreement", NOT_VERIFIED),
+        speedup=NOT_MEASURED,
+        gate=checked.detail if checked else "",
+        rejected=rejected(group),
+        replicates=done,
+    )
+    row = _compared(row, _against_cell(groups, cell, base), group)
+    broken = () if row.rejected else wanted.broken(row)
+    return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
+
+
+def rejected(every: Sequence[Result]) -> str:
+    """Say why a cell may not be used, '' where it may."""
+    return rejection(every)[1]
+
+
+def rejection(every: Sequence[Result]) -> tuple[Status, str]:
+    """Return the status and the reason for which a cell may not be used; any replicate that failed speaks for all.
+
+    Of a replicate that was run again, the newer run speaks.
+    """
+    group = list({r.trial.replicate: r for r in sorted(every, key=lambda r: r.started_at)}.values())
+    for r in group:
+        if r.verification is not None and not r.verification.passed:
+            return Status.WRONG_OUTPUT, f"wrong outputs: {r.verification.detail}"
+    failed = [r for r in group if r.status not in (*MEASURED, *NOT_RUN)]
+    if failed:
+        count = f" ({len(failed)} of {len(group)} replicates)" if len(group) > 1 else ""
+        return failed[0].status, f"{failed[0].status.value}{count}: {failed[0].reason or 'no reason given'}"
+    done = [r for r in group if r.status in MEASURED]
+    if not done:
+        return group[0].status, f"{group[0].status.value}: {group[0].reason or 'did not run'}"
+    return Status.OK, "" if all(r.verification for r in done) else "not verified against the fp32 reference"
+
+
+def worst_verdict(results: Sequence[Result]) -> Verdict:
+    """Return the worst verdict of the replicates, how many share it, and the evidence of the first that does."""
+    trusts = [r.verdict.trust for r in results]
+    worst = next((t for t in WORST_FIRST if t in trusts), None)
+    if worst is None:
+        return Verdict(Trust.UNKNOWN, ("nothing was measured",))
+    evidence = results[trusts.index(worst)].verdict.evidence
+    if len(results) == 1:
+        return Verdict(worst, evidence)
+    return Verdict(worst, (f"{trusts.count(worst)} of {len(results)} processes", *evidence))
+
+
+def _peak(results: Sequence[Result], names: Sequence[str]) -> Field:
+    fields = [first(r, names) for r in results]
+    peaks = [f.value for f in fields if isinstance(f, Measured)]
+    absent = fields[0] if fields else Absent("not measured")
+    return Measured(max(peaks), "bytes", n=len(peaks)) if peaks else absent
+
+
+def _compared(row: VariantRow, baseline: Sequence[Result], group: Sequence[Result]) -> VariantRow:
+    """Return the row with its speed-up over the baseline's runs, the pairs it is of, and what is to be said of them."""
+    piled = row.trial.scenario in PILED
+    name = "throughput_sps" if piled else "latency_p50_s"
+    wrong = [replace(r, status=Status.OK) for r in row.replicates.values() if r.status not in MEASURED]
+    found = pairs(wrong or group, baseline, name, NEIGHBOURS_S)
+    speedup = _speedup(found, name, higher_is_better=piled)
+    notes = [f"{row.label}: left out of its pairs: {text}" for text in found.left_out]
+    unstable = sum(r.status is Status.UNSTABLE for r in row.replicates.values())
+    notes += (
+        [f"{row.label}: {unstable} of {len(row.replicates)} replicates unstable; they count"]
+        if unstable
+        else []
+    )
+    if isinstance(speedup, Measured) and not piled and row.cell != baseline[0].trial.cell:
+        notes += _borne_out(row, speedup, found.under)
+    return replace(row, speedup=speedup, pairs=found.words, notes=tuple(notes))
+
+
+def _speedup(found: Pairs, name: str, *, higher_is_better: bool) -> Field:
+    if not found.over:
+        return Absent(_pairless(found))
+    ours, theirs = paired_values(found.over, found.under, name)
+    if found.over == found.under:
+        return Measured(1.0, "1", 1.0, 1.0, len(ours))
+    return of_pairs(paired_log_ratio(*((ours, theirs) if higher_is_better else (theirs, ours))), "--rounds")
+
+
+def _pairless(found: Pairs) -> str:
+    if found.left_out:
+        return f"no pair of {len(found.left_out)}: {found.left_out[0]}; measure both again"
+    return "no replicate number was run here and at the baseline"
+
+
+def _borne_out(row: VariantRow, speedup: Measured, under: Mapping[int, Result]) -> list[str]:
+    """Return the warning that belongs to medians, as shown, whose ratio lies outside of what the pairs say; or []."""
+    theirs, ours = percentiles(list(under.values()))["p50_s"], row.p50_s
+    if not isinstance(theirs, Measured) or not isinstance(ours, Measured) or ours.value <= 0:
+        return []
+    shown, lo, hi = theirs.value / ours.value, speedup.lo or speedup.value, speedup.hi or speedup.value
+    if lo / (1 + MIN_EFFECT) <= shown <= hi * (1 + MIN_EFFECT):
+        return []
+    text = message(
+        "W-PAIR-1",
+        f"the medians shown are {shown:.3g}x apart, the pairs {show(speedup)}x ({row.label})",
+        effect="Replicates differ by more than the two variants, so neither figure speaks for the machine",
+        fix="more --rounds on a quiet machine",
+    )
+    return [text]
+
+
+def pick(found: VariantTable, objective: str = "latency") -> Pick:
+    """Return the eligible row that is best on latency, throughput or energy, and why.
+
+    Where every variant that could be used breaks a constraint, the nearest one is named, and what binds it.
+    """
+    wished = goal(objective)
+    ranked = sorted(
+        (r for r in found.rows if not r.rejected and isinstance(getattr(r, wished.column), Measured)),
+        key=lambda r: getattr(r, wished.column).value * (-1 if wished.higher_is_better else 1),
+    )
+    if not ranked:
+        return _infeasible(found) or Pick(None, _none(found, wished))
+    best = ranked[0]
+    ties = [(other, *_against(best, other, wished)) for other in ranked[1:]]
+    ties = [t for t in ties if t[2] is not Judgement.FASTER]
+    sentences = [_figures(best, found, wished), *_undecided(ties)]
+    return Pick(best, " ".join(sentences), tuple(t[0].label for t in ties))
+
+
+def described(row: VariantRow, wanted: Wanted = FASTEST) -> str:
+    """Return what one variant measured, as a sentence without a comparison."""
+    shown = show(getattr(row, wanted.goal.column))
+    text = f"{row.label}: {WORDS[wanted.objective]} {shown}"
+    text += f"; {row.gate.rstrip('.')}." if row.gate else "."
+    if row.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
+        text += f" Measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence)}."
+    return text
+
+
+def _infeasible(found: VariantTable) -> Pick | None:
+    """Return the answer where constraints alone leave nothing: the nearest variant and what binds it."""
+    near = [r for r in found.rows if r.broken]
+    if not near:
+        return None
+    row = min(near, key=lambda r: found.wanted.binding(r)[0])
+    binding = found.wanted.binding(row)[1]
+    reason = (
+        f"infeasible: no variant keeps every constraint. The nearest is {row.label}"
+        f" ({'; '.join(row.broken)}); the binding constraint is {binding}."
+    )
+    return Pick(None, reason, nearest=row)
+
+
+def _against(best: VariantRow, other: VariantRow, goal: Objective) -> tuple[Interval | None, Judgement]:
+    near = neighbours(best.replicates, other.replicates)
+    return judged(*near, goal.metric, goal.higher_is_better) or (None, Judgement.AMBIGUOUS)
+
+
+def _figures(best: VariantRow, found: VariantTable, goal: Objective) -> str:
+    text = f"{best.label}: {goal.words}, {show(getattr(best, goal.column))}"
+    if best.cell != found.baseline:
+        base = found.row(found.baseline).label
+        sure = isinstance(best.speedup, Measured)
+        text += f", {show(best.speedup)}x the speed of {base} ({best.pairs})" if sure else ""
+        text += "" if sure else f"; its speed-up over {base} is unknown: {show(best.speedup)}"
+    text += f"; {best.gate.rstrip('.')}." if best.gate else "."
+    if best.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
+        text += f" Measured while {best.verdict.trust.value}: {'; '.join(best.verdict.evidence)}."
+    return text
+
+
+Tie = tuple[VariantRow, Interval | None, Judgement]
+
+
+def _undecided(ties: Sequence[Tie]) -> list[str]:
+    """Return what is said of the variants that are not significantly worse: one sentence a kind."""
+    same = [t for t in ties if t[2] is Judgement.SAME]
+    paired = [t for t in ties if t[2] is not Judgement.SAME and t[1] is not None]
+    apart = [t for t in ties if t[1] is None]
+    out = [f"As good as {_listed(same)}: either will do."] if same else []
+    out += [f"Not significantly better than {_listed(paired)}: use more --rounds."] if paired else []
+    return out + ([f"Not measured together with {_listed(apart)}, so not compared."] if apart else [])
+
+
+def _listed(ties: Sequence[Tie]) -> str:
+    """Return the first of the names, with the ratio where it is a single one: all of them are in Pick.ties."""
+    names = [t[0].label for t in ties]
+    ratio = ties[0][1]
+    if len(ties) == 1 and ratio is not None:
+        count = f"{ratio.n} pair{'s' * (ratio.n != 1)}"
+        return f"{names[0]} (ratio {show(of_pairs(ratio, '--rounds'))}, {count})"
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _none(found: VariantTable, goal: Objective) -> str:
+    reasons = "; ".join(f"{r.label}: {r.rejected or _why(getattr(r, goal.column))}" for r in found.rows)
+    return f"No variant can be recommended for the {goal.words}. {reasons}."
+
+
+def _why(value: Field) -> str:
+    return value.reason if isinstance(value, Absent) else ""
+
+
+SCALES: Mapping[str, tuple[float, str]] = {
+    "s": (1e3, " ms"),
+    "samples/s": (1.0, " samples/s"),
+    "J": (1e3, " mJ"),
+    "bytes": (1e-6, " MB"),
+    "1": (1.0, ""),
+}
+
+
+def show(value: Field) -> str:
+    """Return `2.41 ms [2.40, 2.42]` for the sentence, with the interval where there is one."""
+    if isinstance(value, Absent):
+        return value.reason
+    scale, unit = SCALES.get(value.unit, (1.0, f" {value.unit}"))
+    text = f"{value.value * scale:.4g}{unit}"
+    if value.lo is None or value.hi is None:
+        return text
+    return f"{text} [{value.lo * scale:.4g}, {value.hi * scale:.4g}]"

@@ -1,0 +1,1 @@
+"""Energy of a window from what sensors told."""

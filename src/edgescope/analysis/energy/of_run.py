@@ -1,0 +1,77 @@
+"""The watts and joules of one run, as its metrics: which meter, how much in all, per sample, and beyond idling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edgescope.analysis.energy import blocks
+from edgescope.analysis.energy.idle import baseline
+from edgescope.analysis.energy.window import Energy, energy, scope_note
+from edgescope.records import QUERY_OK, Absent, Field, Idle, Measured, Meter, Queries, Readings, Window
+
+A_SAMPLE = ("energy_per_sample_j", "energy_dynamic_per_sample_j")
+
+
+@dataclass(frozen=True)
+class Consumption:
+    """Metrics by name, the meter behind them (None: none answered), and what a reader must know."""
+
+    metrics: Mapping[str, Field]
+    meter: Meter | None
+    warnings: tuple[str, ...]
+
+
+def consumption(
+    readings: Readings,
+    queries: Queries,
+    window: Window,
+    *,
+    idle: Sequence[Idle] = (),
+    meter: str | None = None,
+    device: str = "",
+    board: str = "gpu0",
+    beside: str = "",
+) -> Consumption:
+    """Return what the window used by the named meter, else by the one of the widest scope that sees the device.
+
+    `beside` are other models that ran in it: the joules are theirs, too, so none are a sample's.
+    """
+    samples = done(queries, window)
+    span = window.start_ns, window.stop_ns
+    spent = energy(readings, *span, samples, meter=meter, device=device, board=board)
+    rest = baseline(spent, readings, idle, window, samples)
+    metrics: dict[str, Field] = {
+        "power_w": spent.power_w,
+        "energy_j": spent.energy_j,
+        "energy_per_sample_j": _per_sample(spent, queries, window),
+        "power_updates_hz": _rate(spent, (span[1] - span[0]) / 1e9),
+        **rest.metrics,
+    }
+    if beside:
+        metrics |= dict.fromkeys(A_SAMPLE, Absent(f"other models ran beside it: {beside}"))
+    if spent.total is None:
+        return Consumption(metrics, None, spent.warnings)
+    note = scope_note(spent.meter, spent.scope)
+    warnings = (*([note] if note else []), *spent.warnings, *rest.warnings)
+    return Consumption(metrics, Meter(spent.meter, spent.scope, spent.method), warnings)
+
+
+def done(queries: Queries, window: Window) -> int:
+    """Return the samples of the window's successful queries."""
+    c = queries.rows(window).columns
+    return int(c["samples"][c["status"] == QUERY_OK].sum())
+
+
+def _per_sample(spent: Energy, queries: Queries, window: Window) -> Field:
+    per = spent.energy_per_sample_j
+    if isinstance(per, Absent) or spent.total is None:
+        return per
+    return blocks.of_window(per, blocks.interval(spent.total, queries, window))
+
+
+def _rate(spent: Energy, seconds: float) -> Field:
+    """Return distinct updates of the meter per second of the window, n their number."""
+    if spent.total is None or isinstance(spent.energy_j, Absent):
+        return spent.energy_j
+    return Measured(spent.total.updates / seconds, "Hz", n=spent.total.updates)

@@ -1,0 +1,255 @@
+"""Energy over a window: a counter's difference where the hardware has one, else power integrated over time.
+
+A counter (RAPL, NVML) has no sampling error but moves in steps (1 ms to 100 ms), so its value at the window's
+edges is interpolated between its updates. One that is dear to read (NVML's) is read about the edges, and the course of
+the energy between them is that of the power beside it. Power readings are collapsed to the sensor's own updates and
+integrated by trapezoid with interpolated edges; polling faster than the sensor adds no knowledge, so the number of
+distinct updates is reported and too few of them are a warning. `lo` and `hi` bound what either cannot have seen
+(analysis.integral).
+Energy has a scope: what the meter sits in front of. Figures of two scopes must not be compared.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from edgescope.analysis.energy.integral import Total, count, integrate
+from edgescope.analysis.energy.updates import Updates, updates
+from edgescope.errors import message
+from edgescope.records import Absent, Channel, Field, Measured, Readings
+
+SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
+"""Widest first: the order in which a meter is picked when none is named."""
+BLIND = {"cpu": ("gpu_board",), "cuda": ("cpu_package",)}
+"""Device -> scopes of meters that see nothing of its work: a GPU board's joules say nothing of a CPU's."""
+_SUFFIXES = ("_energy_j", "_power_w", "_power_average_w")
+"""A counter misses nothing between its readings. Readings of an instant miss what lies between them, averages smear the
+edges: which of them says more depends on the window and the load, and their bounds know."""
+MIN_UPDATES = {"counter": 5, "gauge": 20, "average": 20}
+"""Fewer distinct updates inside the window than this: a warning; a counter's error is at its edges only."""
+NARROW = 0.2
+"""A counter whose bounds lie no further apart than this share of the energy needs no more updates."""
+AVERAGED_S = {"_power_average_w": 1.0}
+"""Suffix -> seconds that a reading is the mean of: NVML's average power is one of 1 s (nvml.h, field 185).
+
+tegrastats' mean since its start is no such average: its channel, `_power_since_start_w`, is left out."""
+INSTANT = re.compile(r"_INSTANT\b|\brefresh \d+ ms|^tegrastats ")
+"""Sources of gauges that are known to show the moment, or at most the mean since their own last update: NVML's field of
+that name, and power monitors whose averaging the kernel tells or sets (an INA3221 means over its own refresh)."""
+SMEARED_S = 1.0
+"""Of any other gauge nobody knows that it is none of the averages that meters show, as NVML's mean of the last second
+was before there was a field of the moment: its bounds reach as far as those of such an average."""
+_LEFT_OUT = {
+    "carrier": "a camera, a display and the supply's losses",
+    "module": "the carrier board, cameras and the supply's losses",
+    "sum_of_rails": "what hangs on no measured rail, the carrier board and the supply's losses",
+    "gpu_board": "the host's CPU and memory and the supply's losses",
+    "cpu_package": "memory, disks, a GPU, the board and the supply's losses",
+    "rail": "every other rail, the carrier board and the supply's losses",
+}
+
+
+@dataclass(frozen=True)
+class Energy:
+    """What one meter says of one window."""
+
+    meter: str
+    """Channel name without its suffix: `gpu0`, `cpu_package`; '' where there is none."""
+    scope: str
+    method: str
+    """`counter`, `trapezoid`, `trapezoid of averages`, or '' where absent."""
+    power_w: Field
+    energy_j: Field
+    energy_per_sample_j: Field
+    warnings: tuple[str, ...] = ()
+    total: Total | None = None
+    """The integral behind the figures, for windows within this one."""
+
+
+def energy(
+    readings: Readings,
+    start_ns: int,
+    stop_ns: int,
+    samples: int,
+    *,
+    meter: str | None = None,
+    device: str = "",
+    board: str = "gpu0",
+) -> Energy:
+    """Return the energy of [start_ns, stop_ns] by the named meter, else by the one of the widest scope.
+
+    One rail of several is no total, and must be named. `device` is where the work ran, `board` the meter of its
+    GPU: one that does not sit before it is no meter of it.
+    `lo` and `hi` bound what the meter cannot have seen. Every figure is Absent with the reason where no meter
+    answered.
+    """
+    every = energies(readings, start_ns, stop_ns, samples)
+    mine = [
+        e
+        for e in every
+        if meter in (None, e.meter)
+        and e.scope not in BLIND.get(device, ())
+        and (e.scope != "gpu_board" or e.meter == board or meter is not None)
+    ]
+    measured = [e for e in mine if isinstance(e.energy_j, Measured)]
+    if len(measured) > 1 and measured[0].scope == "rail":  # the widest there is, and one of several
+        names = ", ".join(e.meter for e in measured)
+        return _absent("", "", f"only single rails were measured, and none of them is a total: {names}")
+    if measured:
+        return measured[0]
+    return mine[0] if len(mine) == 1 else _absent("", "", _no_meter(readings, mine, meter))
+
+
+def energies(readings: Readings, start_ns: int, stop_ns: int, samples: int) -> tuple[Energy, ...]:
+    """Return one Energy a meter that gave readings, widest scope first."""
+    found: dict[str, list[Channel]] = {}
+    for suffix in _SUFFIXES:
+        for channel in readings.channels:
+            meter = channel.name.removesuffix(suffix)
+            if meter != channel.name and len(readings.series(channel.name)[0]):
+                found.setdefault(meter, []).append(channel)
+    ranked = sorted(found.items(), key=lambda item: (_rank(item[1][0].scope), item[0]))
+    return tuple(_best(readings, meter, channels, (start_ns, stop_ns), samples) for meter, channels in ranked)
+
+
+def _best(
+    readings: Readings, meter: str, channels: Sequence[Channel], span: tuple[int, int], samples: int
+) -> Energy:
+    """Return a counter that saw enough updates, else the power so read whose bound is narrower, else what saw most."""
+    ways = [_one(readings, meter, channel, span, samples) for channel in channels]
+    measured = [w for w in ways if isinstance(w.energy_j, Measured)]
+    if sure := [w for w in measured if not w.warnings]:
+        best, *rest = sorted(sure, key=lambda way: (way.method != "counter", _width(way)))
+        return _shaped(best, rest)
+    return max(measured, key=_updates, default=ways[0])
+
+
+def _shaped(counter: Energy, others: Sequence[Energy]) -> Energy:
+    """Return a counter that was read at its edges only with the course of power between them."""
+    finer = next((w.total for w in others if w.total and w.total.joules > 0), None)
+    total = counter.total
+    if counter.method != "counter" or not total or not finer or finer.refresh_s >= total.refresh_s:
+        return counter
+    by = total.joules / finer.joules
+    return replace(counter, total=replace(total, curve=finer.curve.times(by), refresh_s=finer.refresh_s))
+
+
+def _width(way: Energy) -> float:
+    """Return the joules between a figure's bounds; inf where nothing bounds it."""
+    field = way.energy_j
+    if not isinstance(field, Measured) or field.lo is None or field.hi is None:
+        return math.inf
+    return field.hi - field.lo
+
+
+def _updates(way: Energy) -> int:
+    return way.energy_j.n if isinstance(way.energy_j, Measured) else 0
+
+
+def _rank(scope: str) -> int:
+    return SCOPES.index(scope) if scope in SCOPES else len(SCOPES)
+
+
+def _no_meter(readings: Readings, tried: Sequence[Energy], meter: str | None) -> str:
+    failed = [f"{e.meter}: {e.energy_j.reason}" for e in tried if isinstance(e.energy_j, Absent)]
+    missing = [
+        f"{c.name} {c.status} ({c.reason})"
+        for c in readings.channels
+        if c.name.endswith(_SUFFIXES) and c.status != "measured"
+    ]
+    wanted = f"no meter called {meter!r}" if meter else "no power sensor"
+    return f"{wanted}: {'; '.join(failed + missing) or 'no power or energy channel was watched'}"
+
+
+def _absent(meter: str, scope: str, reason: str) -> Energy:
+    return Energy(meter, scope, "", Absent(reason), Absent(reason), Absent(reason))
+
+
+def _one(readings: Readings, meter: str, channel: Channel, span: tuple[int, int], samples: int) -> Energy:
+    seconds = (span[1] - span[0]) / 1e9
+    if seconds <= 0:
+        return _absent(meter, channel.scope, "the window is empty")
+    total = _total(readings, channel, span[0], seconds)
+    if isinstance(total, str):
+        return _absent(meter, channel.scope, f"{channel.name}: {total}")
+    per = _scaled(total, "J", samples) if samples > 0 else Absent("no sample was completed inside the window")
+    warnings = _warnings(channel, total, seconds)
+    watts, joules = _scaled(total, "W", seconds), _scaled(total, "J", 1)
+    return Energy(meter, channel.scope, _method(channel), watts, joules, per, warnings, total)
+
+
+def _total(readings: Readings, channel: Channel, start_ns: int, seconds: float) -> Total | str:
+    t_ns, value = readings.series(channel.name)
+    seen = updates(t_ns, value, start_ns)
+    if _method(channel) == "counter":
+        return count(seen, seconds)
+    if channel.kind != "gauge":
+        averaged = next((s for suffix, s in AVERAGED_S.items() if channel.name.endswith(suffix)), 0.0)
+        return integrate(seen, seconds, average_s=averaged)
+    total = integrate(seen, seconds)
+    return (
+        total if INSTANT.search(channel.source) or isinstance(total, str) else _unsure(total, seen, seconds)
+    )
+
+
+def _unsure(total: Total, seen: Updates, seconds: float) -> Total:
+    """Return the total with bounds that hold for a gauge and for an average of SMEARED_S alike."""
+    smeared = integrate(seen, seconds, average_s=SMEARED_S)
+    if isinstance(smeared, str) or None in (total.lo, total.hi, smeared.lo, smeared.hi):
+        return total
+    lows, highs = (
+        [x for x in pair if x is not None] for pair in ((total.lo, smeared.lo), (total.hi, smeared.hi))
+    )
+    return replace(total, lo=min(lows), hi=max(highs))
+
+
+def _method(channel: Channel) -> str:
+    if channel.name.endswith("_energy_j"):
+        return "counter"
+    return "trapezoid" if channel.kind == "gauge" else "trapezoid of averages"
+
+
+def _scaled(total: Total, unit: str, by: float) -> Measured:
+    lo, hi = (None if x is None else x / by for x in (total.lo, total.hi))
+    return Measured(total.joules / by, unit, lo=lo, hi=hi, n=total.updates)
+
+
+def _warnings(channel: Channel, total: Total, seconds: float) -> tuple[str, ...]:
+    enough = MIN_UPDATES.get(channel.kind, MIN_UPDATES["gauge"])
+    if total.updates >= enough or (total.updates <= 1 and total.polls >= enough):
+        return ()  # a steady sensor may rightly show one value throughout
+    ends = (total.hi or 0.0) - (total.lo or 0.0)
+    if _method(channel) == "counter" and total.lo is not None and ends <= NARROW * total.joules:
+        return ()
+    needed = math.ceil(max(2.0, enough / max(total.updates, 1)) * seconds)
+    return (
+        message(
+            "W-PWR-3",
+            f"a window of {seconds:.1f} s holds {total.updates} distinct updates of {channel.name}",
+            effect=_between(total),
+            fix=f"--duration {needed}s",
+        ),
+    )
+
+
+def _between(total: Total) -> str:
+    if total.lo is None or total.hi is None:
+        return "Nothing bounds its energy"
+    text = f"Its energy lies between {total.lo:.3g} and {total.hi:.3g} J"
+    if total.joules <= 0:
+        return text
+    below, above = (end / total.joules - 1 for end in (total.lo, total.hi))
+    return f"{text} ({below:+.0%} to {above:+.0%})"
+
+
+def scope_note(meter: str, scope: str) -> str:
+    """Return the warning that says what a meter of this scope does not see; '' for one at the wall."""
+    if scope == "wall":
+        return ""
+    missing = _LEFT_OUT.get(scope, "whatever lies outside of it")
+    return message(
+        "W-PWR-2", f"the scope of power is {scope.upper()} ({meter})", effect=f"Not included: {missing}"
+    )

@@ -1,0 +1,1 @@
+"""Here or over the network: when sending the work away pays."""

@@ -1,0 +1,90 @@
+"""What physics expects of a grid before any of it is measured: slopes with how unsure they are.
+
+Only rough, general knowledge stands here, none of it fitted to a grid of ours: a larger batch and more workers fill a
+device up to what it has, fewer bits are faster where the hardware has them, the time of a network goes with its
+multiply-accumulates, memory with P x (model + 2 x batch) (the rule of arXiv 2508.08430). The standard deviations are as
+large as the slopes themselves: two or three measured cells outweigh any of it.
+
+Latency is not guessed on its own. In a closed loop of N queries in flight, N = throughput in queries x mean latency
+(Little's law), so only the ratio of a percentile to that mean is left to guess, and it hardly varies over a grid.
+Energy is power over throughput, in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from edgescope.analysis.predict.gp import Floats, Slope
+from edgescope.records import Trial
+
+#: Bits less: log of the speed-up over fp32 that is expected, before any hardware is known.
+SPEED = {"fp32": 0.0, "tf32": 0.2, "fp16": 0.4, "bf16": 0.3, "int8": 0.6}
+BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
+
+
+def throughput(trials: Sequence[Trial], macs: Mapping[str, float], cores: int) -> list[Slope]:
+    """Return what is expected of log samples/s; `macs` of a model's sample where it is known."""
+    known = all(t.model in macs for t in trials)
+    here = [t.device == "cpu" for t in trials]
+    apart = _feature(trials, lambda t: float(t.sharing.startswith("mps") and t.processes > 1))
+    out = [
+        Slope(_feature(trials, lambda t: np.log2(t.batch)), 0.05 if all(here) else 0.12, 0.12),
+        Slope(_feature(trials, lambda t: np.log2(_workers(t))), 0.05 if all(here) else 0.12, 0.18),
+        Slope(_feature(trials, lambda t: SPEED[t.precision]), 1.0, 0.8),
+        Slope(apart, 0.3, 0.3),
+        Slope(_feature(trials, lambda t: np.log(macs[t.model]) if known else 0.0), -0.7, 0.4),
+    ]
+    if any(here):  # work spreads over cores until all are taken; beyond that workers are in each other's way
+        used = [np.log2(threads_in_use(t, cores) / cores) for t in trials]
+        out.append(Slope(_less_mean(np.minimum(0.0, used) * here), 0.65, 0.3))
+        out.append(Slope(_less_mean(np.maximum(0.0, used) * here), -0.08, 0.12))
+    return out
+
+
+def tail(trials: Sequence[Trial]) -> list[Slope]:
+    """Return what is expected of log (a percentile of latency / the mean that Little's law gives)."""
+    return [Slope(_feature(trials, lambda t: np.log2(_workers(t))), 0.05, 0.08)]
+
+
+def power(trials: Sequence[Trial]) -> list[Slope]:
+    """Return what is expected of log watts."""
+    return [
+        Slope(_feature(trials, lambda t: np.log2(t.batch)), 0.03, 0.06),
+        Slope(_feature(trials, lambda t: np.log2(_workers(t))), 0.04, 0.08),
+    ]
+
+
+def memory(trials: Sequence[Trial]) -> list[Slope]:
+    """Return what is expected of log bytes."""
+    return [
+        Slope(_feature(trials, lambda t: np.log2(t.processes)), 0.5, 0.25),
+        Slope(_feature(trials, lambda t: np.log2(t.batch)), 0.12, 0.12),
+        Slope(_feature(trials, lambda t: np.log(BYTES[t.precision])), 0.2, 0.3),
+    ]
+
+
+def in_flight(trial: Trial) -> float:
+    """Return the samples that are under way at once in a closed loop: Little's N in samples."""
+    return float(trial.processes * trial.in_flight * trial.batch)
+
+
+def _workers(trial: Trial) -> float:
+    return float(trial.processes * trial.in_flight)
+
+
+def threads_in_use(trial: Trial, cores: int) -> float:
+    """Return the engine's threads in all workers together; one that is told none takes every core."""
+    found = trial.options.get("threads", cores)
+    each = float(found) if isinstance(found, int | float) and found >= 1 else float(cores)
+    return each * _workers(trial)
+
+
+def _feature(trials: Sequence[Trial], read: Callable[[Trial], float]) -> Floats:
+    """Return one number a cell, less their mean."""
+    return _less_mean(np.array([float(read(t)) for t in trials]))
+
+
+def _less_mean(found: Floats) -> Floats:
+    return np.asarray(found - found.mean())

@@ -1,0 +1,122 @@
+"""What a queue would do: service times that were measured, arrivals that were not, first come first served.
+
+A closed loop tells how long one query takes when nothing waits. Replaying those times against the arrivals of N clients
+(Lindley 1952; several servers after Kiefer and Wolfowitz) says about where the tail will leave its limit, and how much
+longer a run must be than its queries suggest: latencies that queue resemble their neighbours, so a thousand of them may
+be worth fifty. It is a place to start the search from and a length to give a run. No answer rests on it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.analysis.cells.slo import Slo
+from edgescope.stats import needed, percentile, quantile_effective_n, upper_rank
+
+Floats = NDArray[np.float64]
+
+#: Queries of one forecast: enough for a p99 of strongly correlated latencies within some 5 %.
+QUERIES = 20_000
+CONFIDENCE = 0.99
+#: A run is planned longer by this share than the forecast says it must be: the next run's tail is another.
+SPARE = 2.0
+#: Beyond this utilisation a queue takes longer to fill than any run lasts.
+FULL = 0.98
+
+
+@dataclass(frozen=True)
+class Load:
+    """How N clients offer their queries: how often each, in which pattern, to how many servers."""
+
+    rate: float
+    """Queries per second of one client."""
+    arrivals: str = "poisson"
+    """poisson, even (all clients perfectly interleaved) or camera (each periodic, with a phase of its own)."""
+    servers: int = 1
+
+
+def latencies(service_s: Floats, load: Load, clients: int, *, seed: int = 0, n: int = QUERIES) -> Floats:
+    """Return seconds from due to done of `n` queries; the service times are used in their order, again and again."""
+    rng = np.random.default_rng((seed, clients))
+    due = arrivals(load, clients, n, rng)
+    service = np.resize(np.roll(service_s, -int(rng.integers(len(service_s)))), n)
+    if load.servers > 1:
+        return _several(due, service, load.servers)
+    before = np.concatenate(([0.0], np.cumsum(service[:-1])))
+    return np.asarray(np.maximum.accumulate(due - before) + before + service - due, dtype=np.float64)
+
+
+def arrivals(load: Load, clients: int, n: int, rng: np.random.Generator) -> Floats:
+    """Return the times in seconds, in order, at which `n` queries of all clients are due."""
+    total = load.rate * clients
+    if load.arrivals == "poisson":
+        return np.asarray(np.cumsum(rng.exponential(1 / total, n)), dtype=np.float64)
+    if load.arrivals == "even":
+        return np.arange(n, dtype=np.float64) / total
+    phases = np.sort(rng.uniform(0, 1 / load.rate, clients))
+    frames = math.ceil(n / clients)
+    return np.asarray((np.arange(frames)[:, None] / load.rate + phases).ravel()[:n], dtype=np.float64)
+
+
+def _several(due: Floats, service: Floats, servers: int) -> Floats:
+    """Serve each query by the first of several servers that is free."""
+    free = [0.0] * servers
+    out = np.empty(len(due))
+    for i, (t, s) in enumerate(zip(due.tolist(), service.tolist(), strict=True)):
+        done = max(t, heapq.heappop(free)) + s
+        heapq.heappush(free, done)
+        out[i] = done - t
+    return out
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run of N clients may be expected to give for one quantile."""
+
+    quantile_s: float
+    """The quantile itself."""
+    seconds: float
+    """How long a run must be for its upper bound, or the length asked for where that is longer."""
+    over: float
+    """The bound that such a run will give, as a multiple of the quantile."""
+
+
+def forecast(service_s: Floats, load: Load, clients: int, q: float, at_least_s: float = 0.0) -> Forecast:
+    """Return the forecast for one quantile `q`; seconds is inf where the servers cannot keep up."""
+    total = load.rate * clients
+    if total * float(service_s.mean()) / load.servers >= FULL:
+        return Forecast(math.inf, math.inf, 1.0)
+    x = latencies(service_s, load, clients, n=max(QUERIES, 20 * needed(q, CONFIDENCE)))
+    share = quantile_effective_n(x, q) / len(x)
+    seconds = max(at_least_s, SPARE * needed(q, CONFIDENCE) / (share * total))
+    rank = upper_rank(math.floor(share * total * seconds), q, CONFIDENCE)
+    bounded = percentile(x, min(1.0, (rank or 1) / max(1.0, share * total * seconds)))
+    point = percentile(x, q)
+    return Forecast(point, seconds, max(1.0, bounded / point))
+
+
+def ceiling(service_s: Floats, load: Load) -> int:
+    """Return the most clients whose queries the servers can answer at all."""
+    return math.floor(load.servers / float(service_s.mean()) / load.rate)
+
+
+def estimate(service_s: Floats, load: Load, slos: Sequence[Slo], confirm_s: float) -> int:
+    """Return about how many clients fit, at least 1: the most whose forecast bounds are within every latency limit."""
+    most = max(1, ceiling(service_s, load))
+    timed = [s for s in slos if s.quantile is not None]
+
+    def fits(clients: int) -> bool:
+        found = [(s, forecast(service_s, load, clients, s.quantile or 0.0, confirm_s)) for s in timed]
+        return all(s.kept_by(f.quantile_s * f.over) for s, f in found)
+
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return max(1, low)

@@ -1,0 +1,1 @@
+"""One result: its rows and readings become metrics."""

@@ -1,0 +1,120 @@
+"""What a machine can tell apart, from an A/A run: the same trial against itself, in pairs of fresh processes.
+
+An A/A run has a true ratio of exactly 1, and the order within a pair is drawn, so whatever the log ratios d spread
+by is noise, and their mean is known: s^2 = sum(d^2) / n, with n degrees of freedom.
+
+    floor       95 % of single pairs of identical cells differ by no more than exp(t(0.975, n) s) - 1
+    detectable  the change whose 95 % interval excludes 1 in 80 % of comparisons of k pairs:
+                exp((c(k) + t(0.8, h-1)) s / sqrt(k)) - 1, the usual sample-size formula with the half width c(k)
+                that stats.pairs takes of k pairs, h of which it does not trim
+    needed      the least k for which a given change is that
+
+FASTER and SLOWER also ask for a size of 1 % (stats.pairs), so a change of just 1 % is seen as significant, and
+called FASTER in about half of the comparisons only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from edgescope import plain_json
+from edgescope.errors import StoreError
+from edgescope.stats.pairs import MIN_PAIRS, standard_errors, trimmed
+from edgescope.stats.special import t_quantile
+from edgescope.store import plain_files
+
+PAIRS = 5
+"""Replicates that `detectable` is given for: the final rounds of `optimize`, unless told otherwise."""
+CHANGES = (0.01, 0.02, 0.05)
+LEVEL, POWER = 0.95, 0.80
+MOST_BYTES = 1_000_000
+FILE = "noise.json"
+_FEW, _MOST = 60, 10_000
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What identical cells differ by on one machine."""
+
+    machine_id: str
+    measured_at: str
+    workload: str
+    pairs: int
+    spread: float
+    """Standard deviation of a pair's log ratio."""
+    floor: float
+    detectable: float
+    """With PAIRS replicates."""
+    needed: Mapping[str, int | None]
+    """Change in percent -> replicates; None above 10,000."""
+    verdicts: Mapping[str, int]
+    p50_s: Sequence[tuple[float, float]]
+
+
+def spread(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return the standard deviation of log(a / b) about its known mean of 0."""
+    return math.sqrt(sum(math.log(a / b) ** 2 for a, b in pairs) / len(pairs))
+
+
+def floor(s: float, n: int) -> float:
+    """Return what 95 % of |ratio - 1| stay below, from the spread `s` of n pairs."""
+    return math.expm1(t_quantile(0.5 + LEVEL / 2, n) * s)
+
+
+def detectable(s: float, k: int) -> float:
+    """Return the least change that k pairs find in 80 % of comparisons."""
+    power = t_quantile(POWER, k - 2 * trimmed(k) - 1)
+    return math.expm1((standard_errors(k, LEVEL) + power) * s / math.sqrt(k))
+
+
+def needed(s: float, change: float) -> int | None:
+    """Return the least number of pairs that find `change`; None above 10,000."""
+    lo, hi = _FEW, _MOST
+    for k in range(MIN_PAIRS, _FEW):  # one pair more may detect less where it is the first that is trimmed
+        if detectable(s, k) <= change:
+            return k
+    if detectable(s, hi) > change:
+        return None
+    while lo < hi:
+        middle = (lo + hi) // 2
+        lo, hi = (lo, middle) if detectable(s, middle) <= change else (middle + 1, hi)
+    return lo
+
+
+def save(noise: Noise, root: Path) -> Path:
+    """Write ROOT/<machine id>/noise.json, whole or not at all."""
+    path = root / noise.machine_id / FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".new")
+    aside.write_text(json.dumps(asdict(noise), indent=1) + "\n")
+    aside.replace(path)
+    return path
+
+
+def stored(root: Path, machine_id: str) -> Noise | None:
+    """Return what was measured on this machine last; None where nothing was, or it cannot be read."""
+    try:
+        page: dict[str, Any] = plain_json.parsed(plain_files.read(root / machine_id / FILE, MOST_BYTES))
+        page["p50_s"] = [(float(a), float(b)) for a, b in page["p50_s"]]
+        page |= {key: float(page[key]) for key in ("spread", "floor", "detectable")}
+        page |= {key: dict(page[key]) for key in ("needed", "verdicts")}
+        return Noise(**page)
+    except (OSError, ValueError, TypeError, KeyError, StoreError):
+        return None
+
+
+def words(noise: Noise) -> str:
+    """Return the noise floor in one sentence."""
+    found = ", ".join(f"{change} needs {k if k else 'over 10,000'}" for change, k in noise.needed.items())
+    disturbed = sum(n for name, n in noise.verdicts.items() if name != "CLEAN")
+    of = sum(noise.verdicts.values())
+    return (
+        f"identical runs differ by up to {noise.floor:.2%} (95 % of pairs; {noise.pairs} pairs of {noise.workload}, "
+        f"{noise.measured_at[:10]}). {PAIRS} replicates detect {noise.detectable:.2%}; {found} replicates"
+        + (f". {disturbed} of {of} runs were not CLEAN: repeat it on a quiet machine" if disturbed else "")
+    )

@@ -1,0 +1,220 @@
+"""From a run's raw rows to its numbers, each defined once in docs/metrics.md.
+
+Latency is per query, from scheduled (or issued) to done; throughput is samples per second between the
+window's two events. Everything is derived late from raw rows, so a stored result can be summarised again by a
+later version. A number that the rows cannot support is Absent with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.analysis.run import backlog, idle_gaps
+from edgescope.errors import message
+from edgescope.records import QUERY_DROPPED, QUERY_ERROR, QUERY_OK, Absent, Field, Measured, Queries, Window
+from edgescope.stats import (
+    Drift,
+    Interval,
+    drift,
+    early_stopping_estimate,
+    mean_interval,
+    percentile,
+    quantile_interval,
+    refusal,
+    states,
+    upper_bound,
+)
+
+Latencies = NDArray[np.int64]
+
+OFFLINE = Absent("latency n/a (offline: only throughput counts)")
+NO_TIME = "every query took 0 s by this clock: nothing to take a share of"
+DRIFT_MATTERS = 0.02
+"""Share of the mean from which a significant drift is warned of."""
+CHANGES_TOLD = 3
+"""Moments of change that are told one by one."""
+PILED = ("offline", "mlperf_offline")
+"""Scenarios in which everything has arrived at the start."""
+IDLING = Absent("throughput n/a (idle_gap: the window is mostly idle, as asked)")
+QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+
+
+def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -> dict[str, Field]:
+    """Return every number of the measured window by name; times in seconds, throughput in samples/s.
+
+    Offline has no latencies: a query's time would be its place in the pile. Those of idle_gap are of the queries back
+    to back, and the curve stands beside them; an open loop says how it kept up.
+    """
+    rows = queries.rows(window)
+    status = rows.columns["status"]
+    latency = latency_metrics(told(rows, scenario).latency_ns(), window)
+    return {
+        **(dict.fromkeys(latency, OFFLINE) if scenario in PILED else latency),
+        "throughput_sps": IDLING if scenario == "idle_gap" else throughput(rows, window),
+        **(backlog.backlog(rows, window).fields if scenario in backlog.OPEN else {}),
+        **(idle_gaps.metrics(queries, window) if scenario == "idle_gap" else {}),
+        "queries": Measured(float(len(rows)), "queries", n=len(rows)),
+        "errors": Measured(float(np.count_nonzero(status == QUERY_ERROR)), "queries", n=len(rows)),
+        "dropped": Measured(float(np.count_nonzero(status == QUERY_DROPPED)), "queries", n=len(rows)),
+    }
+
+
+def told(rows: Queries, scenario: str) -> Queries:
+    """Return the rows whose latencies are the trial's: of idle_gap those back to back."""
+    return idle_gaps.back_to_back(rows) if scenario == "idle_gap" else rows
+
+
+def latency_metrics(latency_ns: Latencies, window: Window) -> dict[str, Field]:
+    """Return the latency numbers of successful queries in time order (nanoseconds), in seconds."""
+    x = np.asarray(latency_ns, dtype=np.float64) * 1e-9
+    out: dict[str, Field] = {"latency_mean_s": _of(x, 2, lambda: _mean(x, window))}
+    for name, q in QUANTILES.items():
+        out[f"latency_{name}_s"] = quantile_metric(x, q)
+    out["latency_p99_bound_s"] = _bound(x, upper_bound)
+    out["latency_p99_early_stopping_s"] = _bound(x, early_stopping_estimate)
+    out["latency_max_s"] = _of(x, 1, lambda: Measured(float(x.max()), "s", n=len(x)))
+    out["latency_cv"] = _of(x, 2, lambda: _cv(x))
+    out["drift"] = _drift(x)
+    return out
+
+
+def _mean(x: NDArray[np.float64], window: Window) -> Field:
+    """Return the mean, with its interval where the window was long enough to meet the speeds the machine runs at."""
+    found = mean_interval(x)
+    known = states(x).known_over((window.stop_ns - window.start_ns) * 1e-9)
+    return found.measured("s") if known else Measured(found.value, "s", n=found.n)
+
+
+def _cv(x: NDArray[np.float64]) -> Field:
+    return Measured(float(x.std(ddof=1) / x.mean()), "1", n=len(x)) if x.any() else Absent(NO_TIME)
+
+
+def quantile_metric(x: NDArray[np.float64], q: float) -> Field:
+    """Point (numpy linear, raw samples) with its 95 % order-statistic interval where the samples allow one.
+
+    A point needs one sample beyond the quantile, n (1 - q) >= 1: 2 for p50, 100 for p99. Below that it is
+    absent; above, without enough effective samples for both ends, it stands without an interval.
+    """
+    need = max(2, math.ceil(round(1 / (1 - q), 6)))
+    if len(x) < need:
+        return refusal(len(x), need)
+    interval = quantile_interval(x, q)
+    if isinstance(interval, Interval):
+        return interval.measured("s")
+    return Measured(percentile(x, q), "s", n=len(x))
+
+
+def throughput(rows: Queries, window: Window) -> Field:
+    """Samples of successful queries / (stop - start) of the window, in samples/s.
+
+    Its interval is that of the mean time between completions, turned round.
+    """
+    c = rows.columns
+    ok = c["status"] == QUERY_OK
+    elapsed_s = (window.stop_ns - window.start_ns) * 1e-9
+    if elapsed_s <= 0 or not ok.any():
+        return Absent("no query succeeded in the window" if elapsed_s > 0 else "the window has no length")
+    value = float(c["samples"][ok].sum()) / elapsed_s
+    gap = mean_interval(np.diff(np.sort(c["done_ns"][ok])))
+    n = int(np.count_nonzero(ok))
+    if not gap.reliable or gap.lo <= 0:
+        return Measured(value, "samples/s", n=n)
+    return Measured(value, "samples/s", value * gap.value / gap.hi, value * gap.value / gap.lo, n)
+
+
+def _of(x: NDArray[np.float64], need: int, make: Callable[[], Field]) -> Field:
+    return make() if len(x) >= need else refusal(len(x), need)
+
+
+def _bound(x: NDArray[np.float64], rule: Callable[[NDArray[np.float64], float], float | Absent]) -> Field:
+    """Return the upper bound of p99 that `rule` gives, or its refusal."""
+    value = rule(x, 0.99)
+    return value if isinstance(value, Absent) else Measured(value, "s", n=len(x))
+
+
+def _drift(x: NDArray[np.float64]) -> Field:
+    """Change of the mean over the window as a share of it; its interval excludes 0 where it is no chance."""
+    if len(x) and not x.any():
+        return Absent(NO_TIME)
+    found = drift(x)
+    if not math.isfinite(found.lo):
+        return Absent(f"n/a: have {found.n_blocks} blocks, need 8")
+    return Measured(found.share, "1", found.lo, found.hi, len(x))
+
+
+def speeds(queries: Queries, window: Window, scenario: str) -> str:
+    """Return `two speed states: 1.08 ms for 62 %, ...; change at 3.1 s` where one worker's window had several, or ''.
+
+    From issued to done: how long a query waited says nothing of the machine's speed. Offline has no such time, and
+    after an idle gap a query is slower for a reason of its own.
+    """
+    rows = queries.rows(window)
+    ok = rows.columns["status"] == QUERY_OK
+    if scenario in PILED or scenario == "idle_gap" or len(np.unique(rows.columns["worker"])) != 1:
+        return ""
+    issued = rows.columns["issued_ns"][ok]
+    found = states((rows.columns["done_ns"][ok] - issued) * 1e-9)
+    if not found.several:
+        return ""
+    count = {2: "two", 3: "three"}.get(len(found.found), str(len(found.found)))
+    each = ", ".join(f"{s.level * 1e3:.3g} ms for {s.share:.0%}" for s in found.found)
+    at = [f"{(issued[i] - window.start_ns) * 1e-9:.1f} s" for i in found.changes[:CHANGES_TOLD]]
+    more = len(found.changes) - len(at)
+    tail = f" and {more} more" if more > 0 else ""
+    return f"{count} speed states: {each}; change{'s' if len(found.changes) > 1 else ''} at {', '.join(at)}{tail}"
+
+
+def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[str, ...]:
+    """Return what a reader must know about these numbers, each with its evidence and the remedy."""
+    rows = queries.rows(window)
+    x = told(rows, scenario).latency_ns() * 1e-9
+    found = drift(x)
+    interval, failed = mean_interval(x), int(np.count_nonzero(rows.columns["status"] != QUERY_OK))
+    timed = scenario not in PILED
+    several = speeds(queries, window, scenario)
+    queue = backlog.backlog(rows, window) if scenario in backlog.OPEN else None
+    behind = queue is not None and queue.behind
+    checks = (
+        (behind, backlog.warning(queue) if queue is not None and behind else ""),
+        (timed and not behind and not interval.reliable, _unreliable(interval)),
+        (bool(several), _several(several)),
+        (
+            timed and not behind and not several and found.significant and abs(found.share) >= DRIFT_MATTERS,
+            _drifting(found),
+        ),
+        (failed > 0, _failed(failed, len(rows))),
+    )
+    return tuple(text for applies, text in checks if applies)
+
+
+def _unreliable(interval: Interval) -> str:
+    evidence = interval.note.removeprefix("interval unreliable: ")
+    effect = "The mean is given without its interval"
+    return message(
+        "W-STAT-3", "interval unreliable", evidence=evidence, effect=effect, fix="a longer --duration"
+    )
+
+
+def _several(text: str) -> str:
+    what = f"the machine changed its speed during the run: {text}"
+    effect = "Mean and percentiles depend on how long it happened to stay at each"
+    return message(
+        "W-STATE-1", what, effect=effect, fix="--replicates 5, or --duration 60s on a quiet machine"
+    )
+
+
+def _drifting(found: Drift) -> str:
+    what = f"latency drifts by {found.share:+.1%} over the window"
+    effect = "There is no steady state for the mean to describe"
+    fix = "a longer --warmup, and check for throttling"
+    return message("W-STAT-4", what, evidence=f"p = {found.p:.2g}", effect=effect, fix=fix)
+
+
+def _failed(failed: int, n: int) -> str:
+    what = f"{failed} of {n} queries failed or were dropped"
+    effect = "They have no latency: the percentiles describe the others only"
+    return message("W-STAT-5", what, effect=effect, fix="a lower --rate, or look at the trial's reason")

@@ -1,0 +1,138 @@
+"""How busy the parts of a machine were while a run was measured: what a limit is named from.
+
+Shares are of what the run may use: of the cores that its process is allowed, of the GPU it ran on. A figure that was
+not read is absent with the sensor's reason; it is evidence for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgescope import cores
+from edgescope.analysis.run import throttling
+from edgescope.analysis.run.throttling import Hold
+from edgescope.records import Absent, Field, Json, Measured, Readings, Result, Window
+
+DECODERS = ("nvdec0_busy", "nvdec_busy", "gpu0_decoder_busy")
+"""Channels that say how busy a video decoder was, on devices that publish it."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """One run's use of its machine, each a mean over the window."""
+
+    cpu: Field
+    """Of the allowed cores, by the run itself."""
+    cpu_others: Field
+    """Of the allowed cores at most, by everything else."""
+    cores: float
+    gpu: Field
+    """Share of time with any kernel."""
+    sm: Field
+    """Share of the multiprocessors that had work."""
+    decoder: Field
+    memory_free: Field
+    """Least memory that was left, in bytes."""
+    power: Field
+    holds: tuple[Hold, ...]
+    """Guards that held the clocks down."""
+
+
+def usage(result: Result) -> Usage:
+    """Return what the readings of a run say; every figure absent where there are none."""
+    r, w = result.readings, result.window
+    if r is None or w is None:
+        none = Absent("nothing was read beside this run")
+        return Usage(none, none, 0.0, none, none, none, none, none, ())
+    cpu, others, usable = _cpu(r, w, result.machine.state)
+    return Usage(
+        cpu,
+        others,
+        usable,
+        of_gpu(result, "busy"),
+        of_gpu(result, "sm_active"),
+        _decoder(r, w),
+        _least(r, w, "mem_available_bytes"),
+        result.metrics.get("power_w", Absent("no power was measured")),
+        tuple(h for h in throttling.holds(r, w.start_ns, w.stop_ns) if h.throttled),
+    )
+
+
+def mean(readings: Readings, window: Window, name: str) -> Field:
+    """Return the mean of one channel over the window, of an interval channel weighted by time."""
+    channel = next((c for c in readings.channels if c.name == name), None)
+    if channel is None:
+        return Absent(f"no channel {name} here")
+    t_ns, value = readings.series(name)
+    if channel.kind == "interval" and len(t_ns) > 1:
+        weight = np.minimum(t_ns[1:], window.stop_ns) - np.maximum(t_ns[:-1], window.start_ns)
+        inside, value = weight > 0, value[1:]
+        weights = weight[inside].astype(np.float64)
+    else:
+        inside = (t_ns >= window.start_ns) & (t_ns <= window.stop_ns)
+        weights = np.ones(int(inside.sum()))
+    if not inside.any():
+        return Absent(channel.reason or f"no reading of {name} fell into the window")
+    return Measured(float(np.average(value[inside], weights=weights)), channel.unit, n=int(inside.sum()))
+
+
+def _cpu(readings: Readings, window: Window, state: Mapping[str, Json]) -> tuple[Field, Field, float]:
+    """Return (own share of the allowed cores, everybody else's, allowed cores)."""
+    mine = cores.judged({c.name for c in readings.channels})
+    busy, others = mean(readings, window, f"{mine}_busy"), mean(readings, window, f"{mine}_others")
+    facts = state.get("cpu")
+    facts = facts if isinstance(facts, Mapping) else {}
+    online, allowed = facts.get("online_cpus"), facts.get("affinity")
+    if isinstance(busy, Absent) or isinstance(others, Absent):
+        return busy, others, 0.0
+    if not isinstance(online, list) or not isinstance(allowed, list):
+        return Absent("which cores this run may use is not known"), others, 0.0
+    limit = facts.get("cgroup_cpu_limit")
+    usable = min(float(len(allowed)), float(limit) if isinstance(limit, int | float) else np.inf)
+    scale = len(allowed if mine == cores.ALLOWED else online) / usable
+    own = Measured(max(0.0, busy.value - others.value) * scale, "share", n=busy.n)
+    return own, Measured(max(0.0, min(1.0, others.value * scale)), "share", n=others.n), usable
+
+
+def of_gpu(result: Result, what: str) -> Field:
+    """Return the mean over the window of one channel (`busy`, `sm_active` ...) of the GPU that a run used."""
+    if result.trial.device != "cuda":
+        return Absent("this run used no GPU")
+    if result.readings is None or result.window is None:
+        return Absent("nothing was read beside this run")
+    number = gpu_number(result.machine.state)
+    if number is None:
+        return Absent(
+            "CUDA_VISIBLE_DEVICES names no GPU by its number: which board is this run's is not known"
+        )
+    refused = {c.name: c.reason for c in result.readings.channels if c.status != "measured"}
+    known = {c.name for c in result.readings.channels} - set(refused)
+    jetson = f"gpu{number}_busy" not in known and "gpu_busy" in known
+    name = f"gpu{'' if jetson else number}_{what}"
+    if name in refused:
+        return Absent(f"{name}: {refused[name] or 'it could not be read'}")
+    return mean(result.readings, result.window, name)
+
+
+def gpu_number(state: Mapping[str, Json]) -> int | None:
+    """Return NVML's number of the GPU that CUDA called 0 by a machine's facts; None where it was named otherwise."""
+    environment = state.get("environment")
+    chosen = environment.get("CUDA_VISIBLE_DEVICES", "") if isinstance(environment, Mapping) else ""
+    first = str(chosen).split(",")[0].strip()
+    return int(first or 0) if first.isdigit() or not first else None
+
+
+def _decoder(readings: Readings, window: Window) -> Field:
+    found = [mean(readings, window, name) for name in DECODERS]
+    return next((f for f in found if isinstance(f, Measured)), Absent("no decoder in this path"))
+
+
+def _least(readings: Readings, window: Window, name: str) -> Field:
+    t_ns, value = readings.series(name)
+    inside = value[(t_ns >= window.start_ns) & (t_ns <= window.stop_ns)]
+    if not len(inside):
+        return Absent(f"no reading of {name} fell into the window")
+    return Measured(float(inside.min()), "bytes", n=len(inside))

@@ -1,0 +1,293 @@
+"""From the rows of several workers to a trial's numbers: in total, per process, and how evenly it was shared out.
+
+The window of a crowded trial runs from the latest start to the earliest stop, so that all workers were at work in
+all of it. Throughput counts the queries whose results were there within it, latency describes those that fell due
+within it. Its rows are those of the trial's own workers; what ran beside them has figures of its own. Fairness is
+Jain's index of the workers' throughputs, (sum x)^2 / (n sum x^2): 1 where all get the same, 1/n where one gets
+everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.analysis.run.summary import latency_metrics, metrics, throughput
+from edgescope.errors import message
+from edgescope.records import (
+    QUERY_DROPPED,
+    QUERY_DTYPES,
+    Absent,
+    Field,
+    Measured,
+    Queries,
+    Result,
+    Trial,
+    Window,
+    Worker,
+)
+
+Columns = Mapping[str, NDArray[Any]]
+
+SKEW_S = 1e-3
+"""Workers that have a core each start within this."""
+FEWEST = 20
+"""Queries a worker should complete: one more or less is then 5 %."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One worker's rows, and which of them are measured."""
+
+    columns: Columns
+    first: int
+    stop: int
+    ran_on: bool = True
+    """Whether it worked until the agreed stop; False where its queries ran out before."""
+
+    @property
+    def samples(self) -> int:
+        """Samples in a query; 1 where there is no row to say so."""
+        return int(self.columns["samples"].max(initial=1))
+
+    def measured(self) -> dict[str, NDArray[Any]]:
+        """Return the measured rows."""
+        return {name: column[self.first : self.stop] for name, column in self.columns.items()}
+
+    def ends(self) -> tuple[int, int]:
+        """Return when the first measured query was issued and the last was done; -1 where there is none."""
+        mine = self.measured()
+        issued, done = mine["issued_ns"][mine["issued_ns"] >= 0], mine["done_ns"][mine["done_ns"] >= 0]
+        return (int(issued.min()) if len(issued) else -1, int(done.max()) if len(done) else -1)
+
+
+def window_of(own: Sequence[Rows], start_ns: int, stop_ns: int) -> tuple[int, int]:
+    """Return the latest start and the earliest stop of the workers, within the agreed ones (monotonic ns).
+
+    A worker that went on to the agreed stop was at work until then; one whose queries had run out, until its last.
+    """
+    ends = [rows.ends() for rows in own]
+    starts = [start for start, _ in ends if start >= 0]
+    stops = [stop for rows, (_, stop) in zip(own, ends, strict=True) if not rows.ran_on and stop >= 0]
+    return max([start_ns, *starts]), min([stop_ns, *stops])
+
+
+def joined(workers: Sequence[Rows], own: int, start_ns: int, stop_ns: int) -> tuple[Queries, Window]:
+    """Return all workers' rows in one table, and the window: the rows of the first `own` done within it.
+
+    Rows before it are warm-up and what the window cut off, rows after it are the others'. Each part is in the order
+    of issue; `query_id` counts within a worker.
+    """
+    parts = [_numbered(rows.columns, number) for number, rows in enumerate(workers)]
+    inside = [_inside(rows, start_ns, stop_ns) & (n < own) for n, rows in enumerate(workers)]
+    beside = [np.full(len(i), n >= own) for n, i in enumerate(inside)]
+    table = {name: np.concatenate([part[name] for part in parts]) for name in QUERY_DTYPES}
+    where = np.where(np.concatenate(inside), 1, np.where(np.concatenate(beside), 2, 0))
+    order = np.lexsort((table["issued_ns"], where))
+    first = int(np.count_nonzero(where == 0))
+    stop = first + int(np.count_nonzero(where == 1))
+    return Queries({name: column[order] for name, column in table.items()}), Window(
+        first, stop, start_ns, stop_ns
+    )
+
+
+def _numbered(columns: Columns, number: int) -> dict[str, NDArray[Any]]:
+    return {**columns, "worker": np.full(len(columns["query_id"]), number, dtype=np.int16)}
+
+
+def _inside(rows: Rows, start_ns: int, stop_ns: int) -> NDArray[np.bool_]:
+    """Return which rows are measured and were done within the window; one that was dropped, due within it."""
+    c = rows.columns
+    index = np.arange(len(c["query_id"]))
+    when = np.where(c["status"] == QUERY_DROPPED, np.maximum(c["scheduled_ns"], c["issued_ns"]), c["done_ns"])
+    return np.asarray(
+        (index >= rows.first) & (index < rows.stop) & (when >= start_ns) & (when <= stop_ns), dtype=np.bool_
+    )
+
+
+def of_worker(queries: Queries, worker: int, window: Window) -> Queries:
+    """Return one worker's rows that were done in the window, whichever part of the table they are in.
+
+    Warm-up is over in all workers before any window begins, so nothing else is done within it.
+    """
+    c = queries.columns
+    inside = (c["done_ns"] > window.start_ns) & (c["done_ns"] <= window.stop_ns)
+    return _some(queries, (c["worker"] == worker) & inside)
+
+
+def due_in(queries: Queries, workers: Sequence[int], window: Window) -> Queries:
+    """Return the rows of some workers that fell due within the window, whenever they were done; in that order.
+
+    What latency is computed from: to leave out those still under way at the stop would leave out the slow ones.
+    """
+    due = _due(queries.columns)
+    mine = np.isin(queries.columns["worker"], workers) & (due >= window.start_ns) & (due <= window.stop_ns)
+    found = _some(queries, mine)
+    return _some(found, np.argsort(_due(found.columns), kind="stable"))
+
+
+def _due(c: Columns) -> NDArray[np.int64]:
+    """Return when each query fell due: as scheduled, where there is a schedule, else as issued."""
+    return np.asarray(np.where(c["scheduled_ns"] >= 0, c["scheduled_ns"], c["issued_ns"]), dtype=np.int64)
+
+
+def _some(queries: Queries, which: NDArray[Any]) -> Queries:
+    return Queries({name: column[which] for name, column in queries.columns.items()})
+
+
+def crowd_metrics(
+    trial: Trial, queries: Queries, window: Window, workers: Sequence[Worker]
+) -> dict[str, Field]:
+    """Return the numbers of a crowded trial by name: those of any trial, over all its own workers, and its own."""
+    own = [w for w in workers if w.number < trial.processes]
+    others = [w for w in workers if w.number >= trial.processes]
+    each = [throughput(of_worker(queries, w.number, window), window) for w in own]
+    out = metrics(queries, window, trial.scenario)
+    if trial.scenario != "offline":
+        out |= latency_metrics(due_in(queries, [w.number for w in own], window).latency_ns(), window)
+    return {
+        **out,
+        "throughput_per_process_sps": _divided(out["throughput_sps"], len(own)),
+        "fairness": jain(each),
+        "latency_p99_worst_worker_s": _worst(queries, window, own, trial.scenario),
+        "start_skew_s": skew([w.start_ns for w in own]),
+        "stop_skew_s": skew([w.stop_ns for w in own]),
+        **_beside(queries, window, others),
+    }
+
+
+def jain(throughputs: Sequence[Field]) -> Field:
+    """Return Jain's fairness index of the workers' throughputs; one that did nothing counts as 0."""
+    x = np.array([t.value if isinstance(t, Measured) else 0.0 for t in throughputs])
+    if not x.any():
+        return Absent("no worker completed a query in the window")
+    return Measured(float(x.sum() ** 2 / (len(x) * (x**2).sum())), "1", n=len(x))
+
+
+def skew(times_ns: Sequence[int]) -> Field:
+    """Return seconds between the first and the last of the workers' times."""
+    known = [t for t in times_ns if t >= 0]
+    if len(known) < len(times_ns) or not known:
+        return Absent("a worker issued no query")
+    return Measured((max(known) - min(known)) / 1e9, "s", n=len(known))
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one worker did in the window."""
+
+    worker: Worker
+    throughput_sps: Field
+    latency: Mapping[str, Field]
+
+
+def shares(result: Result) -> list[Share]:
+    """Return each worker's own numbers, those beside last; [] of a result without workers or without its rows."""
+    queries, window = result.queries, result.window
+    if queries is None or window is None:
+        return []
+    return [
+        Share(
+            w,
+            throughput(of_worker(queries, w.number, window), window),
+            worker_latency(queries, window, w.number),
+        )
+        for w in result.workers
+    ]
+
+
+def worker_latency(queries: Queries, window: Window, worker: int) -> dict[str, Field]:
+    """Return one worker's latency numbers."""
+    return latency_metrics(due_in(queries, [worker], window).latency_ns(), window)
+
+
+def _worst(queries: Queries, window: Window, own: Sequence[Worker], scenario: str) -> Field:
+    if scenario == "offline":
+        return Absent("latency n/a (offline: only throughput counts)")
+    tails = [worker_latency(queries, window, w.number)["latency_p99_s"] for w in own]
+    lacking = [t for t in tails if isinstance(t, Absent)]
+    known = [t for t in tails if isinstance(t, Measured)]
+    if lacking or not known:
+        return lacking[0] if lacking else Absent("there is no worker")
+    return max(known, key=lambda t: t.value)
+
+
+def _divided(total: Field, by: int) -> Field:
+    if isinstance(total, Absent):
+        return total
+    lo, hi = (None if end is None else end / by for end in (total.lo, total.hi))
+    return Measured(total.value / by, total.unit, lo, hi, total.n)
+
+
+def _beside(queries: Queries, window: Window, others: Sequence[Worker]) -> dict[str, Field]:
+    if not others:
+        return {}
+    numbers = [w.number for w in others]
+    parts = [of_worker(queries, n, window) for n in numbers]
+    done = Queries({k: np.concatenate([part.columns[k] for part in parts]) for k in QUERY_DTYPES})
+    tail = latency_metrics(due_in(queries, numbers, window).latency_ns(), window)["latency_p99_s"]
+    return {"beside_throughput_sps": throughput(done, window), "beside_latency_p99_s": tail}
+
+
+def counter_gap(rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int], tuple[int, int]]) -> int:
+    """Return by how many queries a worker's rows and the shared counter of samples differ between two looks at it.
+
+    `looks` are the times before and after each; any moment in between may have been the one that was read. A query
+    of which some samples were counted and others not yet counts as one.
+    """
+    c = rows.columns
+    done, samples = c["done_ns"][c["done_ns"] >= 0], c["samples"][c["done_ns"] >= 0]
+    order = np.argsort(done, kind="stable")
+    sums = np.concatenate(([0], np.cumsum(samples[order], dtype=np.int64)))
+    (a0, a1), (b0, b1) = (sums[np.searchsorted(done[order], look, side="right")] for look in looks)
+    counted = counts[1] - counts[0]
+    return math.ceil(float(max(0, (b0 - a1) - counted, counted - (b1 - a0))) / rows.samples)
+
+
+def warnings(trial: Trial, found: Mapping[str, Field], each: Sequence[int], cores: int) -> tuple[str, ...]:
+    """Return what a reader of a crowded trial must know; `each` are the queries that each own worker completed."""
+    late, gap = found.get("start_skew_s"), found.get("counter_gap_queries")
+    checks = []
+    closed = (
+        trial.rate is None and trial.scenario != "trace"
+    )  # an open loop begins when its first query is due
+    if closed and isinstance(late, Measured) and late.value > SKEW_S:
+        checks.append(_late(late.value, trial.processes, cores))
+    if isinstance(gap, Measured) and gap.value > 1:
+        checks.append(_gap(gap.value))
+    if each and min(each) < FEWEST:
+        checks.append(_coarse(min(each)))
+    return tuple(checks)
+
+
+def _late(seconds: float, workers: int, cores: int) -> str:
+    return message(
+        "W-CREW-1",
+        f"the workers started {seconds * 1e3:.1f} ms apart",
+        evidence=f"{workers} workers on {cores} cores",
+        effect="The window begins with the last of them, so nothing is counted that had no competition",
+        fix="" if workers > cores else "a machine that does nothing else meanwhile",
+    )
+
+
+def _gap(queries: float) -> str:
+    return message(
+        "W-CREW-3",
+        f"a worker's rows and the shared counter differ by {queries:.0f} queries",
+        effect="One of the two accounts of this window is wrong",
+        fix="the same command again; report it where it stays",
+    )
+
+
+def _coarse(queries: int) -> str:
+    return message(
+        "W-CREW-4",
+        f"a worker completed only {queries} queries in the window",
+        effect=f"One more or less would change its throughput by {1 / max(queries, 1):.0%}",
+        fix="--duration 30s",
+    )

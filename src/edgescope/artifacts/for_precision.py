@@ -1,0 +1,105 @@
+"""The ONNX file an engine reads for a precision: one file serves every engine that can read it.
+
+fp32 and tf32 read the file as exported, fp16 the same file with 16-bit weights and operators, int8 one of two QDQ
+files: `u8s8` (uint8 activations, bias corrected), which CPUs run fastest, or `s8s8` (symmetric, zero point 0), the
+only form TensorRT reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgescope.errors import ModelError, UnsupportedError, UsageError
+from edgescope.models.base import Model
+from edgescope.records import Scalar
+from edgescope.registry import need
+
+INT8_OPTIONS = {
+    "qdq": "int8 file: u8s8 (CPUs) or s8s8 (TensorRT's form) (u8s8)",
+    "calibration": "int8 ranges from the images in FOLDER#digest (the model's own calibration inputs)",
+    "quantizer": "who makes the int8 file: onnxruntime or modelopt (onnxruntime)",
+    "fallback": "true: leave the layers that break int8 in fp32 (false)",
+}
+"""Options that every engine which reads an int8 file may offer, with their meanings (defaults)."""
+TENSORRT_INT8_OPTIONS = {name: text for name, text in INT8_OPTIONS.items() if name != "qdq"}
+"""Those of the engines that read s8s8 alone."""
+
+
+def int8_options(options: Mapping[str, Scalar], precision: str) -> dict[str, Any]:
+    """Return those of a trial's options that say how its int8 file is made, for onnx_file().
+
+    UsageError where they are asked of another precision, or where a calibration folder is not pinned by content.
+    """
+    chosen = {name: value for name, value in options.items() if name in INT8_OPTIONS}
+    if chosen and precision != "int8":
+        raise UsageError(
+            "E-OPT-3",
+            f"{', '.join(chosen)} says how an int8 file is made, the precision is {precision}",
+            fix="--precision int8",
+        )
+    if "fallback" in chosen and not isinstance(chosen["fallback"], bool):
+        raise UsageError("E-OPT-4", f"fallback is true or false, not {chosen['fallback']!r}")
+    if images := chosen.get("calibration"):
+        from edgescope.artifacts.int8 import require_pin
+
+        require_pin(str(images))
+    return chosen
+
+
+def onnx_file(
+    model: Model,
+    precision: str,
+    folder: Path,
+    *,
+    opset: int | None = None,
+    fallback: bool = False,
+    **recipe: str,
+) -> Path:
+    """Return the ONNX file of `model` for `precision`, made once; fp32 also serves engines that lower it themselves.
+
+    `opset` asks for an older version of the fp32 file and of what is made from it. For int8, `recipe` holds qdq,
+    calibration, quantizer (see INT8_OPTIONS), and `fallback` leaves the layers that break it in fp32.
+    """
+    if precision == "int8" and fallback:
+        from edgescope.artifacts.mixed_precision import mixture
+
+        return mixture(model, folder, opset=opset, **recipe)
+    if precision == "int8":
+        from edgescope.artifacts.int8 import int8
+
+        return int8(model, folder, opset=opset, **recipe)
+    if precision == "fp16":
+        from edgescope.artifacts.fp16 import fp16
+
+        return fp16(model, folder, opset=opset)
+    return model.onnx(folder, opset)
+
+
+def unreadable(code: str, engine: str, path: Path | None, error: BaseException) -> ModelError:
+    """Return the error for a file that `engine` cannot load: node, operator, domain and opset, and its own words."""
+    said = " ".join(str(error).split())
+    assert path is not None
+    fix = "pip install 'edgescope[onnx]'"
+    node = need("edgescope.models.user.onnx_nodes:named_in", "the ONNX reader", fix)(path, said)
+    opsets = need("edgescope.models.user.onnx_nodes:opsets", "the ONNX reader", fix)(path)
+    return ModelError(
+        code,
+        f"{engine} cannot load {path}",
+        evidence=f"{node or f'the file is written in opset {opsets}'}: {said[:400]}",
+        fix="another --backend, or export it again with operators and an opset that this engine has",
+    )
+
+
+def refuse(
+    name: str, precision: str, why: str, where: str = "this CPU", fix: str = "--precision fp32 or int8"
+) -> UnsupportedError:
+    """Return the error for a precision this engine does not have on this machine."""
+    return UnsupportedError(
+        "E-PREC-1",
+        f"{name} has no {precision} on {where}",
+        evidence=why,
+        effect="It would run in another precision under this label",
+        fix=fix,
+    )

@@ -1,0 +1,200 @@
+"""int8: one ONNX file with quantise/dequantise (QDQ) pairs that every engine reads, made once.
+
+Weights become int8 with one scale per output channel; activations become integers on a range found on calibration
+inputs. Two measures keep the answers right at full speed: the first convolutions, which are few, cheap and by far
+the most sensitive, stay in fp32; and the mean error that rounding the weights causes in each output channel is taken
+out of its bias (Nagel et al., ICCV 2019, arXiv 1906.04721). There are two forms, because no form is best for all:
+
+    u8s8  activations uint8 with a zero point: the CPUs' own, run by ONNX Runtime and OpenVINO in integer kernels
+    s8s8  activations int8, every zero point 0, biases in float: the only one that TensorRT reads
+
+Calibration inputs are the model's own, or a folder of the user's images; they are never those that the accuracy gate
+judges with, which is checked, by hash. Where the file is there, nothing heavy is imported.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgescope import cache
+from edgescope.artifacts.onnx_export import about, building, safe, sidecar, versions, whole
+from edgescope.errors import UnsupportedError, UsageError
+from edgescope.models.base import Model, Purpose, Samples
+from edgescope.models.image import folder as images
+from edgescope.records import Json, digest
+from edgescope.registry import need
+from edgescope.verify import judge
+
+VERSION = 2  # raise when the way of quantising changes
+IMAGES = 64
+"""Calibration inputs asked for; a model may have fewer."""
+KEEP_FLOAT = 2
+"""Convolutions at the start that stay in fp32; how it was chosen: docs/design.md."""
+METHODS = {
+    "u8s8": "static QDQ, weights int8 per channel, activations uint8, MinMax, bias corrected",
+    "s8s8": "static QDQ, weights and activations symmetric int8 (zero point 0), MinMax, float biases corrected",
+}
+QUANTIZERS = {
+    "onnxruntime": (
+        "edgescope.artifacts.int8_onnxruntime:quantize",
+        ("onnx", "onnxruntime"),
+        "pip install 'edgescope[onnx]'",
+    ),
+    "modelopt": (
+        "edgescope.artifacts.int8_modelopt:quantize",
+        ("onnx", "onnxruntime", "nvidia-modelopt"),
+        "pip install 'nvidia-modelopt[onnx]'",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make an int8 file: which form, from which images (a folder; '' for the model's own), with which tool."""
+
+    qdq: str = "u8s8"
+    opset: int | None = None
+    calibration: str = ""
+    quantizer: str = "onnxruntime"
+
+    def __post_init__(self) -> None:
+        """Refuse, with a UsageError, what there is not."""
+        if self.qdq not in METHODS or self.quantizer not in QUANTIZERS:
+            raise UsageError(
+                "E-INT8-2",
+                f"there is no int8 form {self.qdq!r} made by {self.quantizer!r}",
+                evidence=f"qdq: {', '.join(METHODS)}; quantizer: {', '.join(QUANTIZERS)}",
+            )
+        if self.quantizer == "modelopt" and self.qdq != "s8s8":
+            raise UsageError(
+                "E-INT8-2", "NVIDIA Model Optimizer makes the symmetric form only", fix="--option qdq=s8s8"
+            )
+        if self.qdq == "s8s8" and self.opset is not None and self.opset < 13:
+            raise UnsupportedError(
+                "E-INT8-8",
+                f"int8 with a scale per channel cannot be written in ONNX opset {self.opset}",
+                evidence="QuantizeLinear has an axis from opset 13 on; TensorRT reads it from 8.0 on",
+                fix="--precision fp16 or fp32",
+            )
+
+
+def int8(
+    model: Model,
+    folder: Path,
+    *,
+    qdq: str = "u8s8",
+    opset: int | None = None,
+    calibration: str = "",
+    quantizer: str = "onnxruntime",
+) -> Path:
+    """Return the int8 ONNX file of `model` under `folder`, with a sidecar JSON that says how it was made.
+
+    UsageError where calibration and gate share an input, UnsupportedError where the network cannot be
+    quantised or the inputs are of no use, UnavailableError where a package is missing.
+    """
+    recipe = Recipe(qdq, opset, calibration, quantizer)
+    source, given = model.onnx(folder, opset), inputs(model, recipe, IMAGES)
+    target, packages, fix = QUANTIZERS[quantizer]
+    made_with = versions(packages)
+    made_from = cache.content(source), model.info.digest  # a file's external weights are in the latter alone
+    key = digest([VERSION, METHODS[qdq], quantizer, KEEP_FLOAT, made_from, given.digests, made_with])
+    path = cache.made(folder) / f"{safe(model.info.name)}-int8-{key}.onnx"
+    if not whole(path):
+        quantize = need(target, f"the int8 quantiser {quantizer}", fix)
+        with building(path) as temporary:
+            found = quantize(source, given, temporary, keep_float=KEEP_FLOAT, qdq=qdq)
+            _as_asked(found, opset, quantizer)
+        made = {"made_with": made_with, "method": METHODS[qdq], "qdq": qdq, "quantizer": quantizer}
+        cache.write_json(sidecar(path), made | found | origin(model, source, given))
+    return path
+
+
+def _as_asked(found: dict[str, Json], opset: int | None, quantizer: str) -> None:
+    """Raise UnsupportedError where the quantiser wrote a later opset than the engine reads."""
+    if opset is not None and found.get("opset", opset) > opset:
+        raise UnsupportedError(
+            "E-INT8-8",
+            f"{quantizer} wrote ONNX opset {found['opset']} where {opset} was asked for",
+            effect="The engine it is for could not read the file, which was not kept",
+            fix="--option quantizer=onnxruntime; or export the file you gave again in that opset",
+        )
+
+
+def origin(model: Model, source: Path, given: Samples) -> dict[str, Json]:
+    """Return what an int8 file was made from, for its sidecar."""
+    return {
+        "model": model.info.name,
+        "model_digest": model.info.digest,
+        "source_sha256": cache.content(source),
+        "source_made": about(source),
+        "calibration": {"n": len(given), "origin": given.origin, "digests": list(given.digests)},
+    }
+
+
+def inputs(model: Model, recipe: Recipe, n: int) -> Samples:
+    """Return up to n calibration inputs, checked: some, of the right shape, not constant, none of them the gate's."""
+    if recipe.calibration:
+        found: Samples | None = images.samples(recipe.calibration, model, n)
+    else:
+        found = model.samples(Purpose.CALIBRATION, n)
+    if found is None or not len(found):
+        raise UnsupportedError(
+            "E-INT8-1",
+            f"{model.info.name} has no calibration inputs",
+            effect="Its int8 ranges would be guesses",
+            fix="--option calibration=FOLDER with images of yours; or let the model's samples() return inputs for"
+            " Purpose.CALIBRATION",
+        )
+    _fitting(model, found)
+    disjoint(found, judge.gate_samples(model))
+    return found
+
+
+def _fitting(model: Model, given: Samples) -> None:
+    """Raise UnsupportedError where the inputs do not fit the network or do not vary."""
+    wanted = {spec.name: (len(given), *spec.shape) for spec in model.inputs}
+    found = {name: array.shape for name, array in given.arrays.items()}
+    if found != wanted:
+        raise UnsupportedError(
+            "E-INT8-7",
+            f"the calibration inputs do not fit {model.info.name}",
+            evidence=f"they are {found}, it takes {wanted}",
+            fix="give inputs of the shape that the network takes",
+        )
+    flat = all(float(np.ptp(array)) == 0.0 for array in given.arrays.values())
+    if flat or (len(given) > 1 and len(set(given.digests)) == 1):
+        raise UnsupportedError(
+            "E-INT8-4",
+            f"the {len(given)} calibration inputs are constant",
+            evidence="every value is the same" if flat else f"all have the SHA-256 {given.digests[0]}",
+            effect="The ranges found on them would cut off what real inputs do",
+            fix="--option calibration=FOLDER with images as the network will see them",
+        )
+
+
+def require_pin(folder: str) -> None:
+    """Raise UsageError where a calibration folder's name does not say what must be in it."""
+    if not images.pinned(folder):
+        raise UsageError(
+            "E-INT8-11",
+            f"the calibration folder {folder} is not pinned by content",
+            effect="The same trial would mean other images when the folder changes",
+            fix=f"--option {shlex.quote(f'calibration={images.pin(folder)}')}",
+        )
+
+
+def disjoint(calibration: Samples, gate: Samples) -> None:
+    """Raise UsageError where an input that ranges are found on is also one that accuracy is judged on."""
+    shared = sorted(set(calibration.digests) & set(gate.digests))
+    if shared:
+        raise UsageError(
+            "E-LEAK-1",
+            f"{len(shared)} calibration inputs are also inputs of the accuracy gate",
+            evidence=f"SHA-256 {', '.join(shared[:3])}",
+            effect="The gate would judge int8 on what it was tuned on",
+            fix="give calibration inputs of their own",
+        )

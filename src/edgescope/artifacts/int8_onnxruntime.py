@@ -1,0 +1,261 @@
+"""The half of quantize.py that needs onnx and onnxruntime: find ranges, round, correct the biases.
+
+Two steps, so that per-layer fallback can round many times for one calibration: `prepare` folds the graph and finds
+ranges and means on the calibration inputs; `rounded` makes the QDQ file, some nodes left in fp32.
+
+    u8s8  activations uint8 with a zero point, outputs quantised too: what x86 CPUs multiply fastest
+    s8s8  all zero points 0, float biases, a Q/DQ pair before each weight, and only the inputs of operators
+          quantised: what TensorRT reads, and how it fuses a convolution with what follows it (NVIDIA, "Working
+          with Quantized Types": quantise the inputs of weighted operations, not their outputs; of a residual
+          sum, the branch that does not end in a convolution)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper, version_converter
+from onnxruntime import quantization
+from onnxruntime.quantization.calibrate import create_calibrator
+from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from edgescope import scratch
+from edgescope.artifacts import bias_correction, onnx_write
+from edgescope.artifacts.onnx_export import beside, size_of
+from edgescope.errors import UnsupportedError
+from edgescope.models.base import Samples
+from edgescope.records import Json
+
+OPSET = 13  # the first whose QuantizeLinear knows one scale per channel
+TYPES = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "AveragePool")
+"""Operators that TensorRT runs in int8; s8s8 quantises the inputs of these alone."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A folded fp32 file, and what its tensors were on the calibration inputs."""
+
+    path: Path
+    ranges: Any
+    means: bias_correction.Means
+    ir_version: int
+
+
+def quantize(
+    source: Path, calibration: Samples, path: Path, *, keep_float: int, qdq: str = "u8s8"
+) -> dict[str, Json]:
+    """Write the int8 file to `path` and return how it was made; UnsupportedError where it cannot be."""
+    begin = time.perf_counter()
+    with scratch.folder("int8") as folder, refusing():
+        prepared = prepare(source, calibration, Path(folder))
+        kept = first_convolutions(prepared.path, keep_float)
+        corrected = rounded(prepared, path, kept, qdq=qdq)
+    return {
+        "build_s": round(time.perf_counter() - begin, 3),
+        "kept_float": kept,
+        "biases_corrected": corrected,
+        "opset": opset_of(onnx.load(str(path), load_external_data=False)),
+        **size_of(path),
+    }
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """Turn what the quantiser raises, whose errors share no base class, into an UnsupportedError."""
+    try:
+        with quiet():
+            yield
+    except (UnsupportedError, OSError):  # a full disk says nothing of the network
+        raise
+    except Exception as error:
+        raise UnsupportedError(
+            "E-INT8-3",
+            "this network cannot be quantised to int8",
+            evidence=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            fix="another precision, or give an .onnx file that holds QDQ pairs already",
+        ) from error
+
+
+def prepare(source: Path, calibration: Samples, folder: Path) -> Prepared:
+    """Return the folded file, in `folder`, with the range and mean of its tensors on the calibration inputs."""
+    model = onnx.load(str(source))
+    ir_version = model.ir_version
+    if opset_of(model) < OPSET:
+        model = version_converter.convert_version(model, OPSET)
+    whole, folded, path = (folder / name for name in ("whole.onnx", "folded.onnx", "prepared.onnx"))
+    onnx_write.save(model, whole)  # with its weights: the folder they lay in is not the one it is folded in
+    large = beside(whole).exists()
+    quant_pre_process(
+        str(whole),
+        str(folded),
+        skip_symbolic_shape=True,
+        save_as_external_data=large,
+        all_tensors_to_one_file=True,
+        external_data_location=beside(folded).name if large else None,
+    )
+    model = onnx.load(str(folded))
+    _name(model)
+    _give_biases(model)
+    onnx_write.save(model, path)
+    return Prepared(
+        path, _ranges(path, calibration), bias_correction.input_means(path, calibration), ir_version
+    )
+
+
+def _ranges(path: Path, calibration: Samples) -> Any:
+    """Return onnxruntime's smallest and largest value of every tensor."""
+    calibrator = create_calibrator(
+        str(path),
+        None,
+        augmented_model_path=str(path.with_name("augmented.onnx")),
+        use_external_data_format=beside(path).exists(),
+    )
+    calibrator.collect_data(_Reader(calibration))
+    return calibrator.compute_data()
+
+
+class _Reader(quantization.CalibrationDataReader):  # type: ignore[misc]  # onnxruntime carries no types
+    """Hands calibration inputs to onnxruntime one by one."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._rows = bias_correction.rows(samples)
+
+    def get_next(self) -> dict[str, NDArray[Any]] | None:
+        return next(self._rows, None)
+
+
+def rounded(prepared: Prepared, path: Path, kept: Collection[str], *, qdq: str = "u8s8") -> int:
+    """Write the QDQ file to `path`, nodes named in `kept` in fp32; return how many biases were corrected."""
+    symmetric = qdq == "s8s8"
+    quantizer = QDQQuantizer(
+        load_model_with_shape_infer(prepared.path),
+        True,  # one scale per output channel
+        False,
+        quantization.QuantType.QInt8,
+        quantization.QuantType.QInt8 if symmetric else quantization.QuantType.QUInt8,
+        prepared.ranges,
+        [],
+        list(kept),
+        list(TYPES) if symmetric else _every_type(),
+        _options(symmetric),
+    )
+    quantizer.quantize_model()
+    quantizer.model.topological_sort()
+    model = quantizer.model.model
+    corrected = bias_correction.correct(onnx.load(str(prepared.path)), model, prepared.means)
+    if symmetric:
+        _free_residuals(model)
+    model.ir_version = max(prepared.ir_version, 7)
+    _drop_unused_domains(model)
+    onnx_write.save(model, path)
+    onnx.checker.check_model(str(path))
+    return corrected
+
+
+def _free_residuals(model: Any) -> None:
+    """Take the Q/DQ pair between a convolution and a residual sum away, so that the two fuse; one a sum."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    uses = Counter(name for node in model.graph.node for name in node.input)
+    for add in [node for node in model.graph.node if node.op_type == "Add"]:
+        chains = [_chain(makers, name, ("DequantizeLinear", "QuantizeLinear", "Conv")) for name in add.input]
+        quantised = all(_chain(makers, name, ("DequantizeLinear",)) for name in add.input)
+        alone = [bool(chain) and all(uses[node.output[0]] == 1 for node in chain) for chain in chains]
+        if quantised and any(alone):
+            index = alone.index(True)
+            dequantise, quantise, convolution = chains[index]
+            add.input[index] = convolution.output[0]
+            model.graph.node.remove(quantise)
+            model.graph.node.remove(dequantise)
+
+
+def _chain(makers: Mapping[str, Any], name: str, types: tuple[str, ...]) -> list[Any]:
+    """Return the nodes of these types, one before the other, that a tensor comes from; [] where others do."""
+    found: list[Any] = []
+    for kind in types:
+        node = makers.get(name)
+        if node is None or node.op_type != kind:
+            return []
+        found, name = [*found, node], node.input[0]
+    return found
+
+
+def _options(symmetric: bool) -> dict[str, Any]:
+    if not symmetric:
+        return {}
+    return {
+        "ActivationSymmetric": True,
+        "WeightSymmetric": True,
+        "AddQDQPairToWeight": True,
+        "QuantizeBias": False,
+        "OpTypesToExcludeOutputQuantization": list(TYPES),
+    }
+
+
+def _every_type() -> list[str]:
+    """Return what onnxruntime quantises when nobody asks for less."""
+    return sorted({*quantization.registry.QLinearOpsRegistry, *quantization.registry.QDQRegistry})
+
+
+def _drop_unused_domains(model: Any) -> None:
+    """Leave out the operator sets that onnxruntime lists in every file it folds and no node here needs."""
+    used = {"", *(node.domain for node in model.graph.node)}
+    kept = [entry for entry in model.opset_import if entry.domain in used]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+
+
+def _name(model: Any) -> None:
+    """Give every node a name of its own: nodes are told apart, left out and compared by it."""
+    counts = Counter(node.name for node in model.graph.node)
+    for index, node in enumerate(model.graph.node):
+        if not node.name or counts[node.name] > 1:
+            node.name = f"{node.op_type}_{index}_of_{len(model.graph.node)}"
+
+
+def _give_biases(model: Any) -> None:
+    """Give every convolution a bias, 0 where it had none, so that there is one to correct afterwards."""
+    known = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    for index, node in enumerate(model.graph.node):
+        if node.op_type == "Conv" and len(node.input) == 2 and node.input[1] in known:
+            name = f"edgescope_bias_{index}"
+            zeros = np.zeros(known[node.input[1]][0], dtype=np.float32)
+            model.graph.initializer.append(numpy_helper.from_array(zeros, name))
+            node.input.append(name)
+
+
+def first_convolutions(path: Path, count: int) -> list[str]:
+    """Return the names of the first `count` convolutions, when there are others after them."""
+    graph = onnx.load(str(path), load_external_data=False).graph
+    names = [node.name for node in graph.node if node.op_type == "Conv"]
+    return names[:count] if len(names) > 2 * count else []
+
+
+def opset_of(model: Any) -> int:
+    """Return the version of the standard operators that a model is written in."""
+    found: int = max((e.version for e in model.opset_import if e.domain in ("", "ai.onnx")), default=0)
+    return found
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the quantiser's advice, which this module already follows, off the terminal."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,142 @@
+"""Per-layer fallback: where int8 breaks the answers, which layers break them, and a file that leaves those in fp32.
+
+A model's calibration inputs are split. Ranges are found on the larger part; the rest is held back, and on it every
+layer of the int8 network, convolutions as well as sums and pools, is given the fp32 network's own tensors and its
+output compared with that network's. The error it adds, by rounding its inputs and its weights, ranks it. Then
+bisection finds how many of the worst layers must stay in fp32 for the outputs to pass an inner criterion: verify.py's
+own measures, with a margin, on the held-back inputs. The accuracy gate's inputs are never looked at, so its verdict
+on the mixture is as good as on any other file.
+
+A mixture may be called int8 only while three in four heavy operators are (backends/base.REDUCED_SHARE); a network
+that needs more layers in fp32 than that is refused, with the number it would need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgescope import cache
+from edgescope.artifacts import int8
+from edgescope.artifacts.int8 import IMAGES, KEEP_FLOAT, METHODS, QUANTIZERS, Recipe, inputs, origin
+from edgescope.artifacts.onnx_export import about, building, safe, sidecar, versions, whole
+from edgescope.backends.base import REDUCED_SHARE
+from edgescope.errors import UnsupportedError, UsageError
+from edgescope.models.base import Model, Samples
+from edgescope.records import Json, digest
+from edgescope.registry import need
+from edgescope.verify import judge
+
+VERSION = 1  # raise when the way of choosing changes
+HELD = 16
+"""Most inputs held back; a quarter of what there is where there are few."""
+MARGIN = 0.8
+"""Share of the gate's limit (of centred L2, of the missing agreement) that the inner criterion allows."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the half that needs onnx is asked to do."""
+
+    source: Path
+    ranges: Samples
+    held: Samples
+    qdq: str
+    trained: bool
+    keep_float: int = KEEP_FLOAT
+    reduced_share: float = REDUCED_SHARE
+    margin: float = MARGIN
+
+
+def mixture(
+    model: Model,
+    folder: Path,
+    *,
+    qdq: str = "u8s8",
+    opset: int | None = None,
+    calibration: str = "",
+    quantizer: str = "onnxruntime",
+) -> Path:
+    """Return an int8 ONNX file of `model`, the layers that break it in fp32 and named, with errors, in its sidecar.
+
+    UnsupportedError where no mixture that may be called int8 passes (remembered, so it is said at once the next
+    time), or where there are too few calibration inputs to hold any back.
+    """
+    recipe = Recipe(qdq, opset, calibration, quantizer)
+    source = model.onnx(folder, opset)
+    ranges, held = split(model, inputs(model, recipe, IMAGES + HELD))
+    job = Job(source, ranges, held, qdq, model.info.trained)
+    made_with = versions(QUANTIZERS["onnxruntime"][1])
+    made_from = cache.content(source), model.info.digest
+    if quantizer != "onnxruntime":
+        raise UsageError(
+            "E-INT8-14",
+            f"layers are chosen with onnxruntime's quantiser, not with {quantizer}",
+            effect="The file would be another than its label says",
+            fix="leave --option quantizer out, or --option fallback",
+        )
+    bounds = [judge.L2_CEILING, judge.RANK_FLOOR, judge.TOP1_FLOOR["int8"]]
+    settings = [
+        VERSION,
+        int8.VERSION,
+        bounds,
+        METHODS[qdq],
+        job.keep_float,
+        job.reduced_share,
+        job.margin,
+        job.trained,
+    ]
+    key = digest([settings, made_from, ranges.digests, held.digests, made_with])
+    path = cache.made(folder) / f"{safe(model.info.name)}-mixed-{key}.onnx"
+    if whole(path):
+        return path
+    found = about(path)
+    if not found or found["passed"]:  # none yet, or one whose file is gone or damaged
+        found = _made(job, path, origin(model, source, ranges) | {"made_with": made_with})
+    if not found["passed"]:
+        raise _refused(model, found)
+    return path
+
+
+def split(model: Model, given: Samples) -> tuple[Samples, Samples]:
+    """Return the inputs that ranges are found on and those held back to choose layers with."""
+    count = min(HELD, len(given) // 4)
+    if count < 4:
+        raise UnsupportedError(
+            "E-INT8-13",
+            f"{model.info.name} has too few calibration inputs to choose layers with",
+            evidence=f"{len(given)}; a quarter is held back, and that must be at least 4",
+            fix="give 16 or more, e.g. --option calibration=FOLDER",
+        )
+    return _part(given, slice(0, len(given) - count)), _part(given, slice(len(given) - count, None))
+
+
+def _part(given: Samples, rows: slice) -> Samples:
+    arrays = {name: array[rows] for name, array in given.arrays.items()}
+    return replace(given, arrays=arrays, digests=given.digests[rows], labels=None)
+
+
+def _made(job: Job, path: Path, made: dict[str, Json]) -> dict[str, Json]:
+    """Choose the layers and write the file and its sidecar; the sidecar alone where no mixture passes."""
+    choose = need(
+        "edgescope.artifacts.mixed_precision_onnx:choose", "the int8 quantiser", QUANTIZERS["onnxruntime"][2]
+    )
+    with building(path) as temporary:
+        found: dict[str, Json] = choose(job, temporary)
+    found |= {"method": f"{METHODS[job.qdq]}; layers that break it in fp32", "qdq": job.qdq} | made
+    found["held_back"] = {"n": len(job.held), "digests": list(job.held.digests)}
+    cache.write_json(sidecar(path), found)
+    return found
+
+
+def _refused(model: Model, found: dict[str, Json]) -> UnsupportedError:
+    worst = ", ".join(f"{layer['layer']} ({layer['added']:.2g})" for layer in found["layers"][:3])
+    needs = "no number" if found["would_need"] is None else found["would_need"]
+    return UnsupportedError(
+        "E-INT8-10",
+        f"no mixture of int8 and fp32 of {model.info.name} gives the answers of fp32",
+        evidence=f"{needs} of its {found['heavy']} convolutions and matrix products in fp32 would do, at most"
+        f" {found['allowed']} may be; adding most error: {worst}",
+        effect="With fewer int8 layers it would not be int8",
+        fix="--precision fp16 or bf16 where the device has it, else fp32",
+    )

@@ -1,0 +1,186 @@
+"""From a PyTorch network to one ONNX file with an open batch axis, made once and proved equal.
+
+The file is what every other engine reads. It is cached under the hash of the model and of the versions that
+made it; beside it lies what was found while making it: seconds, opset, and the largest difference from
+PyTorch on two inputs at batch 1 and 4. A file that does not compute the same function is never kept. Where
+the file is already there, nothing heavy is imported.
+
+Two exporters of torch are used. The one built on torch.export writes opset 18 and is the usual one. Engines on
+older boards read no opset as late as that (opset_for says which TensorRT reads what); for them the TorchScript
+exporter writes the opset they ask for. Weights of two gigabytes and more do not fit into one protobuf message:
+they lie beside the file, in `file.onnx.data`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgescope import cache
+from edgescope.errors import UsageError
+from edgescope.models.base import TensorSpec
+from edgescope.models.synthetic import Range
+from edgescope.records import Json, ModelInfo, digest
+from edgescope.registry import need
+
+if TYPE_CHECKING:
+    import torch
+
+VERSION = 2  # raise when the way of exporting changes
+OPSET = 18  # torch's exporter is written in opset 18; a later one is converted from it
+OLDEST = 9  # the TorchScript exporter writes none before
+TENSORRT_OPSETS = (((7, 0), 11), ((8, 0), 13), ((8, 4), 17), ((10, 0), None))
+"""From this TensorRT on, the latest opset it reads; None where it reads the usual one (10.0 reads 9 to 20).
+Source: docs/operators.md of github.com/onnx/onnx-tensorrt, at its branches 7.0, 7.2, 8.0, 8.2, 8.4, 8.5, 8.6, 10.0."""
+TOLERANCE = 1e-3
+"""Largest difference from PyTorch, relative to the largest output; ten thousand roundings of fp32."""
+
+
+def onnx_file(
+    info: ModelInfo,
+    inputs: Sequence[TensorSpec],
+    module: Callable[[], torch.nn.Module],
+    folder: Path,
+    *,
+    packages: Sequence[str] = (),
+    ranges: Mapping[str, Range] | None = None,
+    opset: int | None = None,
+) -> Path:
+    """Return the fp32 ONNX file of `module()` under `folder`; `packages` are those that define the network,
+    `ranges` the values that integer inputs may take, `opset` the version wanted (None: OPSET).
+
+    ModelError where it cannot be exported, comes out in another opset or does not agree with PyTorch;
+    UsageError for an opset that no exporter writes; UnavailableError where a package is missing.
+    """
+    opset = _known(OPSET if opset is None else opset)
+    exporter = ("onnxscript",) if opset >= OPSET else ("onnxslim",)
+    made_with = versions(("torch", "onnx", *exporter, *packages))
+    key = digest([VERSION, opset, info.digest, made_with])
+    path = cache.made(folder) / f"{safe(info.name)}-fp32-{key}.onnx"
+    if not whole(path):
+        origin = {"model": info.name, "model_digest": info.digest, "made_with": made_with}
+        with building(path) as temporary:
+            found = _made(module, inputs, temporary, ranges, opset)
+        cache.write_json(sidecar(path), found | origin)
+    return path
+
+
+def opset_for(tensorrt: str) -> int | None:
+    """Return the opset to export for a TensorRT of this version ("8.2.1"); None: the usual one will do.
+
+    UsageError for text that is no version, or a version before 7.
+    """
+    try:
+        version = tuple(int(part) for part in tensorrt.split(".")[:2])
+    except ValueError:
+        version = ()
+    fitting = [opset for since, opset in TENSORRT_OPSETS if (*version, 0)[:2] >= since]
+    if not version or not fitting:
+        raise UsageError(
+            "E-EXPORT-5",
+            f"no opset is known for TensorRT {tensorrt!r}",
+            evidence="known: " + ", ".join(f"{a}.{b} on" for (a, b), _ in TENSORRT_OPSETS),
+            fix="give its version as 8.2.1",
+        )
+    return fitting[-1]
+
+
+def _known(opset: int) -> int:
+    if opset < OLDEST:
+        raise UsageError(
+            "E-EXPORT-6", f"no exporter writes ONNX opset {opset}", fix=f"an opset from {OLDEST} on"
+        )
+    return opset
+
+
+def _made(
+    module: Callable[[], torch.nn.Module],
+    inputs: Sequence[TensorSpec],
+    path: Path,
+    ranges: Mapping[str, Range] | None,
+    opset: int,
+) -> dict[str, Json]:
+    """Export to `path`, its batch axis called "N"; return how it went."""
+    fix = "pip install 'edgescope[torch,onnx]'"
+    export = need("edgescope.artifacts.onnx_export_torch:export", "the ONNX exporter", fix)
+    rename = need("edgescope.artifacts.batch_axis:rename", "the ONNX exporter", fix)
+    found: dict[str, Json] = export(module(), inputs, path, ranges, opset=opset)
+    if old := rename(path):
+        found |= {"batch_axis_was": old}
+    return found | size_of(path)
+
+
+@contextmanager
+def building(path: Path) -> Iterator[Path]:
+    """Yield a path of the same name in a folder of its own; what lies there at the end is put in place.
+
+    Any OSError meanwhile is told as a StoreError: a disk that is full or cannot be written.
+    """
+    with cache.workbench(path) as bench:
+        try:
+            yield bench / path.name
+        except OSError as error:
+            raise cache.unwritten(path, error) from error
+        put(bench, path)
+
+
+def put(bench: Path, path: Path) -> None:
+    """Move what was made in `bench` to `path`; StoreError where that fails.
+
+    The weights beside a file move before it, so `path` is there only when all of it is.
+    """
+    try:
+        for name in (beside(path).name, path.name):
+            if (made := bench / name).exists():
+                made.replace(path.parent / name)
+    except OSError as error:
+        raise cache.unwritten(path, error) from error
+
+
+def beside(path: Path) -> Path:
+    """Return where the weights of an ONNX file lie when they do not fit into it."""
+    return path.with_name(path.name + ".data")
+
+
+def size_of(path: Path) -> dict[str, Json]:
+    """Return {"bytes", "sha256"} of an ONNX file; bytes with the weights beside it, their hash as "data_sha256"."""
+    found: dict[str, Json] = {"bytes": _bytes(path), "sha256": cache.content(path)}
+    return found | ({"data_sha256": cache.content(beside(path))} if beside(path).exists() else {})
+
+
+def _bytes(path: Path) -> int:
+    return sum(part.stat().st_size for part in (path, beside(path)) if part.exists())
+
+
+def sidecar(path: Path) -> Path:
+    """Return the JSON file beside an artifact that says how it was made."""
+    return path.with_suffix(".json")
+
+
+def about(path: Path) -> dict[str, Json]:
+    """Return what was written beside an artifact when it was made; {} for a file made elsewhere."""
+    return cache.read_json(sidecar(path)) or {}
+
+
+def whole(path: Path) -> bool:
+    """Return whether an artifact, with any weights beside it, is there and as long as it was when it was made."""
+    return path.exists() and _bytes(path) == about(path).get("bytes")
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Return package -> installed version, without importing any; 'absent' where it is not installed."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def safe(name: str) -> str:
+    """Return `name` as part of a file name."""
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[-60:]

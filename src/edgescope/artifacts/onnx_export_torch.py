@@ -1,0 +1,245 @@
+"""The half of export.py that needs torch and onnx: export, check, compare."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import logging
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+
+from edgescope.artifacts import onnx_write, user_line
+from edgescope.artifacts.onnx_export import OPSET, TOLERANCE, versions
+from edgescope.errors import ModelError
+from edgescope.models.base import Purpose, TensorSpec
+from edgescope.models.synthetic import Range, samples
+from edgescope.records import Json
+from edgescope.registry import need
+
+BATCHES = (1, 4)
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network in eval mode, the inputs it takes and the values that integer ones may have."""
+
+    module: torch.nn.Module
+    inputs: Sequence[TensorSpec]
+    ranges: Mapping[str, Range] | None = None
+
+    def tensors(self, n: int) -> tuple[torch.Tensor, ...]:
+        """Return seeded random inputs of batch n, in the network's order."""
+        drawn = samples(self.inputs, Purpose.BENCH, n, ranges=self.ranges)
+        assert drawn is not None
+        return tuple(torch.from_numpy(drawn.arrays[spec.name]) for spec in self.inputs)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the inputs, in the network's order."""
+        return [spec.name for spec in self.inputs]
+
+
+Write = Callable[[Net, Path, int], None]
+
+
+def export(
+    module: torch.nn.Module,
+    inputs: Sequence[TensorSpec],
+    path: Path,
+    ranges: Mapping[str, Range] | None = None,
+    *,
+    opset: int = OPSET,
+) -> dict[str, Json]:
+    """Write `module` to `path` as ONNX of this opset; return how it went: seconds, opset, nodes, parity.
+
+    ModelError, and no file worth keeping, where it cannot be exported, checked or does not agree.
+    """
+    net = Net(module.eval(), inputs, ranges)
+    write = _write if opset >= OPSET else _trace
+    begin = time.perf_counter()
+    _written(write, net, path, opset)
+    seconds = time.perf_counter() - begin
+    found = {"build_s": round(seconds, 3), "exporter": "torch.export" if write is _write else "torchscript"}
+    onnx.checker.check_model(str(path), full_check=True)
+    error = _parity(net, path)
+    if write is _trace:
+        found |= _simplified(net, path)
+    graph = onnx.load(str(path), load_external_data=False)
+    return found | {
+        "opset": _asserted(graph, opset),
+        "nodes": len(graph.graph.node),
+        "parity": {"max_rel_error": error, "batches": list(BATCHES), "against": "torch_eager fp32"},
+    }
+
+
+def _written(write: Write, net: Net, path: Path, opset: int) -> None:
+    try:
+        with _quiet():
+            write(net, path, opset)
+    except Exception as error:  # a network may raise anything while it is traced
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        line = user_line.of(error)
+        raise ModelError(
+            "E-EXPORT-2",
+            "this network cannot be exported to ONNX with an open batch axis",
+            evidence=f"{line}; {_cause(error)}" if line else _cause(error),
+            effect="Only the torch backends can run it",
+            fix="--backend torch_eager or torch_compile; or export it yourself and give the .onnx file",
+        ) from error
+
+
+def _write(net: Net, path: Path, opset: int) -> None:
+    """Export through torch.export."""
+    need("onnxscript:__version__", "the ONNX exporter", "pip install 'edgescope[onnx]'")  # torch asks late
+    batch = torch.export.Dim("N", min=1, max=4096)
+    program = torch.onnx.export(
+        net.module,
+        net.tensors(2),
+        dynamo=True,
+        opset_version=opset,
+        input_names=net.names,
+        dynamic_shapes=tuple({0: batch} for _ in net.inputs),
+        verbose=False,
+    )
+    assert program is not None
+    weights = sum(tensor.nbytes for tensor in net.module.state_dict().values())
+    program.save(str(path), external_data=weights > onnx_write.LIMIT)
+
+
+def _trace(net: Net, path: Path, opset: int) -> None:
+    """Export through TorchScript, which follows one run of the network and writes any opset from 9 on."""
+    with torch.inference_mode():
+        outputs = [f"output_{i}" for i in range(len(_flat(net.module(*net.tensors(2)))))]
+    raw = path.parent / "traced" / path.name  # beyond 2 GB torch writes one file a tensor beside it
+    raw.parent.mkdir()
+    torch.onnx.export(
+        net.module,
+        net.tensors(2),
+        str(raw),
+        dynamo=False,
+        opset_version=opset,
+        input_names=net.names,
+        output_names=outputs,
+        dynamic_axes={name: {0: "N"} for name in (*net.names, *outputs)},
+    )
+    onnx_write.save(onnx.load(str(raw)), path)
+    shutil.rmtree(raw.parent)
+
+
+def _simplified(net: Net, path: Path) -> dict[str, Json]:
+    """Let onnxslim, where it is installed, simplify the file; its result stays only if smaller and still right.
+
+    Files of the torch.export-based exporter come simplified: it left those of all nine zoo networks as they were.
+    """
+    if versions(("onnxslim",))["onnxslim"] == "absent":
+        return {"simplified": "no: onnxslim is not installed"}
+    slim = need("onnxslim:slim", "the simplifier", "pip install --force-reinstall onnxslim")
+    before = onnx.load(str(path))
+    count, trial = len(before.graph.node), path.with_name(f"slim-{path.name}")
+    with _quiet():
+        after = slim(before)
+    onnx_write.save(after, trial)
+    try:
+        onnx.checker.check_model(str(trial), full_check=True)
+        _parity(net, trial)
+    except (ModelError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        return {"simplified": f"no: onnxslim's file was refused: {last_line(error)}"}
+    if len(after.graph.node) >= count:
+        return {"simplified": f"no: onnxslim found nothing to leave out of {count} nodes"}
+    onnx_write.save(onnx.load(str(trial)), path)
+    return {"simplified": f"onnxslim: {count} to {len(after.graph.node)} nodes"}
+
+
+def _asserted(graph: Any, opset: int) -> int:
+    """Return the opset the file really has; ModelError where it is not the one asked for."""
+    found: int = max(entry.version for entry in graph.opset_import if entry.domain in ("", "ai.onnx"))
+    if found != opset:
+        raise ModelError(
+            "E-EXPORT-4",
+            f"the exporter wrote ONNX opset {found} where {opset} was asked for",
+            effect="The engine it is for could not read the file, which was not kept",
+            fix="another opset, or export it yourself and give the .onnx file",
+        )
+    return found
+
+
+def _parity(net: Net, path: Path) -> float:
+    """Return the largest |onnx - torch| over the largest |torch|, batch 1 and 4; ModelError if too large."""
+    try:
+        session = onnx_write.session(path)
+        worst = max(_difference(session, net, n) for n in BATCHES)
+    except Exception as error:  # the runtime's exceptions share no base class
+        raise _unequal(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from error
+    if not worst <= TOLERANCE:
+        raise _unequal(f"largest relative error {worst:.2g}, allowed {TOLERANCE:g}")
+    return worst
+
+
+def _unequal(evidence: str) -> ModelError:
+    return ModelError(
+        "E-EXPORT-3",
+        "the exported ONNX file does not compute what the network computes",
+        evidence=evidence,
+        effect="The file was not kept",
+        fix="--backend torch_eager; or look for data-dependent Python code in forward()",
+    )
+
+
+def _difference(session: Any, net: Net, n: int) -> float:
+    tensors = net.tensors(n)
+    with torch.inference_mode():
+        wanted = _flat(net.module(*tensors))
+    names = [given.name for given in session.get_inputs()]
+    got = session.run(None, {name: t.numpy() for name, t in zip(names, tensors, strict=True)})
+    return max(_error(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def _error(got: NDArray[Any], wanted: NDArray[Any]) -> float:
+    if got.shape != wanted.shape:
+        return float("inf")
+    scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
+    return float(np.abs(got.astype(np.float64) - wanted).max(initial=0.0)) / scale
+
+
+def _flat(outputs: Any) -> list[NDArray[Any]]:
+    """Return every tensor in a network's output, in the order the exporter gives them."""
+    leaves = torch.utils._pytree.tree_leaves(outputs)
+    return [leaf.detach().cpu().numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporter's progress lines and deprecation warnings off the terminal."""
+    level, sink = logging.root.manager.disable, io.StringIO()
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def last_line(error: BaseException) -> str:
+    """Return the last line of an error's text with its type, short enough for one message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1][:300] if lines else ''}"
+
+
+def _cause(error: BaseException) -> str:
+    """Return the first line of what an error goes back to, with its type."""
+    first = user_line.chain(error)[-1]
+    lines = [line.strip() for line in str(first).splitlines() if line.strip()]
+    return f"{type(first).__name__}: {lines[0][:300] if lines else ''}"

@@ -1,0 +1,88 @@
+"""From a PyTorch network to a .tflite, made once per batch size and proved equal.
+
+litert-torch converts for fixed shapes and keeps the network's own layout (NCHW in, transposes inside). int8 is made
+from that file by ai-edge-quantizer: weights int8 per channel, activations int8, ranges from the same calibration
+inputs as every other int8 file here, never those of the accuracy gate. Where the file is there, nothing heavy is
+imported.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgescope import cache
+from edgescope.artifacts import int8 as quantize
+from edgescope.artifacts.onnx_export import about, safe, sidecar, versions, whole
+from edgescope.errors import UnsupportedError
+from edgescope.models.base import Model, Purpose, Samples
+from edgescope.records import Json, digest
+from edgescope.registry import need
+from edgescope.verify import judge
+
+VERSION = 2  # raise when the way of converting changes
+MADE_WITH = ("torch", "litert-torch", "ai-edge-quantizer")
+FIX = "pip install litert-torch (1.2 GB), or convert elsewhere and give the .tflite as the model"
+
+
+def tflite(model: Model, folder: Path, *, batch: int, int8: bool = False) -> Path:
+    """Return the .tflite of `model` for this batch under `folder`, with a sidecar JSON that says how it was made.
+
+    The sidecar's `names` maps each input of the file to the model's. ModelError where it cannot be converted or
+    does not agree with PyTorch, UnsupportedError where there is nothing to find int8 ranges on, UnavailableError
+    where the converter is missing.
+    """
+    calibration = _calibration(model) if int8 else None
+    key = digest(
+        [VERSION, model.info.digest, batch, calibration.digests if calibration else (), versions(MADE_WITH)]
+    )
+    kind = "int8" if int8 else "fp32"
+    path = cache.made(folder) / f"{safe(model.info.name)}-{kind}-b{batch}-{key}.tflite"
+    if whole(path):
+        return path
+    with cache.writing(path) as temporary:
+        found = (
+            _quantised(model, folder, batch, calibration, temporary)
+            if calibration
+            else _made(model, batch, temporary)
+        )
+        found |= {
+            "bytes": temporary.stat().st_size,
+            "model": model.info.name,
+            "model_digest": model.info.digest,
+        }
+    cache.write_json(sidecar(path), found | {"made_with": versions(MADE_WITH)})
+    return path
+
+
+def _made(model: Model, batch: int, path: Path) -> dict[str, Json]:
+    convert = need("edgescope.artifacts.tflite_litert_torch:convert", "the LiteRT converter", FIX)
+    samples = model.samples(Purpose.BENCH, batch)
+    if samples is None:
+        raise UnsupportedError(
+            "E-TFL-6", f"{model.info.name} has no inputs to be traced with", fix="--backend torch_eager"
+        )
+    found: dict[str, Json] = convert(model.module(), model.inputs, samples, path, batch=batch)
+    return found
+
+
+def _quantised(model: Model, folder: Path, batch: int, calibration: Samples, path: Path) -> dict[str, Json]:
+    quantise = need("edgescope.artifacts.tflite_litert_torch:quantise", "the LiteRT quantiser", FIX)
+    source = tflite(model, folder, batch=batch)
+    names = about(source)["names"]
+    found: dict[str, Json] = quantise(source, names, calibration, path, batch=batch)
+    origin = {"n": len(calibration), "origin": calibration.origin, "digests": list(calibration.digests)}
+    return found | {"names": names, "source_made": about(source), "calibration": origin}
+
+
+def _calibration(model: Model) -> Samples:
+    """Return the inputs int8 ranges come from; UnsupportedError where there are none."""
+    found = model.samples(Purpose.CALIBRATION, quantize.IMAGES)
+    if found is None or not len(found):
+        raise UnsupportedError(
+            "E-INT8-1",
+            f"{model.info.name} has no calibration inputs",
+            effect="Its int8 ranges would be guesses",
+            fix="another precision, or let the model's samples() return inputs for Purpose.CALIBRATION",
+        )
+    quantize.disjoint(found, judge.gate_samples(model))
+    return found

@@ -1,0 +1,1 @@
+"""LiteRT, which was TensorFlow Lite."""

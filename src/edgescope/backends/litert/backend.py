@@ -1,0 +1,231 @@
+"""LiteRT (once TensorFlow Lite) on a CPU, its operators run by XNNPACK where that can.
+
+It reads a .tflite: the user's own, or one converted from a PyTorch network by litert-torch. fp32 and int8 are
+properties of the file, so a file is refused under another label. fp16 is a wish: the float file is run by XNNPACK in
+half precision, and since nothing in LiteRT tells whether it was, the outputs are compared with those of fp32 once; a
+CPU on which they are as close as another order of summation would leave them has no fp16 here. Left alone, LiteRT's
+Python interpreter uses a single thread; edgescope asks for all cores of the affinity mask, as every other engine does
+by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+
+from edgescope import cache
+from edgescope.artifacts import onnx_export
+from edgescope.artifacts import tflite as tflite_export
+from edgescope.backends.base import (
+    Artifact,
+    Session,
+    Spec,
+    checked,
+    counted,
+    flag,
+    precision_of,
+    threads_of,
+)
+from edgescope.errors import UnsupportedError
+from edgescope.models.base import Batch, Model
+from edgescope.models.user import tflite_reader
+from edgescope.records import Effective
+from edgescope.registry import need
+
+FIX_FP16 = "pip install -U 'ai-edge-litert>=2'"
+#: Least difference from fp32, relative to the largest output, that proves fp16: rounding to 11 bits leaves about
+#: 1e-3, another order of summation in fp32 less than 1e-5.
+LEAST_FP16 = 2**-16
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@runtime_checkable
+class HoldsTflite(Protocol):
+    """A model that is a .tflite file already."""
+
+    kinds: Mapping[str, int]
+    """Heavy operators by the precision they compute in."""
+    reduced: bool
+    """Whether the file lets XNNPACK compute in fp16 without being asked."""
+
+    def tflite(self) -> Path:
+        """Return the file."""
+
+
+class Request:
+    """One interpreter with its own tensors; not to be shared by threads."""
+
+    def __init__(self, path: Path, shapes: Shapes, threads: int, *, xnnpack: bool) -> None:
+        self.interpreter = tflite_reader.opened(path, threads, xnnpack=xnnpack)
+        given = {i["name"]: i for i in self.interpreter.get_input_details()}
+        closed = {n for n, i in given.items() if tuple(i["shape"]) == shapes[n]}
+        wanted = {i["index"]: shapes[n] for n, i in given.items() if n not in closed}
+        tflite_reader.allocated(path, self.interpreter, wanted)
+        self.inputs = [(given[name]["index"], name) for name in shapes]
+        self.outputs = [o["index"] for o in self.interpreter.get_output_details()]
+
+    def __call__(self, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """Return the outputs of inputs given by the file's names."""
+        for index, name in self.inputs:
+            self.interpreter.set_tensor(index, arrays[name])
+        self.interpreter.invoke()
+        return [self.interpreter.get_tensor(index) for index in self.outputs]
+
+
+class LiteRtSession:
+    """One interpreter for each query in flight; `names` maps the file's inputs to those of the model."""
+
+    def __init__(self, path: Path, shapes: Shapes, names: Mapping[str, str], spec: Spec) -> None:
+        self.made = path, shapes, spec
+        self.names, self.asked = dict(names), _threads(spec)
+        before = tasks()
+        self.idle = [self._request()]
+        self.started = tasks() - before
+
+    def _request(self) -> Request:
+        path, shapes, spec = self.made
+        return Request(path, shapes, _threads(spec), xnnpack=xnnpack_of(spec))
+
+    def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
+        """Return the outputs in the file's order, in the file's types."""
+        try:
+            request = self.idle.pop()
+        except IndexError:
+            request = self._request()
+        outputs = request({mine: batch[theirs] for mine, theirs in self.names.items()})
+        self.idle.append(request)
+        return outputs
+
+    def effective(self) -> Effective:
+        """Return the precision of the heavy operators and how many XNNPACK took over."""
+        operators = self.idle[0].interpreter._get_ops_details()
+        heavy = tflite_reader.heavy(operators)
+        plain = [op for op in operators if op["op_name"] != "DELEGATE"]
+        kinds = tflite_reader.kinds(heavy or plain)
+        taken = sum(op["index"] in tflite_reader.delegated(operators) for op in heavy or plain)
+        what = "heavy operators" if heavy else "operators, none of them heavy"
+        evidence = f"interpreter: {counted(kinds)} {what}; {taken} of {len(heavy or plain)} run by XNNPACK"
+        if narrowed := tflite_reader.hybrid(heavy):
+            evidence += f"; {narrowed} with int8 weights between floats (dynamic range)"
+        return Effective("cpu", precision_of(kinds), self._threads(), evidence)
+
+    def _threads(self) -> int | None:
+        """Return 1 + the threads that loading started; None where the kernels start theirs in the first call."""
+        return self.started + 1 if self.started or self.asked == 1 else None
+
+    def close(self) -> None:
+        """Drop the interpreters; their threads end with them."""
+        self.idle.clear()
+
+
+class LiteRt:
+    """litert: fp32, fp16 where XNNPACK has it, and int8 files."""
+
+    OPTIONS: ClassVar[dict[str, str]] = {
+        "threads": "interpreter threads (all cores of the affinity mask; LiteRT's own default is 1)",
+        "xnnpack": "true: XNNPACK runs what it can (true); false: LiteRT's built-in kernels",
+    }
+
+    def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
+        """Return the .tflite: the user's, or one converted from PyTorch for this batch; both cached facts."""
+        checked("litert", spec, self.OPTIONS)
+        _threads(spec)
+        if spec.precision not in ("fp32", "fp16", "int8"):
+            raise _refused(spec.precision, "a .tflite for CPUs holds fp32 or int8, and XNNPACK adds fp16")
+        if spec.precision == "fp16" and not xnnpack_of(spec):
+            raise _refused("fp16", "LiteRT's built-in kernels have none", "leave xnnpack on")
+        if isinstance(model, HoldsTflite):
+            path, names = _own(model, spec), {i.name: i.name for i in model.inputs}
+        else:
+            path, names = _converted(model, spec, folder)
+        made = onnx_export.about(path)
+        notes = {"made": made, "names": names}
+        if spec.precision == "fp16":
+            notes["fp16"] = _fp16(path, model, spec, names)
+        return Artifact(model, spec, path, cache.content(path), made.get("build_s"), notes)
+
+    def load(self, artifact: Artifact) -> Session:
+        """Return a session whose tensors have the trial's batch."""
+        assert artifact.path is not None
+        names = artifact.notes["names"]
+        shapes = _shapes(artifact.model, artifact.spec, names)
+        if artifact.spec.precision == "fp16":
+            session = need("edgescope.backends.litert.fp16:Fp16Session", "LiteRT in fp16", FIX_FP16)
+            half: Session = session(artifact.path, shapes, artifact.notes, _threads(artifact.spec))
+            return half
+        return LiteRtSession(artifact.path, shapes, names, artifact.spec)
+
+
+def tasks() -> int:
+    """Return how many threads this process has; 0 where the kernel does not tell."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 0
+
+
+def xnnpack_of(spec: Spec) -> bool:
+    """Return whether XNNPACK may take operators over; UsageError for anything but true or false."""
+    return flag(spec, "xnnpack", default=True)
+
+
+def _threads(spec: Spec) -> int:
+    return threads_of(spec) or len(os.sched_getaffinity(0))
+
+
+def _shapes(model: Model, spec: Spec, names: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every input of the file, by the file's name for it."""
+    mine = {i.name: i.shape for i in model.inputs}
+    return {file: (spec.batch, *mine[name]) for file, name in names.items()}
+
+
+def _own(model: HoldsTflite, spec: Spec) -> Path:
+    """Return the user's file; UnsupportedError where it does not compute in the precision asked for."""
+    path, holds = model.tflite(), precision_of(model.kinds) if model.kinds else "fp32"
+    if holds != ("int8" if spec.precision == "int8" else "fp32"):
+        raise UnsupportedError(
+            "E-TFL-3",
+            f"{path.name} does not compute in {spec.precision}",
+            evidence=f"its heavy operators are {counted(model.kinds) or 'none'}",
+            effect="The precision of a .tflite is fixed when it is converted",
+            fix=f"--precision {holds}" if holds in ("fp32", "int8") else "convert it again in one precision",
+        )
+    if model.reduced and spec.precision == "fp32" and xnnpack_of(spec):
+        raise UnsupportedError(
+            "E-TFL-4",
+            f"{path.name} lets XNNPACK compute in fp16",
+            evidence=f"metadata {tflite_reader.REDUCED}",
+            effect="LiteRT does not tell whether it did, so the label fp32 could lie",
+            fix="--precision fp16, or --option xnnpack=false",
+        )
+    return path
+
+
+def _converted(model: Model, spec: Spec, folder: Path) -> tuple[Path, dict[str, str]]:
+    path = tflite_export.tflite(model, folder, batch=spec.batch, int8=spec.precision == "int8")
+    return path, dict(onnx_export.about(path)["names"])
+
+
+def _fp16(path: Path, model: Model, spec: Spec, names: Mapping[str, str]) -> dict[str, float]:
+    probe = need("edgescope.backends.litert.fp16:probe", "LiteRT in fp16", FIX_FP16)
+    found: dict[str, float] = probe(path, _shapes(model, spec, names), model.inputs)
+    if not found["difference"] >= LEAST_FP16:
+        why = (
+            f"asked for fp16, XNNPACK's outputs differ from fp32 by {found['difference']:.2g} of the largest"
+        )
+        raise _refused("fp16", f"{why}; rounding to fp16 leaves about 1e-3")
+    return found
+
+
+def _refused(precision: str, why: str, fix: str = "--precision fp32 or int8") -> UnsupportedError:
+    return UnsupportedError(
+        "E-PREC-1",
+        f"litert has no {precision} on this CPU",
+        evidence=why,
+        effect="It would run in another precision under this label",
+        fix=fix,
+    )

@@ -1,0 +1,1 @@
+"""ONNX Runtime as an engine: CPU, CUDA and TensorRT providers."""

@@ -1,0 +1,207 @@
+"""ONNX Runtime on its CPU provider, or on its CUDA provider (backends/ort/cuda.py).
+
+fp32 runs the exported file; int8 runs a QDQ file, whose quantise/dequantise pairs the CPU provider fuses into integer
+kernels. On a CPU fp16 and bf16 files are refused, because the runtime casts them back to fp32; on CUDA int8 is,
+because that provider computes between the pairs in fp32. The label would lie. What really runs is read from the
+graph that the runtime optimised (CPU) or from a profiled run (CUDA), once, when the artifact is prepared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from edgescope import cache
+from edgescope.artifacts import onnx_export
+from edgescope.artifacts.for_precision import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
+from edgescope.backends.base import (
+    Artifact,
+    Session,
+    Spec,
+    checked,
+    choice,
+    counted,
+    flag,
+    precision_of,
+    threads_of,
+)
+from edgescope.backends.ort import cuda
+from edgescope.backends.ort.cuda import FLOATING, INTEGER
+from edgescope.backends.tensorrt import cudart
+from edgescope.errors import UsageError
+from edgescope.models.base import Batch, Model
+from edgescope.records import Effective, Json
+from edgescope.records import digest as record_digest
+
+
+class OrtSession:
+    """One InferenceSession; inputs and outputs are numpy arrays on the host."""
+
+    def __init__(self, session: Any, artifact: Artifact) -> None:
+        self.session, self.artifact = session, artifact
+        self.run = session.run
+
+    def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
+        """Return the outputs in the file's order."""
+        return cast(Sequence[NDArray[Any]], self.run(None, batch))
+
+    def effective(self) -> Effective:
+        """Return the provider in use and the precision of the heavy operators in the optimised graph."""
+        providers = self.session.get_providers()
+        ops: Counter[str] = Counter(self.artifact.notes.get("executed_ops", {}))
+        kinds = {"int8": sum(ops[o] for o in INTEGER), "fp32": sum(ops[o] for o in FLOATING)}
+        kinds = {kind: n for kind, n in kinds.items() if n} or {"fp32": 0}
+        threads = (
+            self.session.get_session_options().intra_op_num_threads or None
+        )  # 0: its own choice, not told
+        device = "cpu" if providers[0] == "CPUExecutionProvider" else str(providers[0])
+        evidence = f"{providers[0]}; optimised graph: {counted(kinds)} heavy operators"
+        return Effective(device, precision_of(kinds), threads, evidence)
+
+    def close(self) -> None:
+        """Drop the session; the runtime frees its arena."""
+        del self.run, self.session
+
+
+class OnnxRuntime:
+    """onnxruntime: fp32 and int8 on the CPU provider."""
+
+    OPTIONS: ClassVar[dict[str, str]] = {
+        "threads": "intra-op threads (its own choice; under an affinity mask as many as that allows)",
+        **INT8_OPTIONS,
+        "layout": "on cuda: contiguous or channels_last (contiguous)",
+        "graph": "on cuda: capture the kernels in a CUDA graph (false)",
+    }
+
+    def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
+        """Return the ONNX file for the precision and the operators the runtime will execute."""
+        checked("onnxruntime", spec, self.OPTIONS)
+        threads_of(spec)
+        _check(spec)
+        path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
+        made, digest = onnx_export.about(path), cache.content(path)
+        notes: dict[str, Json] = {"made": made, "axes": _axes(path, digest, model, spec.batch)}
+        if spec.device == "cuda":
+            notes["executed_cuda"] = _remembered_cuda(path, digest, model, spec, notes["axes"])
+        else:
+            notes["executed_ops"] = _remembered(path, digest)
+        return Artifact(model, spec, path, digest, made.get("build_s"), notes)
+
+    def load(self, artifact: Artifact) -> Session:
+        """Return a session with every open axis fixed."""
+        options = _options(artifact.spec, artifact.notes["axes"])
+        if artifact.spec.device == "cuda":
+            return cuda.OrtCudaSession(artifact, options)
+        return OrtSession(_open(artifact.path, options), artifact)
+
+
+def _check(spec: Spec) -> None:
+    """Raise for a precision or an option that this provider has not."""
+    asked = {
+        "graph": flag(spec, "graph"),
+        "layout": choice(spec, "layout", cuda.LAYOUTS) != "contiguous",
+    }
+    on_cuda = [name for name, value in asked.items() if value]
+    if spec.device == "cpu":
+        if on_cuda:
+            raise UsageError("E-OPT-4", f"{', '.join(on_cuda)}: only on a CUDA device", fix="--device cuda")
+        if spec.precision not in ("fp32", "int8"):
+            raise refuse("onnxruntime", spec.precision, "its CPU kernels cast 16-bit floats to fp32")
+    elif spec.precision not in ("fp32", "tf32", "fp16"):
+        why = "the CUDA provider has no integer kernels: between QDQ pairs it computes in fp32"
+        if spec.precision == "bf16":
+            why = "the CUDA provider has no bf16 convolution"
+        raise refuse("onnxruntime", spec.precision, why, "its CUDA provider", "--precision fp32 or fp16")
+    else:
+        cuda.able(spec)
+
+
+def _axes(path: Path, digest: str, model: Model, batch: int) -> dict[str, int]:
+    """Return the size of each axis that the file leaves open under a name; none for a name that would have two."""
+    known = cache.folder("ort") / f"{digest}-axes.json"
+    named = cache.read_json(known)
+    if named is None:
+        named = _named(path)
+        cache.write_json(known, named)
+    sizes: dict[str, set[int]] = {}
+    for given in model.inputs:
+        for axis, size in zip(named.get(given.name, ()), (batch, *given.shape), strict=False):
+            sizes.setdefault(axis, set()).add(size)
+    return {axis: min(found) for axis, found in sizes.items() if axis and len(found) == 1}
+
+
+def _named(path: Path) -> Json:
+    """Return the names of each input's axes, '' for one that is closed or has none."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    return {i.name: [axis.dim_param for axis in i.type.tensor_type.shape.dim] for i in graph.input}
+
+
+def _options(spec: Spec, axes: Mapping[str, int]) -> Any:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads_of(spec) or _allowed()
+    for axis, size in axes.items():
+        options.add_free_dimension_override_by_name(axis, size)
+    options.log_severity_level = 3
+    return options
+
+
+def _allowed() -> int:
+    """Return how many CPUs the affinity mask allows, 0 (the runtime's choice) where that is all.
+
+    Left to itself the runtime starts a thread for each core of the machine and pins it there, outside the mask too.
+    """
+    allowed = len(os.sched_getaffinity(0))
+    return allowed if allowed < (os.cpu_count() or 1) else 0
+
+
+def _open(path: Path | None, options: Any) -> Any:
+    try:
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the runtime's exceptions share no base class
+        raise unreadable("E-ONNX-1", "ONNX Runtime", path, error) from error
+
+
+def _remembered(path: Path, digest: str) -> Json:
+    """Return `_executed(path)`, asked of the runtime once per file and version."""
+    note = cache.folder("ort") / f"{digest}-{ort.__version__}.json"
+    if not note.is_file():
+        cache.write_json(note, _executed(path))
+    return json.loads(note.read_text())
+
+
+def _remembered_cuda(path: Path, digest: str, model: Model, spec: Spec, axes: Mapping[str, int]) -> Json:
+    """Return what a profiled run on the CUDA provider executed, asked once per file, version, settings and GPU."""
+    shapes = cuda.shapes(model, spec)
+    gpu = [cudart.runtime().device_name(), cudart.runtime().compute_capability()]
+    layout = choice(spec, "layout", cuda.LAYOUTS)
+    asked = [digest, ort.__version__, spec.precision, layout, sorted(shapes.items()), *gpu]
+    note = cache.folder("ort") / f"cuda-{record_digest(asked)}.json"
+    if not note.is_file():
+        cache.write_json(note, cuda.executed(path, spec, _options(spec, axes), shapes))
+    return json.loads(note.read_text())
+
+
+def _executed(path: Path) -> Json:
+    """Return {operator: count} of the graph after the runtime's own optimisation."""
+    import onnx
+
+    target = cache.folder("ort") / f"optimised-{os.getpid()}.onnx"
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(target)
+    options.log_severity_level = 4
+    try:
+        _open(path, options)
+        graph = onnx.load(str(target), load_external_data=False).graph
+        return dict(Counter(node.op_type for node in graph.node))
+    finally:
+        for leftover in (target, Path(f"{target}.data")):
+            leftover.unlink(missing_ok=True)

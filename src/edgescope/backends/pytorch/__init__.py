@@ -1,0 +1,1 @@
+"""PyTorch as an engine: eager, compiled, through Torch-TensorRT."""

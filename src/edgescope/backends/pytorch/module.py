@@ -1,0 +1,222 @@
+"""What the torch backends share: from a spec to a module in the asked precision and layout on the asked device.
+
+fp32 means fp32: PyTorch lets cuDNN use tf32 unless told otherwise, so both switches are set for either name. A
+precision that a device would only emulate is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from edgescope.backends.base import (
+    Artifact,
+    Spec,
+    checked,
+    choice,
+    counted,
+    flag,
+    precision_of,
+    threads_of,
+    unforced,
+)
+from edgescope.backends.pytorch import fold
+from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
+from edgescope.models.base import Model
+from edgescope.records import Effective
+
+DTYPES = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int8: "int8"}
+LAYOUTS = ("contiguous", "channels_last")
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""What channels_last is for images, and for clips."""
+#: Compute capability from which tensor cores take tf32 and bf16 (Ampere, Orin), and arithmetic fp16 (Jetson TX1, Nano).
+AMPERE, HALF = (8, 0), (5, 3)
+
+OPTIONS = {
+    "threads": "intra-op threads (PyTorch's default)",
+    "layout": "contiguous or channels_last (contiguous)",
+    "graph": "on cuda: capture one CUDA graph and replay it (false)",
+    "fold": "on cuda: fold batch norms, use cuDNN's fused convolutions (false)",
+}
+
+
+def require(spec: Spec) -> torch.dtype:
+    """Return the dtype for the asked precision; UnsupportedError where this device would only emulate it."""
+    return _require_cuda(spec.precision) if spec.device == "cuda" else _require_cpu(spec.precision)
+
+
+def _require_cpu(precision: str) -> torch.dtype:
+    if precision not in ("fp32", "bf16"):
+        raise UnsupportedError(
+            "E-PREC-1",
+            f"PyTorch on this CPU has no {precision} path of its own",
+            effect="It would be emulated, and the number would describe the emulation",
+            fix="--backend onnxruntime --precision int8" if precision == "int8" else "--precision fp32",
+        )
+    if precision == "bf16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        raise UnsupportedError(
+            "E-PREC-2",
+            "this CPU has no bf16 instructions that oneDNN uses",
+            evidence=f"torch CPU capability {torch.backends.cpu.get_cpu_capability()}",
+            fix="--precision fp32",
+        )
+    return DTYPES[precision]
+
+
+def _require_cuda(precision: str) -> torch.dtype:
+    if not torch.cuda.is_available():
+        raise UnavailableError(
+            "E-CUDA-1",
+            "PyTorch sees no CUDA device",
+            evidence=f"torch {torch.__version__}, built for CUDA {torch.version.cuda or 'none: a CPU build'}",
+            fix="edgescope doctor; on a Jetson install the PyTorch wheel of its JetPack",
+        )
+    able = torch.cuda.get_device_capability()
+    need = {"fp32": (0, 0), "fp16": HALF, "tf32": AMPERE, "bf16": AMPERE}.get(precision)
+    if need is None or able < need:
+        raise UnsupportedError(
+            "E-PREC-3",
+            f"PyTorch has no {precision} of its own on this GPU",
+            evidence=f"{torch.cuda.get_device_name()}, compute capability {able[0]}.{able[1]}",
+            effect="It would be emulated, and the number would describe the emulation",
+            fix="--backend tensorrt --precision int8" if precision == "int8" else "--precision fp32",
+        )
+    return DTYPES[precision]
+
+
+def prepared(name: str, model: Model, spec: Spec, options: dict[str, str]) -> Artifact:
+    """Return the artifact the torch backends use: the module itself, nothing on disk."""
+    require(checked(name, spec, options))
+    threads_of(spec)
+    choice(spec, "layout", LAYOUTS)
+    on_cuda = [key for key in ("fold", "graph") if flag(spec, key)]
+    if on_cuda and spec.device != "cuda":
+        raise UsageError("E-OPT-4", f"{', '.join(on_cuda)}: only on a CUDA device", fix="--device cuda")
+    return Artifact(model, spec, digest=model.info.digest)
+
+
+def ready(artifact: Artifact) -> torch.nn.Module:
+    """Return the module in eval mode on its device, with the asked dtype and layout; settles the process."""
+    spec, dtype = artifact.spec, require(artifact.spec)
+    module = artifact.model.module().eval()
+    settle(spec)  # last, since the user's file may set the same switches as it is imported
+    if flag(spec, "fold"):
+        module = fold.folded(module)
+    module = module.to(device=spec.device, dtype=dtype)
+    if spec.options.get("layout") == "channels_last":
+        rank = max((parameter.dim() for parameter in module.parameters()), default=4)
+        module = module.to(memory_format=LAST.get(rank, LAST[4]))  # type: ignore[call-overload]
+    return module
+
+
+def settle(spec: Spec) -> None:
+    """Set the threads, and on cuda cuDNN's search and both tf32 switches; SettingError where the environment rules."""
+    threads = threads_of(spec)
+    if spec.device != "cuda":
+        if threads is not None:
+            torch.set_num_threads(threads)
+        return
+    unforced(spec)
+    torch.set_num_threads(threads or 1)  # the host only copies; waking other cores takes longer than that
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = spec.precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = spec.precision == "tf32"
+
+
+class Witness(Protocol):
+    """Knows what a module really ran in, from its first calls."""
+
+    def stop(self) -> None:
+        """Look no longer: it costs time."""
+
+    def effective(self, spec: Spec, said: str = "") -> Effective:
+        """Return what was seen; `said` goes before the evidence."""
+
+
+class Heavy:
+    """Counts the dtypes that convolutions and linear layers give out until told to stop."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.hooks = [
+            m.register_forward_hook(self._note)
+            for m in module.modules()
+            if not list(m.children()) and isinstance(m, torch.nn.Linear | torch.nn.modules.conv._ConvNd)
+        ]
+
+    def _note(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, torch.Tensor):
+            self.kinds[NAMES.get(output.dtype, str(output.dtype))] += 1
+
+    def stop(self) -> None:
+        """Remove the hooks: counting costs time."""
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
+
+    def effective(self, spec: Spec, said: str = "") -> Effective:
+        """Return the precision most heavy layers gave out; without any, that of the parameters."""
+        if not self.kinds:
+            name, evidence = NAMES[DTYPES[spec.precision]], "parameter dtype; no convolution or linear layer"
+        else:
+            name = precision_of(self.kinds)
+            evidence = f"outputs of convolutions and linear layers: {counted(self.kinds)}"
+        return effective(spec, spec.device, name, said + evidence)
+
+
+def effective(spec: Spec, where: str, dtype: str, evidence: str) -> Effective:
+    """Return what ran where; fp32 tensors are tf32 with both of PyTorch's switches on, and mixed with one."""
+    if spec.device != "cuda":
+        return Effective(where, dtype, torch.get_num_threads(), evidence)
+    matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    precision = dtype
+    if dtype == "fp32" and (matmul or cudnn):
+        precision = "tf32" if matmul and cudnn else "mixed (tf32, fp32)"
+    said = f"{evidence}; allow_tf32 matmul {matmul}, cuDNN {cudnn}; {torch.cuda.get_device_name()}"
+    return Effective(where, precision, None, said)
+
+
+def tensors_of(outputs: Any) -> tuple[torch.Tensor, ...]:
+    """Return a module's outputs (tensor, tuple, list or dict of them) as a tuple; ModelError for anything else."""
+    if isinstance(outputs, torch.Tensor):
+        return (outputs,)
+    if isinstance(outputs, dict):
+        outputs = tuple(outputs.values())
+    if not isinstance(outputs, tuple | list) or not all(isinstance(o, torch.Tensor) for o in outputs):
+        raise ModelError("E-OUT-1", f"the model returned {type(outputs).__name__}, not tensors")
+    return tuple(outputs)
+
+
+def widened(outputs: Any) -> tuple[torch.Tensor, ...]:
+    """Return a module's outputs with floats as float32."""
+    return tuple(o.detach().float() if o.is_floating_point() else o.detach() for o in tensors_of(outputs))
+
+
+def arrays(outputs: Any) -> list[NDArray[Any]]:
+    """Return a module's outputs as float32 or integer numpy arrays on the host."""
+    return [np.asarray(o.cpu().numpy()) for o in widened(outputs)]
+
+
+def shaped(tensor: torch.Tensor, spec: Spec, dtype: torch.dtype) -> torch.Tensor:
+    """Return an input in the module's dtype and layout, on its device."""
+    if not tensor.is_floating_point():
+        return tensor.to(spec.device)
+    if tensor.dim() in LAST and spec.options.get("layout") == "channels_last":
+        return tensor.to(spec.device, dtype).contiguous(memory_format=LAST[tensor.dim()])
+    return tensor.to(spec.device, dtype)
+
+
+def input_names(artifact: Artifact) -> Sequence[str]:
+    """Return the names of the inputs in the order the module takes them."""
+    return [i.name for i in artifact.model.inputs]

@@ -1,0 +1,1 @@
+"""TensorRT through its Python binding."""

@@ -1,0 +1,269 @@
+"""TensorRT in this process, through its official Python API, versions 8.0 to 11.
+
+`prepare` builds an engine from the ONNX file and keeps it, with a sidecar, under a name made of everything that
+decides what it is (engine_file.py); `load` deserialises it. fp16 and int8 are asked of the builder up to TensorRT 10,
+of the ONNX file in 11, and read back from the engine's own layers in all but 8.0 and 8.1, which cannot tell. int8 is a
+QDQ file, symmetric, never a calibration cache. A precision that the GPU has no kernels for is refused.
+
+A build that hangs in TensorRT 8 cannot be stopped from inside; the trial's time-out in the parent process ends it.
+
+Polygraphy's loaders would shorten the building, but not the running: they have no pinned or device-resident inputs, no
+capture, no device events, allocate in their runner and time themselves. They hide the version differences that are to
+be seen and tested here, and every old board would need an old release of it; so they are not used.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import tensorrt as trt
+from numpy.typing import NDArray
+
+from edgescope import cache
+from edgescope.artifacts import onnx_export
+from edgescope.artifacts.for_precision import int8_options, onnx_file, refuse
+from edgescope.backends.base import Artifact, Phases, Spec
+from edgescope.backends.tensorrt import api_types as types
+from edgescope.backends.tensorrt import build, cudart, engine_file, needs
+from edgescope.backends.tensorrt import layers as _trt_layers
+from edgescope.backends.tensorrt.context_io import open_io
+from edgescope.backends.tensorrt.engine_file import EngineFacts
+from edgescope.backends.tensorrt.execution import Lane
+from edgescope.backends.tensorrt.options import OPTIONS, Options
+from edgescope.errors import DeviceError, UnsupportedError
+from edgescope.models.base import Batch, Model
+from edgescope.records import Effective, Json
+
+
+class TensorRtSession:
+    """One deserialised engine and a context for each query in flight."""
+
+    def __init__(self, engine: Any, runtime: Any, artifact: Artifact, log: types.Log) -> None:
+        self.engine, self.runtime, self.artifact, self.log = engine, runtime, artifact, log
+        self.cuda = cudart.runtime()
+        self.graph = Options.of(artifact.spec).graph
+        self.idle = [self._lane()]
+
+    def _lane(self) -> Lane:
+        return Lane(self.cuda, open_io(self.engine, self.log), self.artifact.spec.io, self.graph)
+
+    def _another(self) -> Lane:
+        """Return a lane for one more query in flight; UnsupportedError where this TensorRT gives no second context."""
+        try:
+            return self._lane()
+        except DeviceError as error:
+            if types.VERSION >= types.PROFILE_SHARING:
+                raise
+            raise UnsupportedError(
+                "E-TRT-14",
+                f"TensorRT {types.FULL_VERSION} runs one query at a time on an engine with open axes",
+                evidence=error.evidence,
+                effect="Every query beside another one would fail",
+                fix="--in-flight 1, an ONNX file with a closed batch axis, or TensorRT 8.6",
+            ) from error
+
+    def lanes(self, n: int, batch: Batch) -> None:
+        """Open a context for each of n queries in flight, and have each answer once: it captures its graph then."""
+        self.idle += [self._another() for _ in range(n - len(self.idle))]
+        for lane in self.idle:
+            lane(batch)
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Lane]:
+        """Yield a lane that nobody else uses meanwhile."""
+        try:
+            lane = self.idle.pop()
+        except IndexError:
+            lane = self._another()
+        try:
+            yield lane
+        finally:
+            self.idle.append(lane)
+
+    def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
+        """Return the outputs; a lane is borrowed for the call, so threads do not share one."""
+        with self._borrowed() as lane:
+            return lane(batch)
+
+    def phases(self, batch: Batch) -> Phases:
+        """Answer one query with events between its steps; nanoseconds."""
+        with self._borrowed() as lane:
+            return lane.phases(batch)
+
+    def stage(self, batch: Batch) -> Batch:
+        """Return the batch in pinned memory or on the device."""
+        with self._borrowed() as lane:
+            return batch if self.artifact.spec.io == "host" else lane.stage(batch)
+
+    def fetch(self, outputs: Sequence[Any]) -> Sequence[NDArray[Any]]:
+        """Return the outputs of a call on the host."""
+        with self._borrowed() as lane:
+            return lane.fetch(outputs)
+
+    def effective(self) -> Effective:
+        """Return the precision of the engine's heavy layers, as the engine tells it, and the GPU it runs on."""
+        where = f"{self.cuda.device_name()} (compute capability {self.cuda.compute_capability()})"
+        end = f"; TensorRT {types.FULL_VERSION} on {where}" + ("; in a CUDA graph" if self.graph else "")
+        if types.VERSION < types.INSPECTOR:
+            asked = self.artifact.spec.precision
+            return Effective("cuda", asked, None, f"as asked: this TensorRT cannot tell what it chose{end}")
+        inspector = self.engine.create_engine_inspector()
+        layers = _trt_layers.read(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
+        return Effective("cuda", layers.precision(), None, layers.evidence() + end)
+
+    def close(self) -> None:
+        """Free contexts, memory and engine."""
+        for lane in self.idle:
+            lane.close()
+        self.idle.clear()
+        del self.engine, self.runtime
+
+
+class TensorRt:
+    """tensorrt: fp32, tf32, fp16 and int8 on an NVIDIA GPU, and on its DLA cores."""
+
+    OPTIONS: ClassVar[dict[str, str]] = OPTIONS
+
+    def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
+        """Return the engine for this GPU and TensorRT, built once; UnsupportedError where it cannot be."""
+        options = Options.of(spec)
+        cuda = cudart.runtime()
+        _require(spec, options, cuda.compute_capability(), engine_file.gpu(cuda.device_name()))
+        opset = onnx_export.opset_for(types.FULL_VERSION)
+        recipe = {"qdq": "s8s8"} | int8_options(spec.options, spec.precision)
+        onnx = onnx_file(model, _file_precision(spec.precision), folder, opset=opset, **recipe)
+        asked = _asked(model, spec, options, onnx)
+        path = cache.made(folder) / engine_file.key(asked)
+        facts = engine_file.cached(path, **_board()) or _built(path, asked, onnx, options)
+        notes = {"engine": asdict(facts), "made": onnx_export.about(onnx)}
+        return Artifact(model, spec, path, facts.sha256, facts.build_s, notes)
+
+    def load(self, artifact: Artifact) -> TensorRtSession:
+        """Return a session over the engine; UnsupportedError where it was built elsewhere."""
+        assert artifact.path is not None
+        log = types.Log()
+        engine_file.check(artifact.path, **_board())
+        trt.init_libnvinfer_plugins(log, "")
+        runtime = trt.Runtime(log)
+        if (dla := Options.of(artifact.spec).dla) is not None:
+            cast(Any, runtime).DLA_core = dla
+        engine: Any = runtime.deserialize_cuda_engine(artifact.path.read_bytes())
+        if engine is None:
+            raise DeviceError(
+                "E-TRT-12",
+                f"TensorRT cannot load {artifact.path.name}",
+                evidence=log.said(),
+                fix=f"rm {shlex.quote(str(artifact.path))}*, then run it again: it is built anew",
+            )
+        return TensorRtSession(engine, runtime, artifact, log)
+
+
+def _board() -> dict[str, str]:
+    """Return what an engine must have been built for to run here."""
+    cuda = cudart.runtime()
+    return {
+        "tensorrt": types.FULL_VERSION,
+        "compute_capability": cuda.compute_capability(),
+        "device": engine_file.gpu(cuda.device_name()),
+    }
+
+
+def _asked(model: Model, spec: Spec, options: Options, onnx: Path) -> EngineFacts:
+    """Return what the engine must be, before it is built."""
+    board = _board()
+    return EngineFacts(
+        model=model.info.name,
+        onnx_sha256=cache.content(onnx),
+        tensorrt=board["tensorrt"],
+        compute_capability=board["compute_capability"],
+        program="tensorrt",
+        precision=spec.precision,
+        device=board["device"],
+        flags={
+            "model_digest": model.info.digest,  # of external weights, which the ONNX file's hash leaves out
+            "workspace_mb": options.workspace_mb,
+            "dla": options.dla,
+            "builder_level": options.builder_level,
+            "timing_cache": options.timing_cache,
+        },
+        profile={
+            tensor.name: [[batch, *tensor.shape] for batch in options.profile] for tensor in model.inputs
+        },
+    )
+
+
+def _built(path: Path, asked: EngineFacts, onnx: Path, options: Options) -> EngineFacts:
+    """Build the engine and keep it at `path`; return its facts."""
+    kept = f"timings-{asked.tensorrt}-{asked.compute_capability}-{onnx_export.safe(asked.device)}.cache"
+    request = build.Request(
+        onnx=onnx,
+        precision=asked.precision,
+        profile={name: _shapes(shapes) for name, shapes in asked.profile.items()},
+        title=f"{asked.model} {asked.precision}",
+        workspace_mb=options.workspace_mb,
+        dla=options.dla,
+        level=options.builder_level,
+        timing_cache=cache.folder("tensorrt") / kept if options.timing_cache else None,
+        timeout_s=options.build_timeout,
+    )
+    start = time.monotonic()
+    plan, timings = build.build(request)
+    told = {**asked.flags, "timings": timings}
+    return engine_file.write(path, plan, replace(asked, flags=told, build_s=time.monotonic() - start))
+
+
+def _shapes(shapes: Sequence[Sequence[int]]) -> tuple[types.Shape, types.Shape, types.Shape]:
+    least, usual, most = (tuple(shape) for shape in shapes)
+    return least, usual, most
+
+
+def _file_precision(precision: str) -> str:
+    """Return the precision of the ONNX file: fp32 up to TensorRT 10, whose builder lowers it; in 11 the file's own."""
+    if precision == "int8":
+        return "int8"
+    return "fp16" if precision == "fp16" and types.VERSION >= types.STRONGLY_TYPED else "fp32"
+
+
+def _require(spec: Spec, options: Options, capability: str, board: str) -> None:
+    """Raise UnsupportedError for a device, precision or DLA core that is not there."""
+    if spec.device != "cuda":
+        raise UnsupportedError("E-TRT-1", f"TensorRT does not run on {spec.device}", fix="--device cuda")
+    if spec.precision not in build.PRECISIONS:
+        known = ", ".join(build.PRECISIONS)
+        raise refuse("tensorrt", spec.precision, f"it is built for {known} here", where=board)
+    needs.require("tensorrt", spec.precision, capability, board)
+    able = _platform(capability, board)
+    if able.get(spec.precision) is False:
+        why = f"TensorRT {types.FULL_VERSION} finds no fast {spec.precision} kernels on compute capability {capability}"
+        raise refuse("tensorrt", spec.precision, why, where=f"this board ({board})")
+    if options.dla is None:
+        return
+    if options.dla >= able["dla_cores"]:
+        raise UnsupportedError(
+            "E-TRT-13",
+            f"there is no DLA core {options.dla} here",
+            evidence=f"TensorRT {types.FULL_VERSION} finds {able['dla_cores']} on {board}",
+            effect="All of it would run on the GPU under a DLA label",
+            fix="leave --option dla out",
+        )
+    if spec.precision not in ("fp16", "int8"):
+        raise refuse(
+            "tensorrt", spec.precision, "a DLA core computes in fp16 and int8 only", where="a DLA core"
+        )
+
+
+def _platform(capability: str, board: str) -> Mapping[str, Json]:
+    """Return what the GPU has, asked of TensorRT once: the answer costs seconds and a builder's memory."""
+    name = f"platform-{types.FULL_VERSION}-{capability}-{onnx_export.safe(board)}.json"
+    note = cache.folder("tensorrt") / name
+    if not note.is_file():
+        cache.write_json(note, build.platform())
+    found: Mapping[str, Json] = json.loads(note.read_text())
+    return found

@@ -1,0 +1,234 @@
+"""From an ONNX file to the bytes of a TensorRT engine, in every version from 8.0 to 11.
+
+The builder times many kernels for every layer, which takes seconds on a desktop and many minutes on a board. What it
+measured is kept in a timing cache for this TensorRT and GPU, so that the next engine is built faster and of the same
+kernels. TF32 is on in TensorRT unless cleared: it is cleared for fp32, or the number would be tf32 under another name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import tensorrt as trt
+
+from edgescope import cache
+from edgescope.artifacts import onnx_export
+from edgescope.backends.tensorrt import api_types as types
+from edgescope.backends.tensorrt.api_types import VERSION, Builder, Config, Log, Network, Shape
+from edgescope.backends.tensorrt.progress import stopping_after, ticking
+from edgescope.errors import DeviceError, SafetyError, UnsupportedError, UsageError
+from edgescope.records import Json
+
+#: Workspace before 8.4, where the library's own default is none at all and rules most kernels out.
+OLD_WORKSPACE_MB = 256
+PRECISIONS = ("fp32", "tf32", "fp16", "int8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One engine to build."""
+
+    onnx: Path
+    precision: str
+    profile: Mapping[str, tuple[Shape, Shape, Shape]]
+    """Input name -> smallest, usual and largest shape."""
+    title: str = ""
+    workspace_mb: int | None = None
+    dla: int | None = None
+    level: int | None = None
+    timing_cache: Path | None = None
+    timeout_s: float | None = None
+
+
+def platform() -> dict[str, Json]:
+    """Return {fp16, int8, tf32: whether the GPU has kernels for it, or None where not told (11), dla_cores}."""
+    builder: Builder = trt.Builder(Log())
+    found: dict[str, Json] = {
+        name: getattr(builder, attribute, None)
+        for name, attribute in (
+            ("fp16", "platform_has_fast_fp16"),
+            ("int8", "platform_has_fast_int8"),
+            ("tf32", "platform_has_tf32"),
+        )
+    }
+    return found | {"dla_cores": int(getattr(builder, "num_DLA_cores", 0))}
+
+
+def build(request: Request) -> tuple[bytes, str]:
+    """Return the serialised engine, and whether kernel timings of earlier builds were `used`, `empty` or `off`.
+
+    UnsupportedError where the parser knows an operator not, SafetyError where memory ran out, DeviceError where the
+    builder failed or took longer than allowed.
+    """
+    log = Log()
+    trt.init_libnvinfer_plugins(log, "")
+    builder: Builder = trt.Builder(log)
+    explicit = VERSION < types.ALWAYS_EXPLICIT_BATCH
+    network: Network = builder.create_network(
+        1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH) if explicit else 0
+    )
+    _parse(network, request.onnx, log)
+    config: Config = builder.create_builder_config()
+    _configure(config, request)
+    _add_profile(builder, network, config, request)
+    timings = _load_timings(config, request.timing_cache)
+    monitor = _limit(config, request.timeout_s)
+    with ticking(f"tensorrt {types.FULL_VERSION}: building {request.title or request.onnx.name}"):
+        plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        raise _failed(request, log, stopped=bool(monitor and monitor.stopped))
+    _save_timings(config, request.timing_cache)
+    return bytes(plan), timings
+
+
+def _configure(config: Config, request: Request) -> None:
+    flags = trt.BuilderFlag
+    (config.set_flag if request.precision == "tf32" else config.clear_flag)(flags.TF32)
+    if VERSION < types.STRONGLY_TYPED and request.precision in ("fp16", "int8"):
+        config.set_flag(flags.FP16 if request.precision == "fp16" else flags.INT8)
+    _limit_workspace(config, request.workspace_mb)
+    if VERSION >= types.INSPECTOR:  # so that effective() can read precisions back
+        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if (
+        types.PROFILE_SHARING <= VERSION < types.ALWAYS_EXPLICIT_BATCH
+    ):  # one profile, several queries in flight
+        cast(Any, config).set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
+    if request.level is not None:
+        cast(Any, config).builder_optimization_level = request.level
+    if request.dla is not None:
+        cast(Any, config).default_device_type = trt.DeviceType.DLA
+        cast(Any, config).DLA_core = request.dla
+        config.set_flag(flags.GPU_FALLBACK)
+
+
+def _limit_workspace(config: Config, megabytes: int | None) -> None:
+    if VERSION < types.MEMORY_POOLS:
+        cast(types.Config80, config).max_workspace_size = (megabytes or OLD_WORKSPACE_MB) << 20
+    elif megabytes is not None:
+        cast(types.PoolConfig, config).set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, megabytes << 20)
+
+
+def _limit(config: Config, seconds: float | None) -> Any:
+    if seconds is None:
+        return None
+    monitor = stopping_after(seconds)
+    cast(Any, config).progress_monitor = monitor
+    return monitor
+
+
+def _add_profile(builder: Builder, network: Network, config: Config, request: Request) -> None:
+    """Give every input with an open axis its shapes; UsageError for one whose batch is closed at another size."""
+    profile: types.Profile = builder.create_optimization_profile()
+    is_open = False
+    for index in range(network.num_inputs):
+        tensor: types.Tensor = network.get_input(index)
+        name, dims = tensor.name, tuple(tensor.shape)
+        shapes = request.profile.get(name)
+        if shapes is None or (-1 not in dims and any(shape != dims for shape in shapes)):
+            raise UsageError(
+                "E-TRT-3",
+                f"{request.onnx.name} takes {name} as {'x'.join(map(str, dims))}",
+                evidence=f"asked for {shapes}",
+                fix=f"--batch {dims[0] if dims else 1}, or export it with an open batch axis",
+            )
+        if -1 in dims:
+            profile.set_shape(name, *shapes)
+            is_open = True
+    if is_open and config.add_optimization_profile(profile) < 0:
+        raise UsageError(
+            "E-TRT-3", "TensorRT refuses the optimisation profile", evidence=str(request.profile)
+        )
+
+
+def _load_timings(config: Config, path: Path | None) -> str:
+    """Start from what was timed before; a cache of another build of TensorRT is left unread."""
+    if path is None:
+        config.set_flag(trt.BuilderFlag.DISABLE_TIMING_CACHE)
+        return "off"
+    known = path.read_bytes() if path.is_file() else b""
+    for content in (known, b""):
+        timings = config.create_timing_cache(content)
+        if timings is not None and config.set_timing_cache(timings, False):
+            return "used" if content else "empty"
+    return "empty"
+
+
+def _save_timings(config: Config, path: Path | None) -> None:
+    timings = config.get_timing_cache() if path is not None else None
+    if path is not None and timings is not None:
+        cache.write_bytes(path, bytes(timings.serialize()))
+
+
+def _parse(network: Any, path: Path, log: Log) -> None:
+    """Read the ONNX file, external weights too; UnsupportedError names the nodes that TensorRT does not know."""
+    parser = trt.OnnxParser(network, log)
+    if parser.parse_from_file(str(path)):
+        return
+    errors = [parser.get_error(index) for index in range(parser.num_errors)]
+    nodes = _nodes(path)
+    told = [_complaint(error, nodes) for error in errors[:3]]
+    raise UnsupportedError(
+        "E-TRT-2",
+        f"TensorRT {types.FULL_VERSION} cannot read {told[0] if told else path.name}",
+        evidence="; ".join([*told[1:], log.said()])[:400],
+        effect=f"{path.name} is {_opset(path)}, and no engine can be built from it",
+        fix="--backend onnxruntime, or replace the operator in the model",
+    )
+
+
+def _complaint(error: types.ParserError, nodes: list[tuple[str, str]]) -> str:
+    """Return `node /a/b (NonZero): reason`; versions before 8.6 give only the node's number."""
+    index = error.node()
+    name, kind = nodes[index] if 0 <= index < len(nodes) else ("", "")
+    name = str(getattr(error, "node_name", lambda: "")()) or name or f"number {index}"
+    kind = str(getattr(error, "node_operator", lambda: "")()) or kind or "operator not named"
+    return f"node {name} ({kind}): {' '.join(error.desc().split())[:200]}"
+
+
+def _nodes(path: Path) -> list[tuple[str, str]]:
+    """Return name and operator of every node, [] where the onnx package is not on this board."""
+    if find_spec("onnx") is None:
+        return []
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    return [(node.name, node.op_type) for node in graph.node]
+
+
+def _opset(path: Path) -> str:
+    """Return `opset 13`, from what is known of the file, else from the file."""
+    known = onnx_export.about(path).get("opset")
+    if known is None and find_spec("onnx") is not None:
+        import onnx
+
+        imports = onnx.load(str(path), load_external_data=False).opset_import
+        known = next((entry.version for entry in imports if entry.domain in ("", "ai.onnx")), None)
+    return f"opset {known}" if known is not None else "of an unknown opset"
+
+
+def _failed(request: Request, log: Log, *, stopped: bool) -> DeviceError | SafetyError:
+    if stopped:
+        return DeviceError(
+            "E-TRT-5",
+            f"the engine was not built within {request.timeout_s:g} s",
+            fix="--option build_timeout=1800, or --option builder_level=2",
+        )
+    said = log.said()
+    if "out of memory" in said.lower() or "outofmemory" in said.lower():
+        return SafetyError(
+            "E-TRT-6",
+            "memory ran out while the engine was built",
+            evidence=said,
+            fix="--option workspace_mb=64, or add swap",
+        )
+    return DeviceError(
+        "E-TRT-4",
+        f"TensorRT {types.FULL_VERSION} could not build an engine from {request.onnx.name}",
+        evidence=said,
+        effect="There is no number for this cell",
+        fix="--precision fp32, --option workspace_mb=1024, or --backend onnxruntime",
+    )

@@ -1,0 +1,1 @@
+"""TensorRT through its own program, trtexec."""

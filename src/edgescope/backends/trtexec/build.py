@@ -1,0 +1,245 @@
+"""Building an engine with trtexec: what is asked, the command, and that nothing half-written is ever kept.
+
+An engine is cached with its sidecar (engine_file.py) under everything that decides what it is. The times that TensorRT
+takes of its kernels while it builds are kept too (a timing cache for each version and GPU): the next build of a similar
+network is faster, which the sidecar's flags say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgescope import cache
+from edgescope.artifacts import onnx_export
+from edgescope.artifacts.for_precision import int8_options, onnx_file
+from edgescope.backends.base import Spec
+from edgescope.backends.tensorrt import engine_file
+from edgescope.backends.tensorrt.engine_file import EngineFacts
+from edgescope.backends.trtexec import errors, flags
+from edgescope.backends.trtexec.program import Ran, Tool
+from edgescope.errors import StoreError, UnsupportedError, UsageError
+from edgescope.models.base import Model
+
+BUILD_S = 3600
+_CREATED = re.compile(r"Created engine with size: ([\d.]+) MiB")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One engine to build."""
+
+    tool: Tool
+    spec: Spec
+    name: str
+    """Of the model."""
+    digest: str
+    """Of the model; covers external weights, which the ONNX file's hash leaves out."""
+    onnx: Path
+    sizes: tuple[Mapping[str, tuple[int, ...]], ...]
+    """Smallest, usual and largest shape of each input; empty mappings where the file's axes are all fixed."""
+    typed: bool
+    """Whether each tensor keeps the type the ONNX file gives it."""
+
+
+def job_of(model: Model, spec: Spec, folder: Path, tool: Tool) -> Job:
+    """Return what to build for `spec`, its ONNX file made; UnsupportedError where this TensorRT cannot have it."""
+    typed = flags.strongly_typed(tool) or switched(spec, "typed", False)
+    flags.precision(tool, spec.precision, typed=typed)  # refuses before minutes go into an export
+    if typed and spec.precision == "bf16":
+        raise UnsupportedError(
+            "E-PREC-1",
+            "there is no bf16 ONNX file for a strongly typed TensorRT network",
+            effect="It would run in fp32 under this label",
+            fix="--precision fp16, or TensorRT 10 without --option typed",
+        )
+    newest = onnx_export.opset_for(tool.version)
+    # Without strong typing TensorRT lowers fp16 and bf16 itself; QDQ pairs are in the file in both cases.
+    wanted = spec.precision if typed or spec.precision == "int8" else "fp32"
+    recipe = {"qdq": "s8s8"} | int8_options(spec.options, spec.precision)
+    path = onnx_file(model, "fp32" if wanted == "tf32" else wanted, folder, opset=newest, **recipe)
+    _refuse_opset(path, newest, tool)
+    return Job(tool, spec, model.info.name, model.info.digest, path, _sizes(model, spec), typed)
+
+
+def _refuse_opset(path: Path, newest: int | None, tool: Tool) -> None:
+    opset = onnx_export.about(path).get("opset")
+    if newest is not None and isinstance(opset, int) and opset > newest:
+        raise UnsupportedError(
+            "E-TRTX-3",
+            f"TensorRT {tool.version} reads ONNX up to opset {newest}, {path.name} has opset {opset}",
+            effect="Its parser would refuse a node, or misread one",
+            fix=f"export the model at opset {newest}",
+        )
+
+
+def _sizes(model: Model, spec: Spec) -> tuple[Mapping[str, tuple[int, ...]], ...]:
+    """Return smallest, usual and largest shapes; the largest batch is that of the gate where one was asked for."""
+    if getattr(model, "closed_batch", None) is not None and not spec.shapes:
+        return {}, {}, {}
+    largest = max(spec.batch, whole_number(spec, "gate_batch", spec.batch))
+    usual, most = (
+        {given.name: (batch, *given.shape) for given in model.inputs} for batch in (spec.batch, largest)
+    )
+    return usual, usual, most
+
+
+def build(job: Job, folder: Path) -> tuple[Path, EngineFacts]:
+    """Return the engine and its facts, built once; an EdgescopeError says why there is none."""
+    facts = _facts(job)
+    path = cache.made(folder) / engine_file.key(facts)
+    known = engine_file.cached(path, **board_of(job.tool))
+    if known is None:
+        return path, _built(job, path, facts)
+    return path, known
+
+
+def board_of(tool: Tool) -> dict[str, str]:
+    """Return what an engine must have been built for to run here."""
+    return {
+        "tensorrt": tool.version,
+        "compute_capability": tool.compute_capability,
+        "device": tool.gpu,
+    }
+
+
+def _facts(job: Job) -> EngineFacts:
+    profile = {name: [list(size[name]) for size in job.sizes] for name in job.sizes[0]}
+    return EngineFacts(
+        model=job.name,
+        onnx_sha256=cache.content(job.onnx),
+        tensorrt=job.tool.version,
+        compute_capability=job.tool.compute_capability,
+        program="trtexec",
+        precision=job.spec.precision,
+        device=job.tool.gpu,
+        flags={
+            "model_digest": job.digest,
+            "flags": _asked(job),
+            "typed": job.typed,
+            "timing_cache": _kept(job),
+        },
+        profile=profile,
+    )
+
+
+def _asked(job: Job) -> list[str]:
+    """Return the flags that decide what the engine is."""
+    tool, spec = job.tool, job.spec
+    workspace = spec.options.get("workspace")
+    dla = spec.options.get("dla")
+    return [
+        *flags.spell(tool, "explicit_batch"),
+        *flags.precision(tool, spec.precision, typed=job.typed),
+        *flags.profile(job.sizes),
+        *(
+            []
+            if workspace is None
+            else flags.spell(tool, "workspace", whole_number(spec, "workspace", 0), need="limit")
+        ),
+        *([] if dla is None else _dla(tool, spec)),
+        *flags.detail(tool),
+    ]
+
+
+def _dla(tool: Tool, spec: Spec) -> list[str]:
+    """Return the flags of a DLA core, layers it cannot take going to the GPU."""
+    core = whole_number(spec, "dla", 0, least=0)
+    return flags.spell(tool, "dla", core, need="use a DLA") + flags.spell(
+        tool, "fallback", need="fall back to the GPU"
+    )
+
+
+def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
+    """Build at `path`: whole, with its sidecar, or not at all."""
+    with cache.workbench(path) as bench:
+        engine, timing = bench / path.name, _timing(job, bench)
+        argv = [
+            job.tool.path,
+            f"--onnx={job.onnx}",
+            f"--saveEngine={engine}",
+            *flags.spell(job.tool, "build_only", need="build without measuring"),
+            *_asked(job),
+            *flags.spell(job.tool, "timing_cache", timing),
+        ]
+        timings = "off" if not _kept(job) else "used" if timing.exists() else "empty"
+        doing = f"build {job.name} {job.spec.precision} batch {job.spec.batch}"
+        limit = whole_number(job.spec, "build_timeout", BUILD_S)
+        ran = job.tool.place.run(argv, cwd=bench, timeout_s=limit, what=f"trtexec: {doing}", quiet=False)
+        _check(ran, job, engine, doing)
+        _keep_timing(timing, job)
+        onnx_export.put(bench, path)
+    seconds = ran.log.built_s or ran.seconds
+    told = {**facts.flags, "timings": timings, "command": " ".join(argv)}
+    return engine_file.adopt(path, replace(facts, flags=told, build_s=seconds))
+
+
+def _check(ran: Ran, job: Job, engine: Path, doing: str) -> None:
+    """Raise unless there is a whole engine of the precision asked for."""
+    slow = errors.unsupported_precision(ran.log, job.spec.precision)
+    if slow is not None:
+        raise slow
+    if not ran.passed:
+        raise errors.failure(ran, job.tool, doing)
+    size = engine.stat().st_size if engine.exists() else 0
+    created = next((m for _, line in ran.lines if (m := _CREATED.search(line))), None)
+    least = 0.9 * float(created[1]) * (1 << 20) if created else 1
+    if size < least or size == 0:
+        free = shutil.disk_usage(engine.parent).free
+        raise StoreError(
+            "E-TRTX-11",
+            "trtexec said it had built the engine, but the file is not whole",
+            evidence=f"{size} bytes"
+            + (f" of {created[1]} MiB" if created else "")
+            + f"; {free / 1e6:.0f} MB free",
+            effect="Nothing half-written was kept",
+            fix="free some space (df -h), or EDGESCOPE_CACHE=/another/folder",
+        )
+
+
+def _timing(job: Job, scratch: Path) -> Path:
+    """Return a copy of the timing cache to build with; its file does not exist where there is none yet."""
+    target = scratch / "timing.cache"
+    if _kept(job):
+        with contextlib.suppress(OSError):
+            shutil.copyfile(_timing_kept(job), target)
+    return target
+
+
+def _keep_timing(timing: Path, job: Job) -> None:
+    if _kept(job) and timing.is_file():
+        with contextlib.suppress(StoreError, OSError):  # a later build is slower without it, nothing else
+            cache.write_bytes(_timing_kept(job), timing.read_bytes())
+
+
+def _kept(job: Job) -> bool:
+    """Whether kernel times pass from build to build."""
+    return switched(job.spec, "timing_cache", True)
+
+
+def _timing_kept(job: Job) -> Path:
+    board = board_of(job.tool)
+    name = f"trtexec-{board['tensorrt']}-sm{board['compute_capability']}-{onnx_export.safe(board['device'])}"
+    return cache.folder("timing") / f"{name}.cache"
+
+
+def switched(spec: Spec, name: str, usual: bool) -> bool:
+    """Return an option that is on or off; UsageError where it is neither."""
+    value = spec.options.get(name, usual)
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("true", "1", "false", "0"):
+        return str(value).lower() in ("true", "1")
+    raise UsageError("E-OPT-2", f"{name} must be true or false, not {value!r}")
+
+
+def whole_number(spec: Spec, name: str, usual: int, *, least: int = 1) -> int:
+    """Return an option that counts; UsageError where it is no whole number of at least `least`."""
+    value = spec.options.get(name, usual)
+    if isinstance(value, bool) or not str(value).isdigit() or int(value) < least:
+        raise UsageError("E-OPT-2", f"{name} must be a whole number of at least {least}, not {value!r}")
+    return int(value)

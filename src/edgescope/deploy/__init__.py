@@ -1,0 +1,1 @@
+"""What a pick leaves behind: a folder with its file, run.py and a card."""

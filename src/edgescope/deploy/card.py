@@ -1,0 +1,147 @@
+"""The card beside a deployed model: how it was built, measured and checked, as JSON and for reading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+import edgescope
+from edgescope.analysis.cells import variants
+from edgescope.analysis.cells.objective import Wanted
+from edgescope.analysis.cells.variants import VariantRow, VariantTable
+from edgescope.codec import field_to_json, to_plain
+from edgescope.records import Json, Measured, Result, Verification
+
+#: Column -> what it is called on the card.
+FIGURES = {
+    "p50_s": "median latency",
+    "p99_s": "p99 latency",
+    "throughput_sps": "throughput",
+    "speedup": "speed-up",
+    "peak_rss_bytes": "peak memory of the process",
+    "gpu_memory_bytes": "memory in use on the GPU's board",
+    "power_w": "power",
+    "energy_per_sample_j": "energy per sample",
+}
+
+
+def page(table: VariantTable, row: VariantRow, wanted: Wanted, results: Sequence[Result]) -> dict[str, Json]:
+    """Return what is known of a variant: trial, figures with intervals, gate, machine, versions, command."""
+    newest = max(row.replicates.values(), key=lambda r: r.started_at)
+    state = newest.machine.state
+    check = newest.verification
+    chosen = variants.pick(table, wanted.objective)
+    return {
+        "model": row.trial.model,
+        "label": row.label,
+        "trial": row.trial.to_json(),
+        "objective": wanted.objective,
+        "constraints": [c.text for c in wanted.constraints],
+        "reason": chosen.reason if chosen.row is not None and chosen.row.cell == row.cell else "not the pick",
+        "measured": {
+            "baseline": table.row(table.baseline).label,
+            "processes": len(row.replicates),
+            "figures": {name: field_to_json(getattr(row, name)) for name in FIGURES},
+            "power_scope": _scope(newest),
+            "verdict": {"trust": row.verdict.trust.value, "evidence": list(row.verdict.evidence)},
+            "results": [r.id for r in row.replicates.values()],
+            "compared_with": sorted(r.label for r in (*table.rows, *table.screened) if r.cell != row.cell),
+            "runs_in_all": len(results),
+        },
+        "ran_as": to_plain(newest.effective),
+        "checked": {"when_measured": checked(check) if check is not None else None},
+        "machine": {"id": newest.machine.id, **to_plain(newest.machine.stable)},
+        "versions": to_plain(state.get("packages")) | {"edgescope": edgescope.__version__},
+        "command": to_plain(state.get("command")),
+        "written_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def checked(check: Verification) -> dict[str, Json]:
+    """Return a gate's answer as plain JSON."""
+    return {
+        "passed": check.passed,
+        "method": check.method,
+        "threshold": check.threshold,
+        "detail": check.detail,
+        "reference": check.reference,
+        "fields": {name: field_to_json(f) for name, f in check.fields.items()},
+    }
+
+
+def _scope(result: Result) -> Json:
+    """Return which part of the machine the power reading covers, None where there was none."""
+    channels = result.readings.channels if result.readings is not None else ()
+    return sorted({c.scope for c in channels if c.unit in ("W", "J") and c.status == "measured"}) or None
+
+
+def markdown(card: dict[str, Json]) -> str:
+    """Return the card for reading."""
+    measured, artifact = card["measured"], card["artifact"]
+    lines = [f"# {card['model'].partition('#')[0]}: {card['label']}", "", card["reason"], "", "## Run it", ""]
+    lines += ["    python run.py", "", f"`{artifact['file']}`, {artifact['bytes'] / 1e6:.1f} MB, SHA-256"]
+    lines += [f"`{artifact['sha256']}`."]
+    lines += [
+        f"Its weights: `{place}`, {about['bytes'] / 1e6:.1f} MB, SHA-256 `{about['sha256']}`."
+        for place, about in artifact["weights"].items()
+    ]
+    if artifact["left_out_of_run_py"]:
+        lines += [f"run.py does without: {', '.join(artifact['left_out_of_run_py'])} (same answers, slower)."]
+    if artifact["file"].endswith(".pt2"):
+        lines += ["The figures are those of the module itself; this file is what torch.export made of it."]
+    lines += ["", "## Measured", "", "| | value | 95 % interval | n |", "|---|---|---|---|"]
+    figures = [_figure(FIGURES[name], field) for name, field in measured["figures"].items()]
+    lines += [figures[0], _loop(measured["run_py"]), *figures[1:]]
+    lines += [
+        "",
+        f"In {measured['processes']} fresh processes, interleaved with {measured['baseline']} (the baseline)",
+    ]
+    lines += ["and others; run.py in one process after them all."]
+    lines += [f"Verdict: {measured['verdict']['trust']}: {'; '.join(measured['verdict']['evidence'])}."]
+    if card["constraints"]:
+        lines += [f"Constraints kept: {', '.join(card['constraints'])}."]
+    lines += ["", "## Checked", ""]
+    words = {"when_measured": "When it was measured", "run_py": "run.py, in a process of its own"}
+    lines += [
+        f"* {words[k]}: {c['detail']} (against {c['reference']})" for k, c in card["checked"].items() if c
+    ]
+    lines += ["", "## Where", "", f"* machine `{card['machine']['id']}`: {_facts(card['machine'])}"]
+    lines += [f"* {_facts(card['versions'])}", f"* command: `{_command(card['command'])}`", ""]
+    return "\n".join(lines)
+
+
+def _figure(words: str, field: Json) -> str:
+    if "absent" in field:
+        return f"| {words} | not measured: {field['absent']} | | |"
+    read = Measured(**field)
+    shown = variants.show(read).partition(" [")
+    return f"| {words} | {shown[0]} | {'[' + shown[2] if shown[2] else ''} | {read.n} |"
+
+
+def _loop(timed: Json) -> str:
+    """Return the row of what run.py itself took, which stands below the median latency of the comparison."""
+    return (
+        f"| run.py alone, median of its calls | {timed['median_s'] * 1e3:.4g} ms | | {timed['calls']} calls |"
+    )
+
+
+def _facts(facts: Json) -> str:
+    """Return facts in one line; what is absent, and lists of words, are left to the JSON."""
+    said = ((k, _fact(v)) for k, v in facts.items() if k != "id")
+    return "; ".join(f"{k}: {text}" for k, text in said if text)
+
+
+def _fact(value: Json) -> str:
+    if isinstance(value, dict):
+        said = ((k, _fact(v)) for k, v in value.items() if k != "absent")
+        return ", ".join(f"{k} {text}" for k, text in said if text)
+    if isinstance(value, list):  # a machine's GPUs, by name; the rest of each is in the JSON
+        return " and ".join(text for v in value if isinstance(v, dict) and (text := _fact(v.get("name", ""))))
+    return str(value)
+
+
+def _command(command: Json) -> str:
+    """Return the command as it was typed, without the folder the program lies in."""
+    text = " ".join(command) if isinstance(command, list) else str(command or "not recorded")
+    return re.sub(r"^.*?/(edgescope) ", r"\1 ", text)

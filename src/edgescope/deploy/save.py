@@ -1,0 +1,289 @@
+"""What a pick leaves behind: a folder that runs the variant without edgescope, and says why it may be believed.
+
+    DIR/model.onnx | model.pt2 | ...   what the engine reads (for PyTorch: the module as torch.export sees it)
+        run.py                         loads and runs it with that engine alone
+        sample.npz                     one batch of inputs, and the fp32 answers to them
+        card.md, card.json             how it was built, measured and checked
+
+Before the card is written, run.py has answered the accuracy gate's inputs in a fresh process and its outputs have
+passed the same gate: what is handed over is what was judged, not something made the same way. All of it is made in a
+folder beside DIR, which takes the name once it is proven: an earlier DIR is replaced whole, or left as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope import cache
+from edgescope.analysis.cells import variants
+from edgescope.analysis.cells.objective import FASTEST, Wanted
+from edgescope.deploy import card as deploy_card
+from edgescope.deploy import run_script
+from edgescope.errors import StoreError, UsageError, WrongOutputError
+from edgescope.isolate import fresh
+from edgescope.models import zoo
+from edgescope.models.base import Model, Purpose
+from edgescope.records import Result, Trial, Verification
+from edgescope.registry import need
+from edgescope.verify import judge, reference
+from edgescope.verify.judge import Reference, Run
+
+TIMEOUT_S = 1800.0
+CARD = "card.json"
+#: What every such folder holds beside the files that its card names.
+OWN = frozenset({CARD, "card.md", "run.py", "sample.npz", "__pycache__"})
+#: What run.py prints of its own speed.
+TIMED = re.compile(r"^median of (\d+) calls: (\S+) s$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The gate's answer to run.py, and how fast run.py was in the process that answered."""
+
+    checked: Verification
+    calls: int
+    median_s: float
+
+
+def ready(folder: Path) -> Path:
+    """Return `folder` where it may be filled: new, empty, or written by an earlier save; UsageError otherwise."""
+    try:
+        other = _others(folder)
+        if not other:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder.resolve().parent, prefix=".edgescope-"):
+                pass  # where the new folder is made
+    except OSError as error:
+        raise UsageError(
+            "E-DEPLOY-7",
+            f"--save {folder}: the folder cannot be made or replaced",
+            evidence=str(error),
+            effect="Nothing was measured or written",
+            fix="--save a folder in one that you can write",
+        ) from error
+    if other:
+        raise UsageError(
+            "E-DEPLOY-1",
+            f"{folder} holds something else",
+            evidence=", ".join(other[:5]),
+            effect="Nothing was measured or written",
+            fix="--save a new folder",
+        )
+    return folder
+
+
+def _others(folder: Path) -> list[str]:
+    """Return what lies in `folder`, or is it, that no earlier save has written."""
+    if not folder.is_dir():
+        return [folder.name] if folder.exists() else []
+    card = cache.read_json(folder / CARD)
+    made = card.get("artifact", {}) if isinstance(card, dict) else {}
+    names = (made.get("file", ""), *made.get("weights", {}))
+    own = OWN | {Path(name).parts[0] for name in names if name} if made else frozenset()
+    return sorted(path.name for path in folder.iterdir() if path.name not in own)
+
+
+def save(
+    chosen: Sequence[Result], results: Sequence[Result], folder: Path, *, wanted: Wanted = FASTEST
+) -> Path:
+    """Write what the variant of the results `chosen` runs into `folder`, prove it, and return the folder.
+
+    `results` are all of the comparison, for the card. WrongOutputError where run.py does not pass the gate.
+    """
+    target = ready(folder).resolve()
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
+        new = Path(name) / "new"
+        new.mkdir()
+        _fill(new, chosen[0], results, wanted)
+        _swap(new, target, Path(name) / "old")
+    return folder
+
+
+def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted) -> None:
+    """Write all of it into the new `folder`; the card last, once run.py has passed the gate."""
+    model = zoo.get(first.trial.model, first.trial.shapes, first.trial.batch)
+    truth = _truth(model, first.trial)
+    file, weights = _artifact(model, first, folder)
+    names = tuple(i.name for i in model.inputs)
+    (folder / "run.py").write_text(run_script.script(first.trial, file, names))
+    _sample(model, truth, first.trial, folder)
+    proof = prove(folder, model, truth, first.trial)
+    table = variants.table(results, wanted=wanted)
+    page = deploy_card.page(table, table.row(first.trial.cell), wanted, results)
+    page["artifact"] = {
+        "file": file,
+        **_about(folder / file),
+        "weights": {place: _about(folder / place) for place in weights},
+        "measured_digest": first.artifact.get("digest"),
+        "made": first.artifact.get("made"),
+        "left_out_of_run_py": list(run_script.left_out(first.trial)),
+    }
+    page["measured"]["run_py"] = {
+        "median_s": proof.median_s,
+        "calls": proof.calls,
+        "of": "calls of run.py's own run(), one process after the comparison",
+    }
+    page["checked"]["run_py"] = deploy_card.checked(proof.checked)
+    (folder / CARD).write_text(json.dumps(page, indent=1) + "\n")
+    (folder / "card.md").write_text(deploy_card.markdown(page))
+
+
+def _about(path: Path) -> dict[str, Any]:
+    return {"sha256": cache.content(path), "bytes": path.stat().st_size}
+
+
+def _swap(new: Path, target: Path, old: Path) -> None:
+    """Give `new` the name `target`; what had it goes to `old`, and comes back where that fails."""
+    try:
+        target.rename(old)
+        try:
+            new.rename(target)
+        except BaseException:
+            old.rename(target)
+            raise
+    except OSError as error:
+        raise StoreError(
+            "E-DEPLOY-8",
+            f"{target} cannot be replaced",
+            evidence=str(error),
+            effect="It is as it was before",
+            fix="--save a new folder",
+        ) from error
+
+
+def _truth(model: Model, trial: Trial) -> Reference:
+    """Return the fp32 answers the gate judges by; made again, in its own process, where the cache lost them."""
+    if not reference.known(model):
+        fresh.prepare(trial)
+
+    def missing() -> Run:
+        raise StoreError(
+            "E-DEPLOY-3",
+            "the fp32 answers that the gate judges by are gone and could not be made again",
+            fix="edgescope optimize MODEL --fresh",
+        )
+
+    return reference.reference(model, missing)
+
+
+def _artifact(model: Model, result: Result, folder: Path) -> tuple[str, list[str]]:
+    """Put what the engine reads into `folder`; return its name, and those of the files that hold its weights."""
+    path = result.artifact.get("path")
+    if path is None:
+        export = need("edgescope.deploy.torch_program:export", "PyTorch", "pip install 'edgescope[torch]'")
+        export(model, result.trial, folder / "model.pt2")
+        return "model.pt2", []
+    source = _source(result, Path(path))
+    name = f"model{source.suffix}"
+    shutil.copyfile(source, folder / name)
+    if source.suffix != ".onnx":
+        return name, []
+    external = need("edgescope.models.user.onnx_reader:external", name, "pip install 'edgescope[onnx]'")
+    places: list[str] = external(source)
+    for place in places:
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.parent / place, folder / place)
+    return name, places
+
+
+def _source(result: Result, path: Path) -> Path:
+    """Return the measured file, built again where the cache has lost it; StoreError where it is another now."""
+    if not path.is_file():
+        fresh.prepare(result.trial)
+    found = cache.content(path) if path.is_file() else "no file"
+    if found != result.artifact.get("digest"):
+        raise StoreError(
+            "E-DEPLOY-4",
+            f"the file that was measured is not there: {path.name}",
+            evidence=f"SHA-256 {str(result.artifact.get('digest'))[:12]} was measured, {found[:12]} is there",
+            effect="Another file would be handed over under these figures",
+            fix="the same command with --fresh",
+        )
+    return path
+
+
+def _sample(model: Model, truth: Reference, trial: Trial, folder: Path) -> None:
+    given, n = judge.gate_samples(model).arrays, trial.batch
+    rows = np.arange(n) % len(truth.gate[0])
+    arrays: dict[str, Any] = {name: array[rows] for name, array in given.items()}
+    arrays |= {f"fp32_{i}": array[rows] for i, array in enumerate(truth.gate)}
+    np.savez(folder / "sample.npz", **arrays)
+
+
+def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
+    """Return the gate's answer to what run.py in `folder` computes in a fresh process; WrongOutputError if it fails."""
+    gate = judge.gate_samples(model).first(len(truth.gate[0]))
+    labelled = model.samples(Purpose.LABELLED, judge.TRAINED_FRAMES) if model.info.trained else None
+    parts = [s.arrays for s in (gate, labelled) if s is not None]
+    total = sum(len(next(iter(p.values()))) for p in parts)
+    rows = np.minimum(np.arange(-(-total // trial.batch) * trial.batch), total - 1)
+    given = {name: np.concatenate([p[name] for p in parts])[rows] for name in gate.arrays}
+    outputs, said = _ran(folder, given)
+    named = tuple(a[len(gate) : total] for a in outputs) if labelled is not None else None
+    answer = judge.judge(
+        tuple(a[: len(gate)] for a in outputs),
+        truth,
+        precision=trial.precision,
+        gate=trial.gate,
+        labelled=named,
+        labels=labelled.labels if labelled else None,
+        groups=gate.groups,
+    )
+    if not answer.passed:
+        raise WrongOutputError(
+            "E-DEPLOY-5",
+            f"run.py for {trial.label} does not give the answers that were judged",
+            evidence=answer.detail,
+            effect="It must not be used; nothing was saved",
+        )
+    calls, median_s = _timed(said)
+    return Proof(answer, calls, median_s)
+
+
+def _timed(said: str) -> tuple[int, float]:
+    """Return how many calls run.py timed and their median in seconds."""
+    found = TIMED.search(said)
+    if found is None:
+        raise WrongOutputError(
+            "E-DEPLOY-6",
+            "run.py did not say how fast it is",
+            evidence=said[-300:],
+            effect="Nothing was saved",
+        )
+    return int(found[1]), float(found[2])
+
+
+def _ran(folder: Path, given: dict[str, Any]) -> tuple[list[NDArray[Any]], str]:
+    """Return what run.py answers in a process of its own, and what it prints."""
+    with tempfile.TemporaryDirectory(prefix="edgescope-deploy-") as name:
+        asked, answered = Path(name) / "inputs.npz", Path(name) / "outputs.npz"
+        np.savez(asked, **given)
+        command = [sys.executable, str(folder.resolve() / "run.py"), str(asked), str(answered)]
+        try:
+            done = subprocess.run(
+                command, cwd=name, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
+            said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1] if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            said = f"still running after {TIMEOUT_S:g} s"
+        if said:
+            raise WrongOutputError(
+                "E-DEPLOY-6",
+                "run.py, as it was made, does not run",
+                evidence=said[:300],
+                effect="It is of no use; nothing was saved",
+            )
+        with np.load(answered) as file:
+            return [file[f"output_{i}"] for i in range(len(file.files))], done.stdout

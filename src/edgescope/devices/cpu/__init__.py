@@ -1,0 +1,1 @@
+"""Any Linux CPU."""

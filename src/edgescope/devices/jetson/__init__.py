@@ -1,0 +1,1 @@
+"""NVIDIA Jetson: rails, clocks, heat, throttling, power modes."""

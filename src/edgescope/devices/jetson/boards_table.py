@@ -1,0 +1,100 @@
+"""The tables of docs/boards.md, written from boards.toml: board, metric, source, scope, how verified.
+
+python -m edgescope.devices.jetson.boards_table docs/boards.md      # rewrites what lies between the two marks
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from edgescope.devices.jetson import boards
+from edgescope.devices.jetson.boards import SUM, Board, Rail
+from edgescope.devices.jetson.power_monitors import CHIPS
+
+BEGIN = "<!-- written by: python -m edgescope.devices.jetson.boards_table docs/boards.md -->"
+END = "<!-- end of what is written from boards.toml -->"
+
+
+def render() -> str:
+    """Return the tables as Markdown."""
+    known = tuple(boards.boards().values())
+    parts = (
+        "### Modules",
+        _table(
+            ("board", "P-numbers", "SoC", "compute", "total power", "scope", "how verified"), _modules(known)
+        ),
+        "### Rails",
+        f"Read from {', '.join(c.upper() for c in CHIPS)}. Each rail gives `<rail>_power_w`, `_voltage_v` and "
+        "`_current_a`, the rail's name in lower case.",
+        _table(("board", "rail", "feeds", "part of", "scope", "how verified"), _rails(known)),
+        "### Everything else",
+        _table(("metric", "boards", "source", "scope", "how verified"), _metrics()),
+        "### What is not known",
+        "\n".join(f"* {board.name}: {doubt}" for board in known for doubt in board.doubts),
+        "### Where the facts are from",
+        "\n".join(f"* {board.name}: {'; '.join(board.sources)}" for board in known),
+    )
+    return "\n\n".join(parts)
+
+
+def updated(page: str) -> str:
+    """Return the page with the tables of today between the marks; ValueError where a mark is missing."""
+    return between(page, BEGIN, END, render())
+
+
+def between(page: str, begin: str, end: str, text: str) -> str:
+    """Return the page with `text` in the place of what stood between two marks; ValueError where one is missing."""
+    before, _, rest = page.partition(begin)
+    _, mark, after = rest.partition(end)
+    if not mark:
+        raise ValueError(f"the page has not both marks, {begin} and {end}")
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
+
+
+def _modules(known: Iterable[Board]) -> Iterator[Sequence[str]]:
+    for board in known:
+        numbers = ", ".join([*board.modules, *(f"any on the carrier {number}" for number in board.carriers)])
+        total, scope = _total(board)
+        yield board.name, numbers, board.soc, board.compute, total, scope, board.verified
+
+
+def _total(board: Board) -> tuple[str, str]:
+    """Return (how a total is formed, its scope), best first."""
+    ways = [" + ".join(board.terms()) if way == SUM else way for way in board.total]
+    scopes = [SUM if way == SUM else board.rails[way].scope for way in board.total]
+    return ", else ".join(ways), ", else ".join(scopes)
+
+
+def _rails(known: Iterable[Board]) -> Iterator[Sequence[str]]:
+    for board in known:
+        for rail in board.rails.values():
+            yield _rail(board, rail)
+
+
+def _rail(board: Board, rail: Rail) -> Sequence[str]:
+    return board.name, rail.label, rail.feeds, rail.below, rail.scope, rail.verified
+
+
+def _metrics() -> Iterator[Sequence[str]]:
+    for metric in boards.metrics():
+        names = ", ".join(f"`{name}`" for name in metric.name.split(", "))
+        yield names, metric.on, metric.source, metric.scope, metric.verified
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Rewrite the pages named."""
+    for name in argv:
+        page = Path(name)
+        page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

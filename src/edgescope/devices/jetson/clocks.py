@@ -1,0 +1,96 @@
+"""What the CPU clocks really are: a busy probe of 0.2 s, and whether they float (DVFS).
+
+A limit that was accepted is not yet a clock. A Jetson Thor has been seen to report scaling_cur_freq 2601 MHz, the
+request, while cpuinfo_cur_freq, the hardware, stood at 649 MHz after an over-current event. So a core of each
+cluster is kept busy and the hardware's own figure is read where root may, the kernel's otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from edgescope.devices import spin
+from edgescope.devices.cpu.sensors import policies
+from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
+
+PROBE_S = 0.2
+#: The busy clock of a mode in effect lies within these shares of the policy's limit; turbo bins and rounding are less.
+LEAST, MOST = 0.7, 1.05
+_WHOSE = {
+    "cpuinfo_cur_freq": "the hardware's, cpuinfo_cur_freq",
+    "scaling_cur_freq": "the kernel's request, scaling_cur_freq; the hardware's cannot be read",
+}
+_READ_S = 0.01
+_LOOPS = 4000
+
+
+def probe(root: Path = Path("/"), seconds: float = PROBE_S) -> tuple[str, str]:
+    """Return (problem, evidence) of the clocks under load, '' where there is no problem or no cpufreq."""
+    found = policies(root)
+    problems, seen = [], []
+    for policy in found:
+        limit = fact(policy / "scaling_max_freq", lambda t: int(t) * 1000)
+        busy = busy_hz(policy, seconds / len(found))
+        if is_absent(limit) or is_absent(busy):
+            seen.append(f"{policy.name} not probed ({(busy if is_absent(busy) else limit)['absent']})")
+            continue
+        source = clock_file(policy)
+        whose = _WHOSE[source.name] if source else ""
+        seen.append(f"{policy.name} {busy / 1e6:.0f} MHz busy of {limit / 1e6:.0f} ({whose})")
+        if not LEAST * limit <= busy <= MOST * limit:
+            problems.append(
+                f"{policy.name} runs at {busy / 1e6:.0f} MHz when busy, its limit is {limit / 1e6:.0f} MHz"
+            )
+    return "; ".join(problems), ", ".join(seen) or "clocks not probed (no cpufreq)"
+
+
+def clock_file(policy: Path) -> Path | None:
+    """Return the file of the policy's clock: the hardware's own where it can be read, otherwise the kernel's."""
+    return next((f for n in _WHOSE if not is_absent(fact(f := policy / n, int))), None)
+
+
+def busy_hz(policy: Path, seconds: float) -> Fact:
+    """Return the highest clock in Hz seen while one of the policy's cores is kept busy, or absent."""
+    cpus = fact(policy / "affected_cpus", lambda t: cpu_list(",".join(t.split())))
+    if is_absent(cpus) or not cpus:
+        return absent(f"no {policy / 'affected_cpus'}")
+    source = clock_file(policy)
+    if source is None:
+        return absent(f"no clock can be read in {policy}")
+    stop = threading.Event()
+    refused: list[str] = []
+
+    def burn() -> None:
+        try:
+            os.sched_setaffinity(0, {cpus[0]})  # 0 is this thread alone
+        except OSError as error:
+            refused.append(f"CPU {cpus[0]} cannot be used: {error.strerror}")
+            return
+        while not stop.is_set():
+            spin.work(_LOOPS)  # holds no interpreter lock
+
+    worker = threading.Thread(target=burn, daemon=True)
+    worker.start()
+    try:
+        highest, end = 0, time.monotonic() + seconds
+        while time.monotonic() < end and not refused:
+            time.sleep(_READ_S)
+            now = fact(source, lambda t: int(t) * 1000)
+            highest = max(highest, 0 if is_absent(now) else now)
+    finally:
+        stop.set()
+        worker.join()
+    return absent(refused[0]) if refused else highest
+
+
+def dvfs(root: Path = Path("/")) -> Fact:
+    """Return whether the CPU clocks may float: False where every policy's lowest and highest are the same."""
+    found = policies(root)
+    if not found:
+        return absent("no cpufreq")
+    ends = [[fact(p / f"scaling_{end}_freq", int) for end in ("min", "max")] for p in found]
+    unread = next((e for pair in ends for e in pair if is_absent(e)), None)
+    return unread if unread is not None else any(low != high for low, high in ends)

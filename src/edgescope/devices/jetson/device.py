@@ -1,0 +1,115 @@
+"""An NVIDIA Jetson, from sysfs and procfs alone: no daemon, no root, no jtop.
+
+What this module's board is comes from its device tree, what its rails mean from boards.toml, and everything that moves
+from the sources of its neighbours, each a few kernel files opened once. Power modes belong to another family, so they
+are reached by name through the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgescope import registry
+from edgescope.devices.base import Mode, SourceSpec
+from edgescope.devices.jetson import identity, rails, tegrastats
+from edgescope.devices.jetson.heat import Fans
+from edgescope.devices.jetson.soc import CpuClusters, Emc, Engines, Gpu
+from edgescope.devices.jetson.throttle import JetsonThrottleWatch
+from edgescope.devices.kernel_files import Fact, is_absent
+
+_SOURCES = (
+    ("jetson_rails:Rails", 1),
+    ("jetson_soc:Gpu", 1),
+    ("jetson_soc:Emc", 5),
+    ("jetson_soc:CpuClusters", 5),
+    ("jetson_held:HeldClocks", 5),
+    ("jetson_heat:Cooling", 5),
+    ("jetson_heat:OverCurrent", 10),
+    ("jetson_heat:Fans", 10),
+    ("jetson_soc:Engines", 10),
+)
+"""Source, and on every how many ticks it is read. Power and load move fastest; a rail read between two results of its
+chip is a repeat, which shows when the next one came. Counters lose nothing by being read seldom."""
+_MEMORY = ("jetson_memory:JetsonMemory", 10)
+_TEGRASTATS_MS = 200
+"""The INA3221s behind it refresh about every 430 ms: asked twice as often, no result is missed."""
+
+
+class JetsonDevice:
+    """One Jetson module and what its carrier board shows of it."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+
+    def present(self) -> str:
+        """Return '' on a machine with an NVIDIA Tegra, otherwise the reason."""
+        return identity.present(self._root)
+
+    def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return (the module, facts of the moment): release, power mode, rails, fan and its owner, clocks."""
+        root = self._root
+        state: dict[str, Any] = {
+            "l4t": identity.l4t(root),
+            "jetpack": identity.jetpack(root),
+            "power_mode": _power_mode(root),
+            "dvfs": registry.need("edgescope.devices.jetson.clocks:dvfs", "clocks", "")(root),
+            **rails.facts(root),
+            "fan": Fans.facts(root),
+            "gpu": Gpu.facts(root),
+            "memory": Emc.facts(root),
+            "cpu_clusters": CpuClusters.facts(root),
+            "engines": Engines.facts(root),
+        }
+        if unread := registry.need("edgescope.devices.jetson.nvpmodel:problems", "power modes", "")(root):
+            state["nvpmodel_problems"] = unread
+        return identity.stable(root), state
+
+    def sources(self, pid: int) -> Sequence[SourceSpec]:
+        """Return rails, GPU, memory, engines, fans and throttling; none on a machine that is no Jetson.
+
+        Where sysfs shows no rail, NVIDIA's tegrastats is asked beside it, if there is one.
+        """
+        if self.present():
+            return ()
+        root = {"root": str(self._root)}
+        rest = [SourceSpec(f"edgescope.devices.{target}", root, every) for target, every in _SOURCES]
+        target, every = _MEMORY
+        memory = SourceSpec(f"edgescope.devices.{target}", root | {"pid": pid}, every)
+        return (*rest, memory, *self._second_source())
+
+    def _second_source(self) -> Sequence[SourceSpec]:
+        program = tegrastats.find()
+        if not program or rails.readable(self._root):
+            return ()
+        board = identity.recognise(self._root).board
+        scopes = {label: rail.scope for label, rail in board.rails.items()} if board else {}
+        kwargs = {
+            "interval_ms": _TEGRASTATS_MS,
+            "program": program,
+            "scopes": scopes,
+            "prefix": "tegrastats_",
+        }
+        return (SourceSpec("edgescope.devices.jetson.tegrastats:TegrastatsSource", kwargs),)
+
+    def modes(self) -> Mapping[str, Mode]:
+        """Return the power modes of nvpmodel.conf and jetson_clocks, by name."""
+        if self.present():
+            return {}
+        found: Mapping[str, Mode] = registry.need("edgescope.modes.jetson:modes", "power modes", "")(
+            self._root
+        )
+        return found
+
+    def throttle_watch(self) -> JetsonThrottleWatch:
+        """Return a context that, once left, says whether heat, power or the supply held the clocks down."""
+        return JetsonThrottleWatch(self._root)
+
+
+def _power_mode(root: Path) -> Fact:
+    """Return name, id and cores of the nvpmodel mode in force, or why it cannot be told."""
+    mode = registry.need("edgescope.devices.jetson.nvpmodel:current", "power modes", "")(root)
+    if is_absent(mode):
+        return mode
+    return {"name": mode.name, "id": mode.id, "cores": list(mode.cores), "default": mode.default}

@@ -1,0 +1,80 @@
+"""A Jetson's fans: duty, speed, and which of three owners sets them.
+
+The kernel's governor, NVIDIA's nvfancontrol daemon and jtop's saved profile fight for one fan; a different owner is
+a different temperature and, in a long run, a different throughput. JetPack 4 has /sys/devices/pwm-fan, later
+releases hwmon's `pwmfan` and a tachometer chip of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgescope.devices.base import ChannelSpec, Unsupported, Value
+from edgescope.devices.jetson.files import command_names, found
+from edgescope.devices.kernel_files import Fact, KernelFile, fact, is_absent
+
+Row = tuple[str, int, Value]
+_DUTIES = ("sys/class/hwmon/hwmon*/pwm[1-9]", "sys/class/hwmon/hwmon*/cur_pwm", "sys/devices/pwm-fan/cur_pwm")
+_SPEEDS = (
+    "sys/class/hwmon/hwmon*/fan[1-9]_input",
+    "sys/class/hwmon/hwmon*/rpm",
+    "sys/devices/generic_pwm_tachometer/hwmon/hwmon*/rpm",
+    "sys/devices/pwm-fan/rpm_measured",
+)
+_DAEMONS = ("nvfancontrol", "jtop")
+
+
+def _first(root: Path, patterns: Sequence[str]) -> list[KernelFile]:
+    """Return the files of the first pattern that matches any: the others are the same fans again."""
+    matches = (found(root, (pattern,)) for pattern in patterns)
+    return [KernelFile(path, 32) for path in next((m for m in matches if m), [])]
+
+
+class Fans:
+    """Duty and speed of every fan, numbered from 1."""
+
+    def __init__(self, root: str) -> None:
+        self._files = {"share": _first(Path(root), _DUTIES), "rpm": _first(Path(root), _SPEEDS)}
+
+    def channels(self) -> Sequence[ChannelSpec]:
+        """Return `fan<N>_share` of full duty and `fan<N>_rpm`; fan 1 even where there is none."""
+        units = {"share": "share", "rpm": "1/min"}
+        return [
+            ChannelSpec(f"fan{i}_{what}", units[what], "fan", "gauge", source)
+            for what, files in self._files.items()
+            for i, source in enumerate([str(f.path) for f in files] or ["hwmon"], 1)
+        ]
+
+    def read(self) -> Sequence[Row]:
+        """Return duty and speed; a fan without a tachometer has no speed, never 0."""
+        rows: list[Row] = []
+        why = {"share": "no PWM fan: cooled passively, or not shown", "rpm": "no tachometer"}
+        for what, files in self._files.items():
+            scale = 1 / 255 if what == "share" else 1.0
+            values: list[Value] = [f.number(scale) for f in files] or [Unsupported(why[what])]
+            rows += [(f"fan{i}_{what}", time.monotonic_ns(), v) for i, v in enumerate(values, 1)]
+        return rows
+
+    @staticmethod
+    def facts(root: Path) -> Fact:
+        """Return who owns the fan (`kernel`, `nvfancontrol`, `jtop`) and the evidence for it."""
+        running = set(command_names(root).values())
+        control = fact(root / "sys/devices/pwm-fan/temp_control", int)
+        policies = {
+            str(fact(policy.with_name("type"))): fact(policy)
+            for policy in found(root, ("sys/class/thermal/thermal_zone*/policy",))
+        }
+        owners = [name for name in _DAEMONS if name in running]
+        by_kernel = control == 1 or (is_absent(control) and set(policies.values()) - {"user_space"})
+        if by_kernel and "nvfancontrol" not in owners:
+            owners.append("kernel")
+        return {
+            "owners": owners,
+            "temp_control": control,
+            "pwm_enable": {
+                p.parent.name: fact(p, int) for p in found(root, ("sys/class/hwmon/hwmon*/pwm1_enable",))
+            },
+            "thermal_governors": policies,
+        }

@@ -1,0 +1,215 @@
+"""What the parts of a Jetson's chip do: GPU, memory controller (EMC), fixed-function engines, CPU clusters.
+
+    GPU load    per mille of the time, at the *current* clock: 100 % at 306 MHz is a third of 100 % at 918 MHz
+    EMC         the clock is in debugfs (root only) or, on Thor, devfreq; its load is the activity monitor's
+                kHz of active cycles over the clock's
+    engines     see jetson_engines
+    CPU         scaling_cur_freq is what was asked for; cpuinfo_cur_freq (root only) what the hardware runs at
+
+The kernel publishes these under other paths in every release; none is chosen by the name of a board.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
+from edgescope.devices.cpu.sensors import policies
+from edgescope.devices.jetson.engines import Engines
+from edgescope.devices.jetson.files import (
+    bounds,
+    devfreqs,
+    first_readable,
+    gpu_devfreq,
+    number,
+    rate_files,
+    unlocked,
+)
+from edgescope.devices.kernel_files import Fact, KernelFile, absent, cpu_list, fact
+
+__all__ = ["CpuClusters", "Emc", "Engines", "Gpu"]
+
+Row = tuple[str, int, Value]
+_LOADS = (
+    "sys/devices/gpu.0/load",
+    "sys/devices/platform/gpu.0/load",
+    "sys/devices/[0-9]*.g*/load",
+    "sys/devices/platform/[0-9]*.g*/load",
+    "sys/devices/platform/bus@0/[0-9]*.g*/load",
+)
+
+
+class Gpu:
+    """Load and clock of the integrated GPU."""
+
+    def __init__(self, root: str) -> None:
+        base = Path(root)
+        self._folder = gpu_devfreq(base)
+        own = () if self._folder is None else (f"{self._folder.relative_to(base)}/device/load",)
+        self._load = first_readable(base, (*own, *_LOADS))
+        self._clock: KernelFile | Unsupported = Unsupported(
+            f"no GPU among {base / 'sys/class/devfreq'}: neither gm20b, gp10b, gv11b, ga10b, gpu nor gpu-gpc"
+        )
+        if self._folder is not None:
+            self._clock = KernelFile(self._folder / "cur_freq", 32)
+
+    def channels(self) -> Sequence[ChannelSpec]:
+        """Return the load as a share of the current clock, and the clock in hertz."""
+        load = str(getattr(self._load, "path", "load"))
+        clock = str(getattr(self._clock, "path", "devfreq"))
+        return (
+            ChannelSpec("gpu_busy", "share", "gpu", "average", f"{load}: of the current clock"),
+            ChannelSpec("gpu_clock_hz", "Hz", "gpu", "gauge", clock),
+        )
+
+    def read(self) -> Sequence[Row]:
+        """Return load and clock; Thor has no load file, its driver answers NVML instead."""
+        load = number(self._load, 1e-3)
+        if isinstance(load, float) and not 0 <= load <= 1:
+            load = Failed(f"a load of {load * 1000:.0f} per mille is none")
+        if isinstance(load, Unsupported) and self._folder is not None and "gpc" in self._folder.name:
+            load = Unsupported(f"{load.reason}; the unified driver of Thor answers NVML instead (gpu0_busy)")
+        return [
+            ("gpu_busy", time.monotonic_ns(), load),
+            ("gpu_clock_hz", time.monotonic_ns(), number(self._clock)),
+        ]
+
+    @staticmethod
+    def facts(root: Path) -> Fact:
+        """Return name, clocks (least, now, most, available), governor, rail gating, 3D scaling, disabled TPCs."""
+        folder = gpu_devfreq(root)
+        if folder is None:
+            return absent("no GPU in devfreq")
+        device = folder / "device"
+        return {
+            "name": folder.name,
+            **bounds(folder),
+            "available_hz": fact(folder / "available_frequencies", lambda t: [int(x) for x in t.split()]),
+            "governor": fact(folder / "governor"),
+            "railgate": fact(device / "railgate_enable", _flag),
+            "scaling_3d": fact(device / "enable_3d_scaling", _flag),
+            "tpc_pg_mask": fact(device / "tpc_pg_mask"),
+        }
+
+
+def _flag(text: str) -> bool:
+    return bool(int(text))
+
+
+_EMC = re.compile(r"(?:^|\.)emc$|^bwmgr$")
+_EMC_CLOCKS = (*rate_files("emc"), "sys/kernel/debug/clk/override.emc/clk_rate")
+_EMC_LOADS = ("sys/kernel/actmon_avg_activity/mc_all", "sys/kernel/debug/cactmon/mc_all")
+_FULL = 1.02
+"""The clock may have moved between the two reads: so much above a full share is still one."""
+_BPMP_LOAD = "sys/kernel/debug/bpmp/debug/actmon/mc_all_avg_activity"
+
+
+class Emc:
+    """Clock and load of the external memory controller."""
+
+    def __init__(self, root: str) -> None:
+        base = Path(root)
+        own = [f"{f.relative_to(base)}/cur_freq" for f in devfreqs(base, _EMC)]
+        self._clock = first_readable(base, (*own, *_EMC_CLOCKS))
+        self._load = first_readable(base, _EMC_LOADS)
+        self._bpmp = isinstance(first_readable(base, (_BPMP_LOAD,)), KernelFile)
+
+    def channels(self) -> Sequence[ChannelSpec]:
+        """Return the share of memory cycles in use, and the clock in hertz."""
+        clock, load = (str(getattr(f, "path", "debugfs")) for f in (self._clock, self._load))
+        return (
+            ChannelSpec("emc_busy", "share", "memory", "average", f"{load} (kHz of active cycles) / {clock}"),
+            ChannelSpec("emc_clock_hz", "Hz", "memory", "gauge", clock),
+        )
+
+    def read(self) -> Sequence[Row]:
+        """Return load and clock, or what would unlock them."""
+        clock, active = unlocked(number(self._clock)), number(self._load, 1e3)
+        return [
+            ("emc_busy", time.monotonic_ns(), self._busy(clock, active)),
+            ("emc_clock_hz", time.monotonic_ns(), clock),
+        ]
+
+    def _busy(self, clock: Value, active: Value) -> Value:
+        if not isinstance(active, float):
+            if self._bpmp:
+                return Unsupported(
+                    "the unit of BPMP's mc_all_avg_activity is not published; tegrastats knows"
+                )
+            return unlocked(active)
+        if not isinstance(clock, float):
+            return clock
+        if clock <= 0:
+            return Failed("the memory clock reads 0 Hz")
+        share = active / clock
+        if not 0 <= share <= _FULL:
+            return Failed(
+                f"{active / 1e6:.0f} MHz of active cycles at a clock of {clock / 1e6:.0f} MHz: no share"
+            )
+        return min(share, 1.0)
+
+    @staticmethod
+    def facts(root: Path) -> Fact:
+        """Return the memory clock's bounds, its cap by the power mode, and whether it is locked."""
+        clk = root / "sys/kernel/debug/bpmp/debug/clk/emc"
+        cap = first_readable(
+            root, ("sys/kernel/nvpmodel_clk_cap/emc", "sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
+        )
+        own = devfreqs(root, _EMC)
+        clocks = {
+            f"{k}_hz": fact(clk / f"{n}rate", int) for k, n in (("min", "min_"), ("cur", ""), ("max", "max_"))
+        }
+        return {
+            **(bounds(own[0]) if own else clocks),
+            "cap_hz": fact(cap.path, int) if isinstance(cap, KernelFile) else absent(cap.reason),
+            "locked": fact(clk / "mrq_rate_locked", _flag),
+        }
+
+
+class CpuClusters:
+    """Clock of each cpufreq policy, as the hardware runs where that can be read, else as asked for."""
+
+    def __init__(self, root: str) -> None:
+        self._files: dict[str, tuple[KernelFile, str]] = {}
+        for policy in policies(Path(root)):
+            hardware, asked = (
+                KernelFile(policy / "cpuinfo_cur_freq", 32),
+                KernelFile(policy / "scaling_cur_freq", 32),
+            )
+            name = f"cpu_{policy.name}_clock_hz"
+            if isinstance(hardware.number(), float):
+                self._files[name] = (hardware, f"{hardware.path}: what the hardware runs at")
+            else:
+                self._files[name] = (asked, f"{asked.path}: what the governor asked for")
+
+    def channels(self) -> Sequence[ChannelSpec]:
+        """Return one clock a policy in hertz; the source says whether it is effective or asked for."""
+        specs = [ChannelSpec(n, "Hz", "cpu_cluster", "gauge", text) for n, (_, text) in self._files.items()]
+        return specs or [ChannelSpec("cpu_policy0_clock_hz", "Hz", "cpu_cluster", "gauge", "cpufreq")]
+
+    def read(self) -> Sequence[Row]:
+        """Return every policy's clock."""
+        rows: list[Row] = [(n, time.monotonic_ns(), f.number(1e3)) for n, (f, _) in self._files.items()]
+        return rows or [("cpu_policy0_clock_hz", time.monotonic_ns(), Unsupported("no cpufreq policy"))]
+
+    @staticmethod
+    def facts(root: Path) -> Fact:
+        """Return online and offline cores, and each policy's cores, governor and clocks."""
+        cpu = root / "sys/devices/system/cpu"
+        names = {"min_hz": "scaling_min_freq", "max_hz": "scaling_max_freq", "asked_hz": "scaling_cur_freq"}
+        names |= {"effective_hz": "cpuinfo_cur_freq", "hardware_max_hz": "cpuinfo_max_freq"}
+        return {
+            "online": fact(cpu / "online", cpu_list),
+            "offline": fact(cpu / "offline", cpu_list),
+            "policies": {
+                policy.name: {
+                    "cpus": fact(policy / "related_cpus", lambda t: [int(x) for x in t.split()]),
+                    "governor": fact(policy / "scaling_governor"),
+                    **{key: fact(policy / file, lambda t: int(t) * 1000) for key, file in names.items()},
+                }
+                for policy in policies(root)
+            },
+        }

@@ -1,0 +1,185 @@
+"""Did a Jetson hold its clocks? Counters, cooling devices and trip points before and after; clocks while busy.
+
+A low clock alone is no evidence: idle parts clock down. Evidence is an over-current or under-voltage counter that
+moved, a raised cooling device, a zone past its passive trip, or a clock below what was *asked for*: the firmware
+ignores requests without an error once a guard has latched, and scaling_cur_freq goes on reporting success (forum
+t/361188: asked for 2601 MHz, running at 649 MHz after an OC3 event at boot).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgescope.devices.base import Throttle
+from edgescope.devices.cpu.sensors import policies
+from edgescope.devices.jetson.files import found
+from edgescope.devices.jetson.heat import cooling_devices, passive_zones, slows
+from edgescope.devices.jetson.held import HELD, pair
+from edgescope.devices.jetson.overcurrent import Counters
+from edgescope.devices.kernel_files import KernelFile, fact, is_absent
+from edgescope.devices.looks import Looks
+from edgescope.errors import message
+
+_POWERED_OFF_C = -200.0
+
+
+@dataclass(frozen=True)
+class _Look:
+    events: Mapping[str, float]
+    """Over-current counter -> events since boot."""
+    causes: Mapping[str, str]
+    """Over-current counter -> what moves it."""
+    alarms: frozenset[str]
+    """Rails whose power monitor says that the critical current was passed."""
+    cooling: Mapping[str, tuple[str, int]]
+    """Cooling device -> (what it slows, state)."""
+    zones: Mapping[str, tuple[float, float]]
+    """Zone with a passive trip -> (temperature, trip), degrees Celsius."""
+    clocks: Mapping[str, tuple[float, float]]
+    """CPU policy -> (asked for, effective), hertz."""
+
+
+class JetsonThrottleWatch(Looks[_Look]):
+    """Looks at the guards on entering and on leaving; `evidence()` compares."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        super().__init__(lambda: _look(root), _compare, "the Jetson's guards were not watched to the end")
+
+
+def _compare(before: _Look, after: _Look) -> Throttle:
+    """Return what two looks say together."""
+    rose, notes = _counted(before.events, after.events, before.causes)
+    events = [*rose, *_alarmed(before, after), *_cooled(before, after), *_hot(before, after)]
+    events += _not_followed(before, after)
+    looked, absent = [], []
+    for count, what, missing in (
+        (len(after.events), "over-current counters", "no oc*_event_cnt"),
+        (len(after.cooling), "cooling devices that slow", "no cooling device that slows"),
+        (len(after.zones), "zones with a passive trip", "no passive trip point"),
+        (len(after.clocks), "effective CPU clocks", "no readable cpuinfo_cur_freq (root only)"),
+    ):
+        looked += [f"{count} {what}"] if count else []
+        absent += [] if count else [missing]
+    blind = [] if after.events or after.zones or after.cooling else [_unknown()]
+    return Throttle(tuple(events), tuple(looked + notes), tuple(absent), tuple(blind + _gone(before, after)))
+
+
+def _gone(before: _Look, after: _Look) -> list[str]:
+    """Return the guards that could be read before the run and not after it; a zone may be powered off."""
+    names = [f"{key}_event_cnt" for key in before.events if key not in after.events]
+    names += [f"the state of {name}" for name in before.cooling if name not in after.cooling]
+    return [f"{name} could be read before the run and not after it: what it did is unknown" for name in names]
+
+
+def _unknown() -> str:
+    text = "whether the board throttled is unknown: no over-current counter, cooling device or trip point is readable"
+    return message(
+        "W-THR-2", text, effect="The verdict cannot be CLEAN", fix="docker run -v /sys:/sys:ro ..."
+    )
+
+
+def _counted(
+    before: Mapping[str, float], after: Mapping[str, float], causes: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Return (events during the run, events latched before it)."""
+    rose, notes = [], []
+    for key, now in after.items():
+        was = before.get(key)
+        cause = causes.get(key, "over_current").replace("_", "-")
+        if was is not None and now > was:
+            rose.append(f"{cause}: {key}_event_cnt rose by {now - was:.0f} to {now:.0f} during the run")
+        elif was is not None and now < was:
+            notes.append(
+                f"{key}_event_cnt, which went backwards from {was:.0f} to {now:.0f} and says nothing"
+            )
+        elif now:
+            notes.append(f"{key}_event_cnt ({now:.0f} {cause} since boot, none during the run)")
+    return rose, notes
+
+
+def _alarmed(before: _Look, after: _Look) -> list[str]:
+    new = sorted(after.alarms - before.alarms)
+    return [f"over-current: the power monitor of {rail} passed its critical current" for rail in new]
+
+
+def _cooled(before: _Look, after: _Look) -> list[str]:
+    out = []
+    for name, (what, level) in after.cooling.items():
+        highest = max(level, before.cooling.get(name, (what, 0))[1])
+        if highest > 0:
+            out.append(f"thermal: cooling device {name} slows {what} (state {highest})")
+    return out
+
+
+def _hot(before: _Look, after: _Look) -> list[str]:
+    out = []
+    for name, (celsius, trip) in after.zones.items():
+        highest = max(celsius, before.zones.get(name, (celsius, trip))[0])
+        if highest >= trip:
+            out.append(f"thermal: {name} at {highest:.1f} C is past its passive trip of {trip:.1f} C")
+    return out
+
+
+def _not_followed(before: _Look, after: _Look) -> list[str]:
+    """Return the policies whose hardware ran below what was asked for, before and after alike."""
+    out = []
+    for name, (asked, clock) in after.clocks.items():
+        first = before.clocks.get(name)
+        if first is None or first[1] >= HELD * first[0] or clock >= HELD * asked:
+            continue
+        counters = ", ".join(f"{key}_event_cnt={n:.0f}" for key, n in after.events.items() if n)
+        evidence = (
+            f"{counters} since boot: a guard has latched" if counters else "no over-current event is counted"
+        )
+        text = f"{name} asked for {asked / 1e6:.0f} MHz and runs at {clock / 1e6:.0f} MHz"
+        effect = f"Work bound by it takes about {asked / clock:.1f} times as long" if clock else ""
+        out.append(
+            message("W-CLK-1", text, evidence=evidence, effect=effect, fix="a stronger supply, then reboot")
+        )
+    return out
+
+
+def _look(root: Path) -> _Look:
+    counters = Counters(root)
+    events = {k: v for k, v in counters.read().items() if isinstance(v, float)}
+    return _Look(
+        events, counters.causes, _alarms(root), _cooling(root), _zones(root), _asked_and_effective(root)
+    )
+
+
+def _alarms(root: Path) -> frozenset[str]:
+    out = set()
+    for alarm in found(root, ("sys/class/hwmon/hwmon*/curr[0-9]*_crit_alarm",)):
+        label = fact(alarm.with_name(f"in{alarm.name[4 : -len('_crit_alarm')]}_label"))
+        if fact(alarm, int) == 1:
+            out.add(str(alarm) if is_absent(label) else label)
+    return frozenset(out)
+
+
+def _cooling(root: Path) -> dict[str, tuple[str, int]]:
+    out = {}
+    for name, (kind, folder) in cooling_devices(root).items():
+        level = fact(folder / "cur_state", int)
+        if not is_absent(level):
+            out[name] = (slows(kind), level)
+    return out
+
+
+def _zones(root: Path) -> dict[str, tuple[float, float]]:
+    out = {}
+    for name, (path, trip) in passive_zones(root).items():
+        celsius = fact(path, lambda text: float(text) / 1000)
+        if not is_absent(celsius) and celsius > _POWERED_OFF_C:
+            out[name] = (celsius, trip)
+    return out
+
+
+def _asked_and_effective(root: Path) -> dict[str, tuple[float, float]]:
+    out = {}
+    for policy in policies(root):
+        both = pair(KernelFile(policy / "scaling_cur_freq", 32), KernelFile(policy / "cpuinfo_cur_freq", 32))
+        if isinstance(both, tuple):
+            out[policy.name] = both
+    return out

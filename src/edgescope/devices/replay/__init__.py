@@ -1,0 +1,1 @@
+"""A recorded board instead of this machine."""

@@ -1,0 +1,1 @@
+"""What can be measured here, what disturbs, and what would unlock more."""

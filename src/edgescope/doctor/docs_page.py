@@ -1,0 +1,74 @@
+"""What docs/doctor.md shows: the doctor's own output for three shipped recordings.
+
+    python -m edgescope.doctor.docs_page docs/doctor.md      # rewrites what lies between the two marks
+
+What depends on the machine that plays a recording is left out: which of its cores this process may use, the machine's
+id. What changed by the first frame that moves the CPU's time is applied at once, so that shares of a time have a time.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from edgescope.devices.jetson.boards_table import between
+from edgescope.devices.replay import device
+from edgescope.devices.replay import format as recording
+from edgescope.doctor.report import Report, examine
+from edgescope.doctor.view import lines
+from edgescope.registry import REPLAYED
+
+BOARDS = ("nano", "orin_nano", "agx_orin")
+BEGIN = "<!-- written by: python -m edgescope.doctor.docs_page docs/doctor.md -->"
+END = "<!-- end of what is written from the recordings -->"
+WIDTH = 118
+_FRAME_S, _WATCH_S = 0.4, 0.6
+
+
+def examined(board: str) -> Report:
+    """Return the doctor's report on a shipped recording, the same wherever it is played."""
+    what = recording.read(recording.find(board))
+    still = replace(what, frames=(_first_look(what),))
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, f"{board}{recording.SUFFIX}")
+        path.write_text("".join(recording.lines(still)), encoding="utf-8")
+        devices = device.devices(str(path))
+        return examine(devices, watch_s=_WATCH_S, root=device.root(devices))
+
+
+def _first_look(what: recording.Recording) -> recording.Frame:
+    """Return what had changed by the first frame that moves the CPU's time, as one frame."""
+    files: dict[str, str | None] = {}
+    for frame in what.frames:
+        files |= frame.files
+        if "proc/stat" in frame.files:
+            break
+    return recording.Frame(_FRAME_S, files)
+
+
+def render() -> str:
+    """Return the reports as Markdown."""
+    return "\n\n".join(_section(board) for board in BOARDS)
+
+
+def _section(board: str) -> str:
+    report = examined(board)
+    facts: Mapping[str, str] = report.machine.state[REPLAYED]
+    text = "\n".join(text.rstrip() for text, _ in lines(report, WIDTH))
+    text = re.sub(r",? id [0-9a-f]{6,}", "", text)
+    head = f"## {facts['board']}\n\nRecording `{board}` ({facts['made']}): {facts['about']}."
+    return f"{head}\n\n```text\n$ edgescope --board {board} doctor\n{text}\n```"
+
+
+def updated(page: str) -> str:
+    """Return the page with the reports of today between the marks; ValueError where a mark is missing."""
+    return between(page, BEGIN, END, render())
+
+
+if __name__ == "__main__":
+    PAGE = Path(sys.argv[1])
+    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

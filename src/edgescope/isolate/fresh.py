@@ -1,0 +1,307 @@
+"""A trial in a process of its own: whatever the model does, what comes back is a recorded Result.
+
+The parent writes the trial to a file, starts `python -m edgescope.bench.child`, and watches three things while it
+waits: the clock (time-out), the machine's free memory (the trial is stopped at a floor, before the kernel's OOM killer
+picks a victim), and the child itself (a crash becomes a Result with the signal and the last lines it wrote).
+A result that the child had finished writing counts, whatever stopped it afterwards.
+Between the two stands a warden (warden.py), which ends everything that the child has started, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from edgescope import scratch
+from edgescope.errors import StoreError, message
+from edgescope.isolate import warden
+from edgescope.memory import Memory
+from edgescope.records import Machine, Result, Status, Trial, digest
+from edgescope.store import plain_files, results
+
+POLL_MS = 100
+#: Carries the command the user typed to the trial's process, whose own says nothing.
+COMMAND = "EDGESCOPE_COMMAND"
+#: Tells the child when it will be stopped, so that it can say first which of its workers was late.
+TIMEOUT = "EDGESCOPE_TIMEOUT"
+#: Default memory floor: 8 % of the machine, at least 400 MB; a unified-memory board needs this to stay up.
+FLOOR_SHARE, FLOOR_BYTES = 0.08, 400_000_000
+#: How much of the end of the child's stderr is read, and how much of that goes into a Result: the traceback of a
+#: program in a deep folder fits.
+TAIL_BYTES, TAIL_CHARACTERS = 8192, 4000
+#: Statuses that are explained by what the process wrote last; the others say all in their reason.
+_TRACED = frozenset({Status.FAILED, Status.CRASHED, Status.TIMEOUT, Status.OOM})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What stops a trial: seconds, and the bytes of free memory that must remain (None: the default floor)."""
+
+    timeout_s: float = 900.0
+    floor_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the child starts; modes and tracers wrap argv and add to env."""
+
+    prefix: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What stopped a trial's process before it had written a Result."""
+
+    status: Status
+    reason: str
+
+
+def run(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> Result:
+    """Run the trial in a fresh process and return its Result, whatever happened to the process.
+
+    Raises StoreError where the temporary folder that both processes share cannot be used.
+    """
+    return _in_child("run", trial, limits, launch)
+
+
+def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
+    """Build the trial's artifact and reference outputs in a process of their own; None when that went well.
+
+    Exporting and calibrating need engines and memory that the measured process must not hold.
+    """
+    result = _in_child("prepare", trial, limits, Launch())
+    return None if result.status is Status.OK else result
+
+
+def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result:
+    started = datetime.now(timezone.utc)
+    try:
+        # What cannot be removed afterwards must not take a finished result with it.
+        with scratch.folder("trial") as name:
+            folder = Path(name)
+            (folder / "trial.json").write_text(json.dumps(trial.to_json()))
+            child = [sys.executable, "-m", "edgescope.bench.child", verb, name, str(os.getpid())]
+            env = environment(limits, launch, name)
+            stopped = _watch([*launch.prefix, *child], env, folder, limits)
+            return outcome(trial, stopped, started, folder)
+    except OSError as error:
+        raise StoreError(
+            "E-RUN-4",
+            "the temporary folder of the trial's process cannot be used",
+            evidence=str(error),
+            effect="This trial was not measured; results finished earlier are untouched",
+            fix="TMPDIR=/another/folder edgescope ..., or free some space",
+        ) from error
+
+
+def environment(limits: Limits, launch: Launch, folder: str) -> dict[str, str]:
+    """Return the child's environment: the user's command, the time-out and the folder for its own go with it."""
+    told = {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s)}
+    return {**told, **os.environ, **launch.env, **scratch.within(folder)}
+
+
+def outcome(trial: Trial, stopped: Stopped | None, started: datetime, folder: Path) -> Result:
+    """Return what the child wrote where that is whole, else what cut it short; with the child's last words."""
+    if stopped is None and not (folder / "result" / "result.json").exists():
+        # os._exit(0), by a model or a library
+        stopped = Stopped(*crash(0, last_lines(folder)))
+    try:
+        result = results.read(folder / "result")
+    except StoreError as error:
+        result = _cut_short(trial, stopped or Stopped(Status.CRASHED, str(error)), started, folder)
+    if left := _survivors(folder):
+        result = replace(result, warnings=(*result.warnings, left))
+    words = " | ".join(last_lines(folder))[-TAIL_CHARACTERS:]
+    if result.status not in _TRACED or not words:
+        return result
+    trace = message("I-TRACE-1", "the trial's process wrote this last", evidence=words)
+    return replace(result, warnings=(*result.warnings, trace))
+
+
+def _survivors(folder: Path) -> str:
+    """Return a warning of processes that the warden could not end, '' where there are none."""
+    try:
+        words = plain_files.read(folder / warden.SURVIVORS, TAIL_BYTES).decode(errors="replace").split()
+    except (OSError, StoreError):
+        return ""
+    pids = [word for word in words if word.isdigit()]  # a trial's own code may have written this file
+    if not pids:
+        return ""
+    return message(
+        "W-RUN-1",
+        f"{len(pids)} processes that the trial started could not be ended",
+        evidence=f"process {', '.join(pids)}",
+        effect="They run beside whatever is measured next",
+        fix=f"ps -fp {','.join(pids)}",
+    )
+
+
+def last_lines(folder: Path) -> list[str]:
+    """Return the lines at the end of the child's stderr, without what a terminal would not print."""
+    try:
+        with plain_files.opened(folder / "stderr", sys.maxsize) as file:
+            start = max(0, os.fstat(file).st_size - TAIL_BYTES)
+            text = os.pread(file, TAIL_BYTES, start).decode(errors="replace")
+    except (FileNotFoundError, StoreError):  # a trial's own code may have put anything there
+        return []
+    lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def _cut_short(trial: Trial, stopped: Stopped, started: datetime, folder: Path) -> Result:
+    """Return the Result of a trial whose process did not live to write one."""
+    try:
+        begun = results.read(folder / "begun")
+    except StoreError:
+        where = Machine({"absent": "the trial's process ended before it had described the machine"}, {})
+        begun = Result(id=new_id(trial, started), trial=trial, machine=where, status=Status.FAILED)
+    stamp = begun.started_at or started.isoformat(timespec="milliseconds")
+    return replace(begun, status=stopped.status, reason=stopped.reason, started_at=stamp)
+
+
+def new_id(trial: Trial, started: datetime) -> str:
+    """Return a result id: the trial's id, the moment, and a few random digits."""
+    return f"{trial.id}-{started:%Y%m%dT%H%M%S}-{digest(os.urandom(8).hex())[:6]}"
+
+
+def _watch(argv: Sequence[str], env: Mapping[str, str], folder: Path, limits: Limits) -> Stopped | None:
+    """Start `argv`, wait for it within the limits; None when it ended well."""
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        try:
+            child = subprocess.Popen(
+                guarded(argv, folder, env),
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        except OSError as error:  # no such program, no memory for another process
+            what = "the trial's process could not be started"
+            return Stopped(Status.FAILED, message("E-RUN-5", what, evidence=str(error)))
+        try:
+            stopped = _wait(child, limits)
+        finally:
+            end(child)
+    if stopped is not None:
+        return stopped
+    if child.returncode != 0:
+        return Stopped(*crash(child.returncode, last_lines(folder)))
+    return None
+
+
+def _wait(child: subprocess.Popen[bytes], limits: Limits) -> Stopped | None:
+    """Wait for the child's end within the limits; None when it came."""
+    pidfd = os.pidfd_open(child.pid)
+    try:
+        stopped = until_readable(pidfd, limits)
+    finally:
+        os.close(pidfd)
+    if stopped is None:
+        child.wait()
+    return stopped
+
+
+def until_readable(handle: int, limits: Limits) -> Stopped | None:
+    """Wait until `handle` has something to say; what stops the trial where a limit comes first."""
+    deadline = time.monotonic() + limits.timeout_s
+    ready = select.poll()
+    ready.register(handle, select.POLLIN)
+    with Memory() as memory:
+        floor = floor_of(limits.floor_bytes, memory)
+        while not ready.poll(POLL_MS):
+            free = memory.available()
+            if free < floor:
+                return Stopped(Status.OOM, _floor_message(free, floor))
+            if time.monotonic() > deadline:
+                return Stopped(Status.TIMEOUT, _timeout_message(limits.timeout_s))
+    return None
+
+
+def floor_of(asked: int | None, memory: Memory) -> int:
+    """Return the bytes of free memory that must remain: as asked for, else the default of this machine."""
+    return max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total)) if asked is None else asked
+
+
+def guarded(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> list[str]:
+    """Return the words that start `argv` under a warden; FileNotFoundError where there is no such program.
+
+    The warden removes `folder` where this process ends before it.
+    """
+    if shutil.which(argv[0], path=env.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+    return [sys.executable, "-I", "-S", warden.__file__, str(os.getpid()), str(folder), *argv]
+
+
+def end(child: subprocess.Popen[bytes], patience_s: float = warden.PATIENCE_S + 2.0) -> None:
+    """Have the child's warden end everything it guards, and itself; harmless when it is gone."""
+    child.terminate()
+    try:
+        child.wait(patience_s)
+    except subprocess.TimeoutExpired:  # stopped, or starved: then this does what the warden should have done
+        everybody = [child.pid, *warden.below(child.pid)]
+        for pid in everybody:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        child.wait()
+
+
+def crash(code: int, lines: Sequence[str]) -> tuple[Status, str]:
+    """Return the status and the reason of a process that ended with `code`, after writing these lines."""
+    last = " | ".join(lines[-3:])[-400:] or "it wrote nothing to stderr"
+    if code < 0:
+        name = signal_name(-code)
+        hint = " (often the kernel's OOM killer: see dmesg)" if name == "SIGKILL" else ""
+        return Status.CRASHED, message("E-RUN-2", f"the trial's process died of {name}{hint}", evidence=last)
+    how = f"exited with {code}" if code else "ended without an answer: it exited with 0 and wrote no result"
+    return Status.CRASHED, message("E-RUN-2", f"the trial's process {how}", evidence=last)
+
+
+def signal_name(number: int) -> str:
+    """Return SIGKILL for 9, `signal 35` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {number}"
+
+
+def _floor_message(free: int, floor: int) -> str:
+    return message(
+        "E-MEM-1",
+        "the trial was stopped before memory ran out",
+        evidence=f"MemAvailable {free / 1e6:.0f} MB < floor {floor / 1e6:.0f} MB",
+        effect="There is no number for this cell",
+        fix="a smaller --batch, or --memory-floor MB if the machine can spare more",
+    )
+
+
+def _timeout_message(seconds: float) -> str:
+    return message(
+        "E-TIME-1",
+        "the trial was stopped by its time-out",
+        evidence=f"still running after {seconds:g} s",
+        effect="There is no number for this cell",
+        fix="--timeout SECONDS if it only needs longer",
+    )
+
+
+def inherited(failed: Result, trial: Trial) -> Result:
+    """Return the failure of one trial as that of another that needs the same artifact."""
+    now = datetime.now(timezone.utc)
+    return replace(
+        failed, id=new_id(trial, now), trial=trial, started_at=now.isoformat(timespec="milliseconds")
+    )

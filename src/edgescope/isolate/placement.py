@@ -1,0 +1,72 @@
+"""Where each worker of a trial runs: which CPUs it has to itself, and what its environment adds."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Collection
+from dataclasses import replace
+
+from edgescope.errors import message
+from edgescope.isolate.process import Seat
+from edgescope.modes import launcher
+from edgescope.modes.affinity import ranges
+from edgescope.records import Trial
+
+
+def others(trial: Trial) -> tuple[str, ...]:
+    """Return the models that run beside the trial's own."""
+    return tuple(filter(None, trial.beside.split("+")))
+
+
+def seats(trial: Trial, allowed: Collection[int] | None = None) -> list[Seat]:
+    """Return one seat for each worker of the trial, those beside it last."""
+    count = trial.processes + len(others(trial))
+    if trial.sharing != "pinned":
+        return [Seat()] * count
+    cpus = split(sorted(os.sched_getaffinity(0) if allowed is None else allowed), count)
+    return [Seat(prefix=launcher.prefix(cpus=ranges(mine)), cpus=mine) for mine in cpus]
+
+
+def split(cpus: list[int], workers: int) -> list[tuple[int, ...]]:
+    """Return neighbouring CPUs for each worker, as evenly as they go; round robin where there are more workers."""
+    if workers > len(cpus):
+        return [(cpus[i % len(cpus)],) for i in range(workers)]
+    size, rest = divmod(len(cpus), workers)
+    ends = [0]
+    for i in range(workers):
+        ends.append(ends[-1] + size + (i < rest))
+    return [tuple(cpus[a:b]) for a, b in itertools.pairwise(ends)]
+
+
+def crammed(trial: Trial, cpus: int) -> str:
+    """Return a warning where pinned workers have to share CPUs, else ''."""
+    workers = trial.processes + len(others(trial))
+    if trial.sharing != "pinned" or workers <= cpus:
+        return ""
+    return message(
+        "W-CREW-2",
+        "pinned workers share CPUs",
+        evidence=f"{workers} workers on {cpus} CPUs, dealt out in turn",
+        effect="They slow each other down, which pinning should prevent",
+        fix=f"--processes {cpus} at most, or --sharing shared",
+    )
+
+
+def trials(trial: Trial) -> list[Trial]:
+    """Return what each worker answers: the trial as one process's, with a seed of its own; other models beside."""
+    alone = _alone(trial)
+    return [replace(alone, seed=trial.seed + n) for n in range(trial.processes)] + beside(trial)
+
+
+def beside(trial: Trial) -> list[Trial]:
+    """Return what the workers beside the trial's own answer: another model, all else alike."""
+    alone, first = _alone(trial), trial.seed + trial.processes
+    return [
+        replace(alone, model=name, seed=first + n, shapes={}, gate=None)
+        for n, name in enumerate(others(trial))
+    ]
+
+
+def _alone(trial: Trial) -> Trial:
+    return replace(trial, processes=1, sharing="shared", beside="", mode="as_is")

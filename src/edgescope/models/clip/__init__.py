@@ -1,0 +1,1 @@
+"""Networks for short videos: their architectures, clips, training."""

@@ -1,0 +1,89 @@
+"""Classifiers of clips: which of a few actions sixteen frames show.
+
+The three networks of the zoo are untrained until `edgescope train` has written weights for them; then
+`har_cnn3d@weights.pth` is a trained classifier. Beside the weights lies a file that says what they were
+trained on (sidecar.py): from it come the classes, and the clips that a variant is judged with. Those
+are of videos that training never saw; int8 ranges are found on clips of videos that it did see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgescope.artifacts import onnx_export
+from edgescope.models import synthetic, zoo
+from edgescope.models.base import Purpose, Samples, TensorSpec
+from edgescope.models.clip import samples as clip_samples
+from edgescope.models.clip import sidecar
+from edgescope.records import ModelInfo, digest
+from edgescope.registry import need
+
+if TYPE_CHECKING:
+    import torch
+
+SEED = 0
+VERSION = 1  # raise when a network in models/clip/torch_networks.py changes
+
+
+class ClipClassifier:
+    """A network of the zoo: float32 `input` (3, 16, 64, 64), one logit a class; `name` or `name@weights.pth`."""
+
+    def __init__(self, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        base, _, weights = name.partition("@")
+        self._entry: dict[str, Any] = zoo.table()[base]
+        self._weights = Path(weights) if weights else None
+        self._about = sidecar.read(self._weights) if self._weights else None
+        self.inputs = (TensorSpec("input", tuple(self._entry["input"]), "float32"),)
+        self.reference = "torch_eager"
+        zoo.check_shapes(name, self.inputs, shapes or {})
+        self.info = self._info(base)
+
+    def _info(self, name: str) -> ModelInfo:
+        about, entry = self._about, self._entry
+        identity = zoo.file_digest(self._weights) if self._weights else f"seed {SEED}"
+        return ModelInfo(
+            name=name,
+            task="classify",
+            trained=about is not None and about.enough,
+            source=self._source(),
+            digest=digest([VERSION, entry["definition"], identity, about.origin.digest if about else ""]),
+            params=about.params if about else entry["params"],
+            macs=about.macs if about else entry["macs"],
+        )
+
+    def _source(self) -> str:
+        if self._about:
+            return self._about.source
+        if self._weights:
+            return (
+                f"weights given by the user: {self._weights.name}; no {self._weights.name}.json beside them says"
+                " what they were trained on, so no accuracy is claimed"
+            )
+        return f"untrained: random weights, seed {SEED}"
+
+    def module(self) -> torch.nn.Module:
+        """Return the network in eval mode with its weights; ModelError where the weights do not fit."""
+        make = need(
+            "edgescope.models.clip.torch_networks:network", self.info.name, "pip install 'edgescope[torch]'"
+        )
+        classes = len(self._about.origin.classes) if self._about else self._entry["classes"]
+        module: torch.nn.Module = make(self._entry, self._weights, classes=classes, seed=SEED)
+        return module
+
+    def onnx(self, folder: Path, opset: int | None = None) -> Path:
+        """Return the network as ONNX with an open batch axis, exported once."""
+        return onnx_export.onnx_file(self.info, self.inputs, self.module, folder, opset=opset)
+
+    def samples(self, purpose: Purpose, n: int) -> Samples | None:
+        """Return real clips for weights of `edgescope train`, seeded noise for any others.
+
+        UnavailableError where the videos are gone, ModelError where they are no longer those of the training.
+        LABELLED is None where there are too few held-out clips to judge with.
+        """
+        if self._about is None:
+            return synthetic.samples(self.inputs, purpose, n)
+        if purpose is Purpose.LABELLED and not self.info.trained:
+            return None
+        return clip_samples.samples(self._about.origin, purpose, n, self._entry)

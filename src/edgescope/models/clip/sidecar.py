@@ -1,0 +1,99 @@
+"""What lies beside weights that `edgescope train` wrote: weights.pth.json says what they were trained on.
+
+Without it weights are numbers of unknown purpose: neither their classes nor the inputs to judge them with are
+known. It names the weights it belongs to by their SHA-256, so that it is never read for others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgescope import cache
+from edgescope.errors import ModelError
+from edgescope.models.clip.samples import Origin
+from edgescope.records import Json
+from edgescope.verify.judge import MIN_FRAMES
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """The part of the file that a model needs."""
+
+    origin: Origin
+    params: int
+    macs: int
+    gate_clips: int
+    """Held-out clips that a variant can be judged on."""
+    accuracy: str
+
+    @property
+    def enough(self) -> bool:
+        """Return whether there are held-out clips enough to judge a variant by its top class."""
+        return self.gate_clips >= MIN_FRAMES
+
+    @property
+    def source(self) -> str:
+        """Return where the weights come from, in one sentence."""
+        text = f"trained by edgescope train on {self.origin.folder.name}; {self.accuracy}"
+        few = f"; {self.gate_clips} held-out clips are too few for the top-1 gate, which needs {MIN_FRAMES}"
+        return text if self.enough else text + few
+
+
+def path_of(weights: Path) -> Path:
+    """Return the place of the file: weights.pth.json beside weights.pth."""
+    return weights.with_name(weights.name + ".json")
+
+
+def write(weights: Path, about: dict[str, Json]) -> Path:
+    """Write what is known of `weights` beside them; return the path."""
+    return cache.write_json(path_of(weights), {"version": VERSION, **about})
+
+
+def read(weights: Path) -> Sidecar | None:
+    """Return what lies beside `weights`, None where nothing does.
+
+    ModelError where it is damaged, or was written for other weights.
+    """
+    path = path_of(weights)
+    if not path.exists() or not weights.exists():
+        return None
+    about: dict[str, Any] | None = cache.read_json(path)
+    try:
+        assert about is not None and about["version"] == VERSION
+        found = _sidecar(about)
+        wanted = about["weights_sha256"]
+    except (AssertionError, KeyError, TypeError) as error:
+        raise ModelError(
+            "E-CLIPS-7",
+            f"{path.name} is not what edgescope train writes beside weights",
+            evidence=f"{type(error).__name__}: {error}" if str(error) else "",
+            effect="What these weights were trained on is not known",
+            fix=f"train again, or delete {path} to time them with synthetic inputs",
+        ) from error
+    if cache.content(weights) != wanted:
+        raise ModelError(
+            "E-CLIPS-8",
+            f"{path.name} was written for other weights",
+            evidence=f"SHA-256 {cache.content(weights)[:12]}, written for {str(wanted)[:12]}",
+            effect="An accuracy of one network would be claimed for another",
+            fix=f"copy both files together, or delete {path} to time them with synthetic inputs",
+        )
+    return found
+
+
+def _sidecar(about: dict[str, Any]) -> Sidecar:
+    data, accuracy = about["data"], about["accuracy"]
+    return Sidecar(
+        origin=Origin(Path(data["folder"]), tuple(data["classes"]), str(data["digest"])),
+        params=int(about["params"]),
+        macs=int(about["macs"]),
+        gate_clips=int(data["gate_clips"]),
+        accuracy=(
+            f"{accuracy['value']:.1%} of {accuracy['n']} held-out videos right"
+            f" (95 % interval {accuracy['lo']:.1%} to {accuracy['hi']:.1%})"
+        ),
+    )

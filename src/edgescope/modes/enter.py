@@ -1,0 +1,84 @@
+"""Entering a mode and leaving it again, however the block inside ends.
+
+Exceptions, Ctrl-C, SIGTERM and a closed terminal (SIGHUP) leave through the same `finally`. After SIGKILL or a power
+cut the journal on disk is what remains; the next start begins with it.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from edgescope.devices.base import Device, Mode
+from edgescope.errors import UsageError
+from edgescope.modes import catalog
+from edgescope.modes.journal import DiskJournal, Entry, folder
+
+_JOURNALS: dict[Path, DiskJournal] = {}
+"""One journal a state folder in this process: modes nest."""
+
+
+def journal() -> DiskJournal:
+    """Return this process's journal of the present state folder."""
+    return _JOURNALS.setdefault(folder(), DiskJournal(folder()))
+
+
+@contextmanager
+def entered(mode: Mode) -> Iterator[Mode]:
+    """Restore what was left behind, enter the mode, leave it afterwards.
+
+    Raises SettingError (E-MODE-2 not in effect, E-MODE-3 another process holds the modes, E-MODE-5 and 6 a way back
+    failed) and UnsupportedError; nothing is changed any more when it raises.
+    """
+    journal().recover()
+    book = Entry(journal())
+    with stoppable():
+        try:
+            mode.enter(book)
+            yield mode
+        finally:
+            mode.leave(book)
+
+
+@contextmanager
+def in_mode(name: str, devices: Mapping[str, Device] | None = None) -> Iterator[Mode]:
+    """Hold a board-wide setting while the block runs: `with edgescope.in_mode("15W+jetson_clocks"): ...`.
+
+    Set, read back, probed under load; restored when the block ends, by whatever means. Settings of a process
+    (cpus=, quota=, mps=) cannot be put on a running one and belong into Trial(mode=...).
+    """
+    from edgescope.bench import present
+
+    with entered(catalog.find(name, present() if devices is None else devices)) as mode:
+        if any(mode.launch()):
+            raise UsageError(
+                "E-MODE-11",
+                f"{name} is a setting of a process, and this one runs already",
+                fix=f'Trial(mode="{name}") measured by edgescope.sweep.run.Isolated, or --mode {shlex.quote(name)}',
+            )
+        yield mode
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the program as an exception does, so that settings are put back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    mine = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in mine:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,122 @@
+"""Makes one change: by the helper's own code where this process may, through sudo where it may not.
+
+A change is a few words (`nvpmodel -m 1`, `write FILE VALUE`): short enough for a journal line, and the same words
+whether they are done here, handed to the installed helper, or replayed tomorrow after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from edgescope.devices.jetson import nvpmodel
+from edgescope.devices.kernel_files import fact
+from edgescope.errors import SettingError
+from edgescope.modes import cgroup, gpu_power, helper, mps
+
+HELPER = Path("/usr/local/sbin/edgescope-helper")
+#: Changes that the helper does not make: they need no root, or must not be had without a password.
+OWN: Mapping[str, Callable[[Sequence[str], Path], str]] = {
+    "quota": cgroup.perform,
+    "mps_quit": mps.quit_daemon,
+    "gpu_power": gpu_power.put,
+}
+_SUDO_S = 60
+
+
+def act(request: Sequence[str], root: Path = Path("/")) -> str:
+    """Make the change on the machine under `root`, return what was printed; SettingError where it failed.
+
+    A power mode is read back: nvpmodel ends with 0 when its question about a reboot was not answered. What is so
+    already is not done again, so that undoing a change that was never made needs no rights.
+    """
+    try:
+        if request and request[0] in OWN:
+            return OWN[request[0]](request[1:], root)
+        helper.checked(request)
+        if _is_so(request, root):
+            return ""
+        text = _perform(request, root)
+    except (helper.Refused, OSError, subprocess.SubprocessError, LookupError, ValueError) as error:
+        raise SettingError(
+            "E-MODE-4",
+            f"the change was not made: {' '.join(request)}",
+            evidence=str(error),
+            fix="edgescope modes --install-helper"
+            if isinstance(error, PermissionError) and request[0] not in OWN
+            else "",
+        ) from error
+    if tuple(request[:2]) == ("nvpmodel", "-m"):
+        _read_back(int(request[2]), text, root)
+    return text
+
+
+def asked(root: Path = Path("/")) -> str:
+    """Return what `nvpmodel -q` prints, '' where it cannot be asked."""
+    if not (root / helper.PROGRAMS["nvpmodel"]).is_file():
+        return ""
+    try:
+        return helper.perform(("nvpmodel", "-q"), str(root))
+    except (helper.Refused, OSError, subprocess.SubprocessError):
+        pass
+    try:
+        return _perform(("nvpmodel", "-q"), root)
+    except (helper.Refused, OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _is_so(request: Sequence[str], root: Path) -> bool:
+    if request[0] == "write":
+        return bool(fact(root / request[1].lstrip("/")) == request[2])
+    if tuple(request[:2]) != ("nvpmodel", "-m"):
+        return False
+    told, noted = nvpmodel.answered(asked(root)), nvpmodel.status(root)
+    known = [ident for ident in (told[1] if told else None, noted) if isinstance(ident, int)]
+    return bool(known) and set(known) == {
+        int(request[2])
+    }  # a choice that waits for a reboot is noted, not told
+
+
+def _read_back(ident: int, said: str, root: Path) -> None:
+    told = nvpmodel.answered(asked(root))
+    now = told[1] if told else nvpmodel.status(root)
+    if now == ident and "reboot" not in said.lower():
+        return
+    waits = "needs a reboot" if "reboot" in said.lower() else " ".join(said.split())[-200:]
+    where = f"nvpmodel -q says {told[0]} ({told[1]})" if told else f"{nvpmodel.STATUS} says {now}"
+    raise SettingError(
+        "E-MODE-2",
+        "mode change not in effect",
+        evidence=f"asked for mode {ident}, {where}: {waits}",
+        effect="Stopped before measuring",
+        fix=f"sudo nvpmodel -m {ident}, reboot, and the same command again" if "reboot" in waits else "",
+    )
+
+
+def _perform(request: Sequence[str], root: Path) -> str:
+    """Do it in this process where it may be done here, otherwise through the installed helper."""
+    program = request[0] in helper.PROGRAMS
+    if root != Path("/") or os.geteuid() == 0:
+        return helper.perform(request, str(root))
+    if not program:
+        try:
+            return helper.perform(request, str(root))
+        except PermissionError:
+            pass
+    if not HELPER.is_file():
+        raise PermissionError(1, f"this needs root, and {HELPER} is not installed")
+    done = subprocess.run(
+        ["sudo", "-n", str(HELPER), *request],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_SUDO_S,
+        check=False,
+    )
+    if done.returncode:
+        text = " ".join(done.stderr.split())[-300:] or f"sudo ended with {done.returncode}"
+        raise OSError(text) if text.startswith("edgescope-helper:") else PermissionError(1, text)
+    return done.stdout

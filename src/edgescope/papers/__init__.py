@@ -1,0 +1,1 @@
+"""Published studies: their figures as data, their tables and claims on our results."""

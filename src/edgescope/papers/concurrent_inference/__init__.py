@@ -1,0 +1,1 @@
+"""Concurrent inference on edge GPUs: precision, batch and processes."""

@@ -1,0 +1,163 @@
+"""The concurrent-inference paper's sweep on this machine: cells, lines of memory, its rules checked, remarks.
+
+One table is of one machine and one setup (engine, device, options, mode), since the paper's axes are precision, batch,
+number of processes and how they share the device; a store with several setups shows the one with most finished cells
+and names the others. Cells that did not run stay in the table with their reasons.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from edgescope.analysis.cells import machines
+from edgescope.analysis.cells import sharing_gain as remarks
+from edgescope.analysis.cells.concurrency import Cell, axes, cells, setup, wanted
+from edgescope.analysis.cells.memory_line import MemoryLine, memory_line
+from edgescope.analysis.cells.quotient import quotient
+from edgescope.analysis.cells.series import PRECISIONS, Series, over_processes
+from edgescope.analysis.energy.scopes import usual
+from edgescope.analysis.run.memory import GPU
+from edgescope.errors import UsageError
+from edgescope.papers.concurrent_inference.paper import Paper, paper
+from edgescope.papers.concurrent_inference.rule import Checked, View
+from edgescope.papers.concurrent_inference.rules import rules
+from edgescope.records import Field, Machine, Result, Trial
+
+#: What memory of a crowd is taken from, the best first; one figure is used throughout.
+MEMORY = (*GPU, "processes_pss_bytes", "processes_rss_bytes")
+
+
+@dataclass(frozen=True)
+class WarmRatio:
+    """One cell measured by workers kept from the cell before, and by fresh processes."""
+
+    cell: Cell
+    ratio: Field
+    """Total throughput, warm over fresh."""
+    warm: int
+    fresh: int
+
+
+@dataclass(frozen=True)
+class Concurrent:
+    """Everything that the page shows."""
+
+    paper: Paper
+    machine: Machine | None
+    setup: str
+    """Engine, device, options, mode and io that all cells share; '' without any."""
+    others: tuple[tuple[str, int], ...]
+    """Setups that are not shown, and their finished cells."""
+    cells: tuple[Cell, ...]
+    memory: str
+    """The memory figure that is shown and drawn."""
+    lines: tuple[MemoryLine, ...]
+    warm: tuple[WarmRatio, ...]
+    rules: tuple[Checked, ...]
+    remarks: tuple[remarks.Remark, ...]
+    scope: str
+    """What the watts were measured in front of; '' where nothing was."""
+    left_out: int
+    """Results that are no closed loop of one query at a time a process, or have other models beside them."""
+    asked: tuple[Trial, ...] = ()
+    """The cells of the study that this is held against; none where no study is known."""
+
+    @property
+    def missing(self) -> tuple[Trial, ...]:
+        """Return the study's cells that no run finished of, whatever setup the study asks for."""
+        done = {axes(c.trial) for c in self.measured}
+        return tuple(t for t in self.asked if axes(t) not in done)
+
+    @property
+    def measured(self) -> tuple[Cell, ...]:
+        """Return the cells of which a run finished."""
+        return tuple(c for c in self.cells if c.ok)
+
+    @property
+    def failed(self) -> tuple[Cell, ...]:
+        """Return the cells of which none did."""
+        return tuple(c for c in self.cells if not c.ok)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Return the models in order."""
+        return tuple(dict.fromkeys(c.trial.model for c in self.cells))
+
+
+def concurrent(
+    results: Iterable[Result],
+    *,
+    machine: str = "",
+    of_setup: str = "",
+    left_out: int = 0,
+    asked: Iterable[Trial] = (),
+) -> Concurrent:
+    """Return the table of these results; UsageError where machines are mixed or a filter fits nothing.
+
+    `machine` is the beginning of a machine's id, `of_setup` words that the setup contains, `left_out` how many results
+    the caller left out, `asked` the trials of the study that the results are of. Raw rows (Store.fulls) give pooled
+    percentiles and the activity of a GPU's parts.
+    """
+    here = machines.one(results, machine)
+    mine = [r for r in here if wanted(r.trial)]
+    name, others = _one_setup(mine, of_setup)
+    found = tuple(sorted(cells(r for r in mine if setup(r.trial) == name), key=_order))
+    memory = _memory(found)
+    lines = tuple(memory_line(s, memory) for s in over_processes(found))
+    place = next((r.machine for r in here if machines.known(r)), None)
+    return Concurrent(
+        paper=paper(),
+        machine=place,
+        setup=name,
+        others=others,
+        cells=found,
+        memory=memory,
+        lines=lines,
+        warm=tuple(_warm(c) for c in found if c.warm and c.fresh),
+        rules=rules(View(found, place, memory, lines)),
+        remarks=remarks.of_cells(found),
+        scope=usual([r for c in found for r in c.runs]),
+        left_out=left_out + len(here) - len(mine),
+        asked=tuple({axes(t): t for t in asked if wanted(t)}.values()),
+    )
+
+
+def _order(cell: Cell) -> tuple[object, ...]:
+    t = cell.trial
+    return (t.model, -PRECISIONS.index(t.precision), t.batch, t.sharing != "shared", t.sharing, t.processes)
+
+
+def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """Return the setup to show and what else there is; the one with most finished cells, then most results."""
+    done = Counter({name: 0 for name in dict.fromkeys(setup(r.trial) for r in results)})
+    done.update(setup(c.trial) for c in cells(results) if c.ok)
+    fits = [name for name in done if words in name]
+    if results and not fits:
+        known = "; ".join(done)
+        raise UsageError(
+            "E-CONC-1", f"no setup has {words!r} in it", evidence=f"there are {known}", fix="--setup ''"
+        )
+    if not fits:
+        return "", ()
+    exact = [name for name in fits if name == words]
+    best = exact[0] if exact else max(fits, key=lambda name: done[name])
+    return best, tuple((name, n) for name, n in done.most_common() if name != best)
+
+
+def _memory(found: Sequence[Cell]) -> str:
+    """Return the first of MEMORY that some series has at three numbers of processes, or two, else the commonest."""
+    reach = {n: max((_known(s, n) for s in over_processes(found)), default=0) for n in MEMORY}
+    for least in (3, 2):
+        if enough := [name for name in MEMORY if reach[name] >= least]:
+            return enough[0]
+    return max(MEMORY, key=lambda name: sum(c.value(name) is not None for c in found))
+
+
+def _known(series: Series, name: str) -> int:
+    return sum(c.value(name) is not None for c in series.cells)
+
+
+def _warm(cell: Cell) -> WarmRatio:
+    return WarmRatio(cell, quotient(cell.warm, cell.fresh, "throughput_sps"), len(cell.warm), len(cell.fresh))

@@ -1,0 +1,1 @@
+"""Optimising vision models for a Jetson Nano."""

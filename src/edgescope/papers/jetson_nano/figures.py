@@ -1,0 +1,138 @@
+"""Speed-ups of a study's networks: measured here, as the study's way of timing would have it, and as it printed them.
+
+One line a network on a logarithmic axis, because these are ratios: halving and doubling are equally far from 1. A
+misprint is drawn where it was printed, with a cross, beside the value that its own seconds give.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from edgescope.papers.jetson_nano.table import NanoRow, NanoTable
+from edgescope.plots.style import COLOURS, INK, LINE, Figure, axis, bounds, interval, layout, log_ticks
+from edgescope.records import Absent, Field, Measured
+
+OURS, THEIRS, WRONG = COLOURS[0], COLOURS[1], COLOURS[4]
+ROW_PX = 44
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """One trace: a value and a hover text for some of the rows."""
+
+    name: str
+    marker: dict[str, object]
+    points: Sequence[tuple[str, float, str]]
+    """(row, value, hover text)."""
+    fields: Sequence[Measured] = ()
+    """What the whiskers come from."""
+
+
+def beside_study(found: NanoTable) -> Figure:
+    """Return the figure; networks that were not measured show the study's values alone."""
+    rows = found.rows
+    traces = [t for t in (_ours(rows), _claimed(rows), _recomputed(rows), _misprinted(rows)) if t.points]
+    figure = go.Figure()
+    figure.add_vline(x=1, line={"color": INK, "width": 1.5, "dash": "dash"})
+    for row in rows:
+        _line(figure, row)
+    for trace in traces:
+        _draw(figure, trace)
+    low, high = _reach(traces)
+    names = [_name(r) for r in rows]
+    figure.update_layout(layout(height=150 + ROW_PX * len(rows), showlegend=True))
+    figure.update_layout(
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "font": {"size": 12.5}},
+        xaxis=axis("speed-up (×, logarithmic)", type="log", tickvals=log_ticks(low, high), ticksuffix="×")
+        | {"range": [math.log10(low), math.log10(high)]},
+        yaxis=axis("", categoryorder="array", categoryarray=names[::-1], ticks="", tickfont_size=13)
+        | {"showgrid": False},
+    )
+    return figure
+
+
+def _reach(traces: Sequence[_Marks]) -> tuple[float, float]:
+    """Where the axis ends: around all marks and whiskers; a whisker beyond three times the largest mark is cut."""
+    values = [x for trace in traces for _, x, _ in trace.points]
+    ends = [f.hi for trace in traces for f in trace.fields if f.hi is not None]
+    return min([0.9, *values]) / 1.1, min(max([*values, *ends]) * 1.15, 3 * max(values))
+
+
+def _name(row: NanoRow) -> str:
+    return html.escape(row.model)
+
+
+def _ours(rows: Sequence[NanoRow]) -> _Marks:
+    found = [(r, r.speedup) for r in rows if isinstance(r.speedup, Measured)]
+    points = [(_name(r), f.value, f"{html.escape(r.variant)}: {interval(f, 1.0, '×')}") for r, f in found]
+    marker = {"symbol": "circle", "size": 13, "color": OURS}
+    return _Marks("here, steady before / steady after", marker, points, [f for _, f in found])
+
+
+def _claimed(rows: Sequence[NanoRow]) -> _Marks:
+    points = [(_name(r), f.value, interval(f, 1.0, "×")) for r, f in _measured(rows, "claimed")]
+    marker = {"symbol": "circle-open", "size": 11, "color": OURS, "line": {"width": 2}}
+    return _Marks("here, timed the study's way: cold before / warm after", marker, points)
+
+
+def _measured(rows: Sequence[NanoRow], name: str) -> list[tuple[NanoRow, Measured]]:
+    fields: list[tuple[NanoRow, Field]] = [(r, getattr(r, name)) for r in rows]
+    return [(r, f) for r, f in fields if not isinstance(f, Absent)]
+
+
+def _recomputed(rows: Sequence[NanoRow]) -> _Marks:
+    points = [
+        (
+            _name(r),
+            r.study.recomputed,
+            f"{r.study.before_s} s / {r.study.after_s} s = {r.study.recomputed:.3f}×",
+        )
+        for r in rows
+    ]
+    return _Marks("the study, by its own seconds", {"symbol": "diamond", "size": 12, "color": THEIRS}, points)
+
+
+def _misprinted(rows: Sequence[NanoRow]) -> _Marks:
+    points = [
+        (_name(r), float(m.printed), f"{m.column} printed as {m.printed}; {m.why}")
+        for r in rows
+        for m in r.study.misprints
+        if m.column == "ratio"
+    ]
+    marker = {"symbol": "x-thin", "size": 11, "color": WRONG, "line": {"width": 3, "color": WRONG}}
+    return _Marks("the study, a misprinted ratio", marker, points)
+
+
+def _line(figure: Figure, row: NanoRow) -> None:
+    """Join the marks of one network."""
+    values = [row.study.recomputed] + [f.value for f in (row.speedup, row.claimed) if isinstance(f, Measured)]
+    figure.add_scatter(
+        x=[min(values), max(values)],
+        y=[_name(row)] * 2,
+        mode="lines",
+        line={"color": LINE, "width": 3},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _draw(figure: Figure, marks: _Marks) -> None:
+    whiskers = {}
+    if marks.fields:
+        below, above = zip(*(bounds(f) for f in marks.fields), strict=True)
+        whiskers = {"error_x": {"type": "data", "array": above, "arrayminus": below, "thickness": 1.5}}
+    figure.add_scatter(
+        x=[x for _, x, _ in marks.points],
+        y=[y for y, _, _ in marks.points],
+        mode="markers",
+        name=marks.name,
+        marker=marks.marker,
+        text=[t for _, _, t in marks.points],
+        hovertemplate="%{y}: %{text}<extra></extra>",
+        **whiskers,
+    )

@@ -1,0 +1,153 @@
+"""run(trial) with the program on a board: the host exports, compares and stores, the board runs and is measured.
+
+It is `bench.run` for a backend that owns its loop, with three things put in its place: the machine (the board's), what
+watches it (the agent's sampler, and the board's own throttling counters before and after), and where the program runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from edgescope import cache
+from edgescope.backends.base import spec_of
+from edgescope.backends.trtexec.backend import TrtExec
+from edgescope.bench import external, gate
+from edgescope.bench.run import SAMPLER_HZ, guarded, refused, settled
+from edgescope.bench.watch import Watch, joined, throttle_watch
+from edgescope.clock import Clock
+from edgescope.errors import EdgescopeError, UnsupportedError
+from edgescope.isolate.fresh import new_id
+from edgescope.models import zoo
+from edgescope.records import Idle, Machine, Result, Status, Trial
+from edgescope.remote import address, errors
+from edgescope.remote.board import Board, opened
+from edgescope.store import results
+
+#: Seconds between two signs of life while the board idles.
+REST_S = 2.0
+#: Backends whose program can run on a board.
+BACKENDS = ("trtexec",)
+
+
+def check(url: str, trial: Trial) -> Machine:
+    """Return the board that `--on` names, once it has answered; an EdgescopeError says why it cannot be used."""
+    where = address.parse(url)
+    if trial.backend not in BACKENDS:
+        raise errors.wrong_backend(trial.backend)
+    if trial.mode != "as_is":
+        raise errors.no_mode(trial.mode)
+    with opened(where) as board:
+        named = trial.options.get("program")
+        board.find(None if named is None else str(named))
+        return board.machine()
+
+
+def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
+    """Run or prepare the trial on the board; write FOLDER/begun and FOLDER/result, as edgescope.bench.child does."""
+    for name in ("begun", "result"):
+        (folder / name).mkdir()
+    try:
+        with opened(address.parse(url)) as board:
+            begun = _begun(trial, board.machine())
+            results.write(begun, folder / "begun")
+            result = (answer if verb == "run" else prepare)(begun, board)
+    except EdgescopeError as error:  # before the board had said what it is, or while it said bye
+        nowhere = Machine({"absent": f"{url} could not be reached"}, {})
+        result = replace(refused(trial, {}, error), machine=nowhere)
+    results.write(result, folder / "result")
+
+
+def _begun(trial: Trial, machine: Machine) -> Result:
+    now = datetime.now(timezone.utc)
+    stamp = now.isoformat(timespec="milliseconds")
+    return Result(id=new_id(trial, now), trial=trial, machine=machine, status=Status.FAILED, started_at=stamp)
+
+
+def prepare(begun: Result, board: Board) -> Result:
+    """Build the engine on the board, and the reference here; status ok when both are there."""
+
+    def build(bare: Result) -> Result:
+        trial = bare.trial
+        model = zoo.get(trial.model, trial.shapes, trial.batch)
+        _backend(trial, board).prepare(model, spec_of(trial), cache.folder("artifacts"))
+        gate.prepare(model)
+        return replace(bare, status=Status.OK)
+
+    return guarded(begun, build)
+
+
+def answer(begun: Result, board: Board) -> Result:
+    """Return the Result that a begun one becomes when its trial is measured on the board."""
+    return guarded(begun, lambda bare: _measure(bare, board))
+
+
+def _measure(bare: Result, board: Board) -> Result:
+    trial, watch = bare.trial, BoardWatch(board)
+    if trial.crowded:
+        raise UnsupportedError(
+            "E-ON-8",
+            "workers on a board reached over ssh cannot agree on a start",
+            evidence=f"the trial asks for {trial.label}",
+            effect="Nothing was measured",
+            fix="edgescope on the board itself, or --processes 1 --sharing shared and nothing beside",
+        )
+    model = zoo.get(trial.model, trial.shapes, trial.batch)
+    measured = external.measure(bare, model, _backend(trial, board), watch)
+    about = {"agent": board.about(board.wire.offset())}
+    result = replace(measured, driver="agent", artifact={**measured.artifact, **about})
+    return settled(result)
+
+
+def _backend(trial: Trial, board: Board) -> TrtExec:
+    if trial.backend not in BACKENDS:
+        raise errors.wrong_backend(trial.backend)
+    return TrtExec(board)
+
+
+class BoardWatch(Watch):
+    """Watches a board through its agent; there is no spin probe: the board's Python may be too old for it."""
+
+    def __init__(self, board: Board, hz: float = SAMPLER_HZ) -> None:
+        super().__init__(board.tree.devices(), hz)
+        self.board = board
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch while the block runs; the counters are looked at in files that the agent sends before and after."""
+        self.board.look()
+        with ExitStack() as stack:
+            here = [device for device in self.devices if not device.present()]
+            contexts = [context for device in here if (context := throttle_watch(device))]
+            watches = [stack.enter_context(context) for context in contexts]
+            with self.board.sampling(self.hz) as rows:
+                yield
+            self.board.look()
+        self.throttle = joined([watch.evidence() for watch in watches])
+        facts = self.board.machine().state.get("jetson", {})
+        self.readings, self.cost = rows.readings(facts), rows.cost()
+
+    def _rest(self, when: str, seconds: float, clock: Clock) -> None:
+        """Idle as Watch does, on the board's clock, and say now and then that the host is still there."""
+        if seconds <= 0:
+            return
+        start = _now_ns(self.board)
+        stop = start + round(seconds * 1e9)
+        while (left := stop - _now_ns(self.board)) > 0:
+            time.sleep(min(REST_S, left / 1e9))
+        self.idle = (*self.idle, Idle(when, start, stop))
+
+
+def _now_ns(board: Board) -> int:
+    """Return the board's clock."""
+    return round(float(board.wire.call("ping")["t_s"]) * 1e9)
+
+
+def named() -> str:
+    """Return the board that this process is told to drive, '' for none."""
+    return os.environ.get(address.VARIABLE, "")

@@ -1,0 +1,76 @@
+"""What idleness costs: the first query after 0, 10, 33, 100, 1000 and 10000 ms without one.
+
+Clocks fall, cores sleep, caches are taken by others: a camera at 1 frame/s never sees the latency that a benchmark
+in a closed loop reports. The gaps come in random order, interleaved, so that slow drift hits all of them alike; before
+each, the device is warm again after a stretch of queries back to back. While it waits, the process sleeps: it does
+not spin, which would keep the core awake.
+
+In the rows, `stream` is 0 for the stretches and k for the k-th gap in ascending order. A query after a gap has the time
+it was due, so the gap that was asked for is scheduled - done of the row before, and the one it got issued - that done.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgescope.clock import Clock
+from edgescope.records import Queries, Trial
+from edgescope.scenarios import settings
+from edgescope.scenarios.query_log import Log, closed
+from edgescope.scenarios.stop_rule import Plan
+from edgescope.workloads.base import Work
+
+STRETCH_NS, STRETCH_LEAST = 50_000_000, 2
+"""Back to back for so long, and at least so many queries, before each gap."""
+MOST, MANY, FEW = 60, 20, 7
+"""Queries after each gap: of the short ones, of those up to LONG_MS, and of the longer ones."""
+SHORT_MS, LONG_MS = 100.0, 2000.0
+
+
+def repeats(gap_ms: float) -> int:
+    """Return how many queries follow a gap of this length; 7 is the least of which a median has an interval."""
+    if gap_ms <= SHORT_MS:
+        return MOST
+    return MANY if gap_ms <= LONG_MS else FEW
+
+
+class IdleGap:
+    """One query at a time, each of the measured ones after its gap; the gaps decide how long it takes."""
+
+    def __init__(self, trial: Trial, plan: Plan) -> None:
+        self.trial, self.plan = settings.checked(trial), plan
+
+    def order(self) -> list[int]:
+        """Return the numbers of the gaps (from 1, ascending) in the order they are tried: shuffled by the seed."""
+        gaps = settings.gaps_ms(self.trial)
+        all_of_them = np.repeat(np.arange(1, len(gaps) + 1), [repeats(gap) for gap in gaps])
+        return [int(k) for k in np.random.default_rng(abs(self.trial.seed)).permutation(all_of_them)]
+
+    def drive(self, work: Work, clock: Clock) -> Queries:
+        """Warm up, then go through all gaps."""
+        log, batch = Log(1, clock), self.trial.batch
+        closed(log, work, clock, self.plan.warming(), batch)
+        plan, first = self.plan.measuring(), len(log)
+        plan.begin(first, clock.now())
+        streams: list[int] = []
+        due: list[int] = []
+        gaps_ns = [round(gap * 1e6) for gap in settings.gaps_ms(self.trial)]
+
+        def one(stream: int, due_ns: int) -> None:
+            streams.append(stream)
+            due.append(due_ns)
+            log.free.get()
+            work.issue(log.add(clock.now()), batch, log.done)
+            log.drain(work)
+
+        for number in self.order():
+            until, least = clock.now() + STRETCH_NS, len(log) + STRETCH_LEAST
+            while len(log) < least or clock.now() < until:
+                one(0, -1)
+            then = log.finished[-1] + gaps_ns[number - 1]
+            clock.doze_until(then)
+            one(number, then)
+        log.schedule = (first, np.array(due, dtype=np.int64))
+        log.streams = (first, np.array(streams, dtype=np.int16))
+        plan.end(len(log), clock.now())
+        return log.queries(batch)

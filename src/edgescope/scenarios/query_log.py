@@ -1,0 +1,123 @@
+"""What a scenario writes down while it drives, and the closed loop that every scenario warms up with."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.clock import Clock
+from edgescope.records import QUERY_DROPPED, QUERY_DTYPES, Queries
+from edgescope.scenarios.stop_rule import Plan
+from edgescope.workloads.base import Done, Work
+
+Ints = NDArray[np.int64]
+
+
+class Log:
+    """Growing columns; constants cost nothing. 17 bytes a query in a closed loop."""
+
+    def __init__(self, slots: int, clock: Clock) -> None:
+        self.issued, self.finished, self.status = array("q"), array("q"), array("b")
+        self.schedule: tuple[int, Ints] | None = None
+        """First scheduled row and the times from there on; None in a closed loop."""
+        self.streams: tuple[int, NDArray[np.int16]] | None = None
+        """First row that belongs to a stream other than 0, and the streams from there on."""
+        self.free: SimpleQueue[None] = SimpleQueue()
+        self.slots = slots
+        for _ in range(slots):
+            self.free.put(None)
+        self.done = self._recorder(clock.now)
+
+    def __len__(self) -> int:
+        return len(self.issued)
+
+    def _recorder(self, now: Callable[[], int]) -> Done:
+        finished, status, release = self.finished, self.status, self.free.put
+
+        def done(query_id: int, state: int) -> None:
+            finished[query_id] = now()
+            if state:
+                status[query_id] = state
+            release(None)
+
+        return done
+
+    def add(self, now_ns: int) -> int:
+        """Begin a row that is issued now; return its number."""
+        self.finished.append(-1)
+        self.status.append(0)
+        self.issued.append(now_ns)
+        return len(self.issued) - 1
+
+    def drop(self) -> None:
+        """Add a row that fell due and was never issued."""
+        self.status[self.add(-1)] = QUERY_DROPPED
+
+    def drain(self, work: Work) -> None:
+        """Return when every query issued so far is done; the slots are free again."""
+        work.flush()
+        for _ in range(self.slots):
+            self.free.get()
+        for _ in range(self.slots):
+            self.free.put(None)
+
+    def latencies(self, first: int) -> Ints:
+        """Return service times (issued to done, ns) of the finished queries from row `first` on."""
+        issued = np.array(self.issued[first:], dtype=np.int64)
+        finished = np.array(self.finished[first:], dtype=np.int64)[: len(issued)]
+        issued = issued[: len(finished)]
+        return np.asarray((finished - issued)[finished >= 0])
+
+    def queries(self, samples: int) -> Queries:
+        """Freeze into columns; constant columns are stride-0 views."""
+        n = len(self.issued)
+        columns: dict[str, NDArray[Any]] = {
+            "query_id": np.arange(n, dtype=np.int64),
+            "worker": np.broadcast_to(np.int16(0), n),
+            "stream": _from(self.streams, n, np.int16(0)),
+            "source_ns": np.broadcast_to(np.int64(-1), n),
+            "scheduled_ns": _from(self.schedule, n, np.int64(-1)),
+            "issued_ns": np.frombuffer(self.issued, dtype=np.int64),
+            "done_ns": np.frombuffer(self.finished, dtype=np.int64),
+            "samples": np.broadcast_to(np.int32(samples), n),
+            "status": np.frombuffer(self.status, dtype=np.int8),
+        }
+        return Queries({name: columns[name] for name in QUERY_DTYPES})
+
+
+def _from(known: tuple[int, NDArray[Any]] | None, n: int, otherwise: Any) -> NDArray[Any]:
+    """Return a column of n rows that holds `otherwise` up to the first known row."""
+    column = np.broadcast_to(otherwise, n)
+    if known is None:
+        return column
+    first, values = known
+    column = np.array(column)
+    column[first : first + len(values)] = values
+    return column
+
+
+def closed(log: Log, work: Work, clock: Clock, plan: Plan, samples: int) -> None:
+    """Offer the next query whenever a slot is free, until the plan moves on from its present phase."""
+    now, issue, done, acquire = clock.now, work.issue, log.done, log.free.get
+    issued, finished, status = log.issued.append, log.finished.append, log.status.append
+    query_id = len(log.issued)
+    plan.begin(query_id, now())
+    going = True
+    while going:
+        check_ns, limit = plan.check_ns, plan.limit
+        t = 0
+        while t < check_ns and query_id < limit:
+            acquire()
+            finished(-1)
+            status(0)
+            t = now()
+            issued(t)
+            issue(query_id, samples, done)
+            query_id += 1
+        going = plan.goes_on(now(), query_id, log.latencies)
+    log.drain(work)

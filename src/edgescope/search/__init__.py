@@ -1,0 +1,1 @@
+"""Which Trial next: candidates, successive halving, Bayesian search, capacity."""

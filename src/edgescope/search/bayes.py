@@ -1,0 +1,301 @@
+"""Which cell of a grid to measure next, when only a few can be: the model-based search behind `edgescope recommend`.
+
+First every word (a model, a precision, an engine) is seen once, beside the best cell so far, and before the budget ends
+every axis (batch, processes) has been varied. Otherwise the next one is the cell whose expected gain is the largest: by
+how much it may beat the best cell seen, times how likely it is to keep the constraints and to run at all (expected
+constrained improvement; Jones et al. 1998, Gardner et al. 2014). The guesses are those of surrogate.py; latency, energy
+and the rest are put together from guesses of throughput, tail, power and memory (expectations.py).
+
+A cell that failed teaches too: one that ran out of memory rules out all that need more of everything, a variant with
+wrong outputs has them in every cell, and an engine that cannot do what one cell asks probably cannot next door.
+
+What is suggested is never a pick: only measured cells are, and the verb confirms them in fresh processes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgescope.analysis.cells.figures import Figures
+from edgescope.analysis.cells.objective import QUANTITIES, STEADY, Constraint, Wanted, judged_end
+from edgescope.analysis.predict import priors
+from edgescope.analysis.predict.gp import Axis, Floats, Surrogate, axes, product
+from edgescope.records import Measured, Status, Trial
+
+#: Draws of every cell from which gains are taken.
+DRAWS = 256
+#: How likely a property of the artifact that nobody has looked at yet is to keep its constraint.
+UNSEEN_KEEPS = 0.8
+#: What names the artifact that runs, with its options: outputs and their accuracy are the same in all its cells.
+ARTIFACT = ("model", "backend", "device", "precision")
+#: Options that say how an artifact is run, and change no output.
+RUNNING = frozenset({"threads", "streams"})
+LATENCIES = frozenset(q.column for q in QUANTITIES.values() if "ms" in q.units)
+
+
+@dataclass
+class _Known:
+    """What the measured cells taught of one guessed quantity."""
+
+    guess: Surrogate
+    seen: dict[int, float] = field(default_factory=dict)
+
+
+class Search:
+    """One search: cells are suggested, measured by the caller, and told."""
+
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        wanted: Wanted,
+        *,
+        seed: int = 0,
+        cores: int = 1,
+        macs: Mapping[str, float] | None = None,
+    ) -> None:
+        """`trials`: one per cell; `cores` of the machine; `macs` of a model's sample, where known."""
+        self.trials, self.wanted = tuple(trials), wanted
+        self.grid = axes(self.trials)
+        self.rng = np.random.default_rng(seed)
+        self.rows: dict[int, Figures | None] = {}
+        """Measured cells; None where a cell failed."""
+        self.likely = np.ones(len(self.trials))
+        """How likely each cell is to run at all, with the right outputs."""
+        self.artifacts = [artifact(t) for t in self.trials]
+        slopes = {
+            "throughput_sps": priors.throughput(self.trials, macs or {}, cores),
+            "power_w": priors.power(self.trials),
+            "peak_rss_bytes": priors.memory(self.trials),
+            "gpu_memory_bytes": priors.memory(self.trials),
+        }
+        self.closed = all(t.scenario == "single_stream" for t in self.trials)
+        self.flight = np.log([priors.in_flight(t) for t in self.trials])
+        scales = {"throughput_sps": 1.0, "power_w": 0.3, "gpu_memory_bytes": 0.7, "peak_rss_bytes": 0.7}
+        self.known: dict[str, _Known] = {}
+        near = (*self.grid, *self._products(cores))
+        for name in sorted(self._guessed()):
+            found = slopes.get(name, priors.tail(self.trials))
+            scale = scales.get(name, 0.4 if self.closed else 1.0)
+            self.known[name] = _Known(Surrogate(near, found, len(self.trials), scale))
+
+    def _products(self, cores: int) -> list[Axis]:
+        """Return the products of axes by which a device fills up, where they are more than one axis again."""
+        taken = product("threads in use", [priors.threads_in_use(t, cores) for t in self.trials])
+        found = [product("samples under way", [priors.in_flight(t) for t in self.trials])]
+        found += [taken] if any(a.name == "options.threads" for a in self.grid) else []
+        return [a for a in found if len(a.levels) > 1]
+
+    def _guessed(self) -> set[str]:
+        """Return the columns that the question needs guesses of."""
+        asked = {self.wanted.goal.column}
+        asked |= {QUANTITIES[c.quantity].column for c in self.wanted.constraints if c.quantity not in STEADY}
+        out = {"throughput_sps"}
+        for column in asked:
+            out.add("power_w" if column == "energy_per_sample_j" else column)
+        return out
+
+    # -- what was measured ----------------------------------------------------------------------------------
+
+    def tell(self, cell: int, row: Figures) -> None:
+        """Learn the figures of a measured cell."""
+        self.rows[cell] = row
+        for column, known in self.known.items():
+            value = self._primitive(cell, row, column)
+            if value is not None:
+                known.seen[cell] = value
+
+    def _primitive(self, cell: int, row: Figures, column: str) -> float | None:
+        """Return the log of what is guessed for a column: of a latency its ratio to Little's mean."""
+        goal = self.wanted.goal.column
+        speed = _log(row.throughput_sps, None)
+        if column in LATENCIES and self.closed:
+            lead = _log(getattr(row, column), None if column == goal else True)
+            return None if lead is None or speed is None else lead - (self.flight[cell] - speed)
+        if column == "power_w":
+            watts = _log(row.power_w, None if goal == column else True)
+            energy = _log(row.energy_per_sample_j, None)
+            whole = None if energy is None or speed is None else energy + speed
+            return whole if watts is None or goal == "energy_per_sample_j" else watts
+        return _log(getattr(row, column), None if column == goal else QUANTITY_SIDES.get(column))
+
+    def fail(self, cell: int, status: Status, *, alone: bool = False) -> None:
+        """Learn that a cell did not run or gave wrong outputs; `alone`: which says nothing of any other cell."""
+        self.rows[cell] = None
+        for other in range(len(self.trials)):
+            self.likely[other] *= float(cell != other) if alone else self._survives(cell, other, status)
+
+    def _survives(self, failed: int, other: int, status: Status) -> float:
+        """Return the factor that a failure leaves of another cell's chance to run."""
+        if failed == other:
+            return 0.0
+        if status is Status.WRONG_OUTPUT:
+            return float(self.artifacts[failed] != self.artifacts[other])
+        level = [float(a.at[other] - a.at[failed]) for a in self.grid]
+        words = all(d == 0 for d, a in zip(level, self.grid, strict=True) if not a.ordinal)
+        if status is Status.OOM and words:
+            return float(not all(d >= 0 for d in level))
+        apart = sum(d != 0 for d in level)
+        return float(1.0 - 0.9 * 0.5**apart)
+
+    # -- what to measure next -------------------------------------------------------------------------------
+
+    def suggest(self, budget: int | None = None, spent: int | None = None) -> int | None:
+        """Return the cell to measure next; None once none is left.
+
+        `budget`: cells in all; `spent`: how many of them are measured, those told where it is None.
+        """
+        left = [i for i in range(len(self.trials)) if i not in self.rows and self.likely[i] > 0]
+        if not left:
+            return None
+        if not self.known["throughput_sps"].seen:
+            return self._promising(left)
+        spent = len(self.rows) if spent is None else spent
+        new = None
+        if budget is None or spent < budget // 2:
+            new = self._unseen_word(left)
+        if new is None and budget is not None:
+            new = self._unvaried(left, budget - spent)
+        if new is not None:
+            return new
+        gain = self.gains()
+        best = max(left, key=lambda i: gain[i])
+        return best if gain[best] > 0 else self._promising(left)
+
+    def _unvaried(self, left: Sequence[int], remaining: int) -> int | None:
+        """Return a cell that varies an axis nobody has varied yet, once what is unseen takes all cells that remain."""
+        seen = [self._levels(a) for a in self.grid]
+        new = np.array([[a.at[i] not in s for i in left] for a, s in zip(self.grid, seen, strict=True)])
+        fixed = np.array([not self._varied(a) for a in self.grid])
+        unseen = [
+            1 if f and a.ordinal else len({a.at[i] for i in left} - s) * (not a.ordinal)
+            for f, a, s in zip(fixed, self.grid, seen, strict=True)
+        ]
+        varies = new[fixed].any(axis=0) if fixed.any() else np.zeros(len(left), dtype=bool)
+        if not varies.any() or sum(unseen) < remaining:
+            return None
+        shown = new[np.array(unseen) > 0].sum(axis=0) * varies
+        enough = shown.max() if sum(unseen) > remaining else 1  # one cell has to show several
+        return self._beside_best([i for i, n in zip(left, shown, strict=True) if n >= enough])
+
+    def _levels(self, axis: Axis) -> set[float]:
+        """Return the levels of an axis at which a cell was measured."""
+        return {float(axis.at[i]) for i, row in self.rows.items() if row is not None}
+
+    def _varied(self, axis: Axis) -> bool:
+        """Whether an axis was measured at two levels, or cells at its other levels failed twice."""
+        seen = self._levels(axis)
+        failed = [i for i, row in self.rows.items() if row is None and axis.at[i] not in seen]
+        return len(seen) > 1 or len(failed) > 1
+
+    def _promising(self, left: Sequence[int]) -> int:
+        """Return the cell that promises the most by the guesses so far, any of those that are about as good."""
+        expected = self._expected()
+        return max(left, key=lambda i: float(expected[i] + 0.1 * self.rng.random()))
+
+    def _unseen_word(self, left: Sequence[int]) -> int | None:
+        """Return a cell next to the best one seen that shows a word nobody has seen yet: a model, a precision ...
+
+        Words have no neighbours that could speak for them; beside the best cell nothing else differs.
+        """
+        seen = list(self.rows)
+        words = [a for a in self.grid if not a.ordinal]
+        wanted = [i for i in left if any(all(a.at[i] != a.at[s] for s in seen) for a in words)]
+        return self._beside_best(wanted) if wanted else None
+
+    def _beside_best(self, wanted: Sequence[int]) -> int:
+        """Return the one of these cells that differs least from the best cell seen, the most promising of several."""
+        seen, expected, best = list(self.rows), self._expected(), self.pick()
+        if best is None:  # nothing seen keeps the constraints
+            best = max(
+                [i for i in seen if self.rows[i] is not None] or seen, key=lambda i: float(expected[i])
+            )
+
+        def near(i: int) -> tuple[int, float]:
+            changed = sum(a.at[i] != a.at[best] for a in self.grid)
+            return -changed, float(expected[i] + 0.1 * self.rng.random())
+
+        return max(wanted, key=near)
+
+    def _expected(self) -> Floats:
+        """Return how promising each cell is by the guesses so far, more is better."""
+        return -np.asarray(self._cost({name: k.guess.mean(k.seen) for name, k in self.known.items()}))
+
+    def _cost(self, guesses: Mapping[str, Floats], column: str = "") -> Floats:
+        """Return the log of a column, of the objective as something to be made small."""
+        name = column or self.wanted.goal.column
+        speed = guesses["throughput_sps"]
+        if name in LATENCIES and self.closed:
+            found = self.flight - speed + guesses[name]
+        elif name == "energy_per_sample_j":
+            found = guesses["power_w"] - speed
+        else:
+            found = guesses[name]
+        return np.asarray(-found if not column and self.wanted.goal.higher_is_better else found)
+
+    def gains(self) -> Floats:
+        """Return the expected constrained improvement of every cell, in log units of the objective."""
+        draws = {n: k.guess.sample(k.seen, self.rng, DRAWS) for n, k in self.known.items()}
+        cost, keeps = self._cost(draws), self._keeps(draws)
+        best = self.pick()
+        if best is None:  # nothing keeps the constraints yet: the likeliest to, of equals the best
+            return np.asarray((keeps.mean(axis=0) + 1e-3 * _rank(-cost.mean(axis=0))) * self.likely)
+        reached = self._cost({n: k.guess.mean(k.seen) for n, k in self.known.items()})[best]
+        return np.asarray((np.maximum(0.0, reached - cost) * keeps).mean(axis=0) * self.likely)
+
+    def _keeps(self, draws: Mapping[str, Floats]) -> Floats:
+        """Return whether each draw of each cell keeps every constraint, or how likely it is to."""
+        shape = draws["throughput_sps"].shape
+        keeps = np.ones(shape)
+        for constraint in self.wanted.constraints:
+            known = QUANTITIES[constraint.quantity]
+            if constraint.quantity in STEADY:
+                keeps *= self._steady(constraint)[None, :]
+                continue
+            found, limit = self._cost(draws, known.column), math.log(max(constraint.limit, 1e-300))
+            keeps *= found <= limit if known.at_most else found >= limit
+        return keeps
+
+    def _steady(self, constraint: Constraint) -> Floats:
+        """Return how likely each cell is to keep a constraint on a property of its artifact."""
+        found = np.full(len(self.trials), UNSEEN_KEEPS)
+        for cell, row in self.rows.items():
+            if row is not None:
+                same = [a == self.artifacts[cell] for a in self.artifacts]
+                found[np.array(same)] = float(constraint.excess(row) <= 1)
+        return found
+
+    def pick(self) -> int | None:
+        """Return the measured cell that keeps the constraints and is best by what all cells say together."""
+        able = [i for i, row in self.rows.items() if row is not None and self._able(row)]
+        if not able:
+            return None
+        cost = -self._expected()
+        return min(able, key=lambda i: cost[i])
+
+    def _able(self, row: Figures) -> bool:
+        return isinstance(getattr(row, self.wanted.goal.column), Measured) and not self.wanted.broken(row)
+
+
+def artifact(trial: Trial) -> tuple[str, ...]:
+    """Return what names the artifact of a trial."""
+    options = sorted(f"{k}={v}" for k, v in trial.options.items() if k not in RUNNING)
+    return (*(str(getattr(trial, name)) for name in ARTIFACT), *options)
+
+
+QUANTITY_SIDES = {q.column: q.at_most for q in QUANTITIES.values()}
+
+
+def _log(found: object, at_most: bool | None) -> float | None:
+    """Return the log of a field's value, or of the end that hurts; None where it was not measured."""
+    if not isinstance(found, Measured):
+        return None
+    value = found.value if at_most is None else judged_end(found, at_most)
+    return math.log(value) if value > 0 else None
+
+
+def _rank(values: Floats) -> Floats:
+    return np.asarray(values.argsort().argsort() / max(1, len(values) - 1))

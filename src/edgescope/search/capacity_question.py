@@ -1,0 +1,129 @@
+"""The question of a capacity search, and the Trials it is put as: N clients, for so long, for the n-th time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from edgescope.analysis.capacity.answer import Asked
+from edgescope.analysis.capacity.slo_check import resource
+from edgescope.analysis.cells.slo import Slo
+from edgescope.analysis.predict import queueing
+from edgescope.analysis.predict.queueing import Load
+from edgescope.errors import UnsupportedError
+from edgescope.records import Absent, Result, Trial
+from edgescope.scenarios.arrivals import pin
+from edgescope.scenarios.open_loop import Server
+from edgescope.scenarios.stop_rule import Plan
+from edgescope.store.results import Store
+
+SCENARIOS = {"poisson": "server", "even": "fixed_rate", "camera": "trace"}
+#: Seeds that are looked at for one whose arrivals are as many as the rate says.
+DRAWS = 16
+#: So many arrivals are as many as the rate says within 1 %, whatever the seed.
+MANY = 100_000
+#: Distance between the seeds of two attempts, at least: processes have seeds that follow each other, in every draw.
+SEEDS = 1000
+
+
+class Runs(Protocol):
+    """What a search asks for its runs: sweep.Cells."""
+
+    store: Store
+
+    def finished(self) -> dict[str, Result]:
+        """Return trial id -> stored result of what need not run again."""
+
+    def run(self, trial: Trial) -> Result:
+        """Run and store one trial."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: how many clients of `rate` queries/s keep all promises."""
+
+    base: Trial
+    """Model, engine, precision, batch, options, in_flight; its scenario and processes are the search's."""
+    rate: float
+    slos: tuple[Slo, ...]
+    serve: str = "one"
+    """one: a single process answers all clients; processes: each client has one of its own."""
+    arrivals: str = "poisson"
+    confirm_s: float = 30.0
+    longest_s: float = 600.0
+    """No run is made longer than this for a bound."""
+    most: int = 1024
+
+    @property
+    def summary(self) -> Asked:
+        """The question as its answer quotes it."""
+        base = self.base
+        subject = f"{base.model.partition('#')[0]} {base.label}"
+        return Asked(subject, self.rate, self.slos, self.serve, self.arrivals, base.in_flight, self.confirm_s)
+
+    def trial(self, clients: int, seconds: float, attempt: int, store: Path) -> Trial:
+        """Return the question that `clients` clients put for so many seconds."""
+        one = self.serve == "one"
+        scenario, arrivals = SCENARIOS[self.arrivals], ""
+        rate: float | None = self.rate * (clients if one else 1)
+        seed = self.base.seed + (SEEDS if one else max(SEEDS, DRAWS * self.most)) * attempt
+        if scenario == "trace" and one:
+            rate, arrivals = None, self._cameras(clients, seconds, seed, store)
+        elif scenario == "trace":
+            scenario = "fixed_rate"  # each process is a camera with a phase of its own
+        load = {"scenario": scenario, "rate": rate, "arrivals": arrivals, "processes": 1 if one else clients}
+        window = {"min_s": seconds, "max_s": seconds, "max_queries": None}
+        trial = replace(self.base, **load, **window, seed=seed, replicate=self.base.replicate + attempt)  # type: ignore[arg-type]
+        return typical(trial) if scenario == "server" else trial
+
+    def _cameras(self, clients: int, seconds: float, seed: int, store: Path) -> str:
+        """Write the arrivals of cameras with random phases beside the store; return the pinned name."""
+        frames = math.ceil(seconds * self.rate) * clients
+        times = queueing.arrivals(
+            Load(self.rate, self.arrivals), clients, frames, np.random.default_rng((seed, clients))
+        )
+        name = f"cameras-{clients}x{self.rate:g}-{seconds:g}s-{seed}.txt"
+        path = store / "arrivals" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{t:.9f}\n" for t in times))
+        return pin(str(path))
+
+
+def typical(trial: Trial) -> Trial:
+    """Return the trial with the seed, of a few, whose number of random arrivals is nearest to the rate's.
+
+    Half a minute at 10/s brings 265 to 335 queries, by luck; a load 10 % lighter is another question.
+    """
+    wanted = (trial.rate or 0.0) * trial.max_s * trial.processes
+    if wanted > MANY:
+        return trial
+
+    def off(seed: int) -> float:
+        return abs(sum(_due(replace(trial, seed=seed + n)) for n in range(trial.processes)) - wanted)
+
+    seeds = range(trial.seed, trial.seed + DRAWS * trial.processes, trial.processes)
+    return replace(trial, seed=min(seeds, key=off))
+
+
+def _due(trial: Trial) -> int:
+    """Return how many queries fall due in a trial of the server scenario."""
+    end = round(trial.max_s * 1e9)
+    return sum(1 for _ in takewhile(lambda t: t < end, Server(trial, Plan(trial)).offsets()))
+
+
+def judgeable(slo: Slo, result: Result) -> None:
+    """Raise UnsupportedError where the figure that `slo` bounds is not measured on this machine."""
+    found = resource(slo, result)
+    if isinstance(found, Absent):
+        raise UnsupportedError(
+            "E-CAP-1",
+            f"{slo.text} cannot be judged here",
+            evidence=found.reason,
+            effect="No number of clients could be shown to keep it",
+            fix="leave it out, or edgescope doctor --all for what can be measured",
+        )

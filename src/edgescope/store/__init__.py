@@ -1,0 +1,1 @@
+"""Results on disk: whole files, one writer a cell, nothing that was damaged trusted."""

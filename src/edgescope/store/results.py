@@ -1,0 +1,366 @@
+"""Results on disk: a folder each, written aside and renamed into place, so a kill leaves no half of one.
+
+    DIR/<machine id>/<result id>/result.json        everything but the raw rows
+                                 queries.parquet    one row per query
+                                 readings.parquet   t_ns, channel (index into result.json's channels), value
+                                 files/             logs of a program that drove the load (MLPerf LoadGen)
+
+Merging two machines' results is copying folders. DuckDB reads a tree of them in place:
+`duckdb -c "select * from 'DIR/*/*/queries.parquet'"`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from edgescope import codec, plain_json
+from edgescope.errors import EdgescopeError, StoreError, UsageError
+from edgescope.records import QUERY_DTYPES, Json, Machine, Queries, Readings, Result, Status, Window
+from edgescope.store import plain_files, rows
+
+ASIDE = ".incoming"
+RESULT, QUERIES, READINGS, FILES = "result.json", "queries.parquet", "readings.parquet", "files"
+_WRITTEN = {RESULT, QUERIES, READINGS, FILES}
+READING_DTYPES = {"t_ns": "int64", "channel": "int16", "value": "float64"}
+#: Bytes of a result.json and of each log beside it, and logs of one result, that are read at most. Ours hold some
+#: ten kilobytes; what is larger was not written by a measurement and may not fit into memory.
+MOST_BYTES, MOST_LOG_BYTES, MOST_LOGS = 32_000_000, 256_000_000, 32
+#: Room that must be there before measuring starts: a few minutes of queries take less.
+PROBE_BYTES = 1_000_000
+#: A half-written result this old belongs to nobody; writing one takes seconds.
+STALE_S = 3600.0
+#: What `save` names a folder that is being written: host, process, random letters.
+_LEFTOVER = re.compile(r"(?P<host>[^/\s]+)-(?P<pid>\d+)-[a-z0-9_]{8}\Z")
+#: A trial with one of these is answered; the others are tried again by a resumed sweep.
+FINAL = frozenset(
+    {Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.WRONG_OUTPUT}
+    | {Status.UNSTABLE, Status.SKIPPED, Status.FAILED}
+)
+
+
+def default_root() -> Path:
+    """Return EDGESCOPE_STORE or ./edgescope-results."""
+    return Path(os.environ.get("EDGESCOPE_STORE") or "edgescope-results")
+
+
+class Store:
+    """A folder of results."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.problems: list[StoreError] = []
+        """What the last listing could not read; the rest was listed all the same."""
+
+    def check(self) -> None:
+        """Write and remove one megabyte; StoreError where that fails, before an hour of measuring is spent."""
+        try:
+            aside = self._aside()
+            with tempfile.NamedTemporaryFile(dir=aside) as probe:
+                probe.write(bytes(PROBE_BYTES))
+                probe.flush()
+                os.fsync(probe.fileno())
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
+    def save(self, result: Result) -> Path:
+        """Write the result whole and return its folder; on failure keep it in the temporary folder and say where."""
+        try:
+            return self._save(result)
+        except (OSError, StoreError) as error:
+            kept = _rescue(result)
+            where = f"It is kept in {kept}" if kept else "It could not be kept elsewhere either"
+            failure = self._cannot_write(error)
+            copy = f"cp -r {shlex.quote(f'{kept}/.')} {shlex.quote(f'{self.root}/')}"
+            fix = f"make room, then: {copy}" if kept else failure.fix
+            raise StoreError(
+                failure.code, failure.what, evidence=failure.evidence, effect=where, fix=fix
+            ) from error
+
+    def _save(self, result: Result) -> Path:
+        target = self.folder(result)
+        folder = Path(tempfile.mkdtemp(dir=self._aside(), prefix=f"{socket.gethostname()}-{os.getpid()}-"))
+        try:
+            write(result, folder)
+            self._own(target.parent)
+            folder.chmod(0o755)
+            folder.rename(target)
+            for named in (target.parent, self.root):  # the result's name, and that of its machine
+                _sync(named)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return target
+
+    def folder(self, result: Result) -> Path:
+        """Return where a result lies; StoreError for an id that is no name of ours and might lead out of the store."""
+        if not plain_files.NAME.match(result.id):
+            raise StoreError("E-STORE-4", "a result's id is no name of ours", evidence=ascii(result.id)[:80])
+        return self.root / result.machine.id / result.id
+
+    def _aside(self) -> Path:
+        return self._own(self.root / ASIDE)
+
+    def _own(self, folder: Path) -> Path:
+        """Return a folder of the store, made where there is none; StoreError where a link or a file has its name."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+        plain_files.is_folder(folder)
+        return folder
+
+    def clean(self) -> None:
+        """Remove what was left half-written: older than an hour, or by a process of this host that is gone.
+
+        Only folders that `save` may have made are removed, by their names and by what is in them; links and whatever
+        else lies there are left alone.
+        """
+        if not plain_files.is_folder(self.root / ASIDE):
+            return
+        for entry in plain_files.folders(self.root / ASIDE):
+            leftover = _LEFTOVER.match(entry.name)
+            if leftover is None or entry.is_symlink():
+                continue
+            host, pid = leftover["host"], leftover["pid"]
+            gone = host == socket.gethostname() and not Path(f"/proc/{pid}").exists()
+            with contextlib.suppress(OSError):
+                stale = gone or time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_S
+                if stale and {*os.listdir(entry)} <= _WRITTEN:
+                    shutil.rmtree(entry.path)
+
+    def results(self) -> Iterator[Result]:
+        """Yield every readable result without its raw rows, oldest first; `problems` holds the others."""
+        if not self.root.is_dir():
+            return
+        self.problems = []
+        found: list[Result] = []
+        for folder in self._folders():
+            try:
+                found.append(self._listed(folder))
+            except StoreError as error:
+                where = f"{plain_files.shown(folder / RESULT)}: "
+                where = "" if where[:-2] in error.what else where
+                self.problems.append(
+                    StoreError(
+                        error.code,
+                        error.what,
+                        evidence=f"{where}{error.evidence}",
+                        effect=error.effect,
+                        fix=error.fix,
+                    )
+                )
+        yield from sorted(found, key=lambda r: (r.started_at, r.id))
+
+    def names(self, where: Machine) -> set[str]:
+        """Return the names of this machine's results, none of which is read: the trial's id, a dash and the moment."""
+        with contextlib.suppress(OSError):
+            return {e.name for e in plain_files.folders(self.root / where.id) if not e.is_symlink()}
+        return set()
+
+    def _folders(self) -> Iterator[Path]:
+        """Yield the folders of results, none of them behind a link; `problems` gets what had to be passed over."""
+        for machine in self._below(self.root):
+            for folder in self._below(machine):
+                if os.path.lexists(folder / RESULT):
+                    yield folder
+
+    def _below(self, folder: Path) -> Iterator[Path]:
+        try:
+            entries = [e for e in plain_files.folders(folder) if not e.name.startswith(".")]
+        except OSError as error:
+            self.problems.append(_unreadable(folder / "*", str(error)))
+            return
+        for entry in entries:
+            if entry.is_symlink():
+                self.problems.append(plain_files.refused(folder / entry.name, "it is a link"))
+            else:
+                yield folder / entry.name
+
+    def _listed(self, folder: Path) -> Result:
+        """Return the result of a folder without its raw rows; StoreError where it cannot be what it says it is."""
+        result = codec.from_json(_json(folder / RESULT))
+        if self.folder(result) != folder:
+            raise StoreError(
+                "E-STORE-4",
+                f"{plain_files.shown(folder)} does not hold the result that its name says",
+                evidence=f"{RESULT} says {result.machine.id}/{result.id}",
+                fix=f"mv it to {result.machine.id}/{result.id}, or delete it where that is there",
+            )
+        return result
+
+    def finished(self, where: Machine, retry: Collection[Status] = ()) -> dict[str, Result]:
+        """Return trial id -> latest result of the trials that need no other run on this machine.
+
+        A result of another machine, or of other package versions, answers another question; `retry` names statuses
+        that are worth another try.
+        """
+        software = where.state.get("packages")
+        return {
+            r.trial.id: r
+            for r in self.results()
+            if r.status in FINAL
+            and r.status not in retry
+            and r.machine.id == where.id
+            and r.machine.state.get("packages") == software
+        }
+
+    def fulls(self, results: Iterable[Result]) -> list[Result]:
+        """Return the results with their raw rows; one whose rows cannot be read is left out and named in `problems`."""
+        found = []
+        for result in results:
+            try:
+                found.append(self.full(result))
+            except StoreError as error:
+                self.problems.append(error)
+        return found
+
+    def find(self, prefix: str) -> list[Result]:
+        """Return the results whose result, trial or cell id starts with `prefix`; UsageError for none."""
+        found = [
+            r for r in self.results() if any(i.startswith(prefix) for i in (r.id, r.trial.id, r.trial.cell))
+        ]
+        if not found:
+            raise UsageError(
+                "E-STORE-5",
+                f"no result, trial or cell id starts with {prefix!r}",
+                fix=f"edgescope list --store {shlex.quote(str(self.root))}",
+            )
+        return found
+
+    def full(self, result: Result) -> Result:
+        """Return the result with its raw rows read from disk."""
+        folder = self.folder(result)
+        plain_files.is_folder(folder.parent)
+        plain_files.is_folder(folder)
+        return read(folder)
+
+    def _cannot_write(self, error: Exception) -> StoreError:
+        if isinstance(error, EdgescopeError):
+            return StoreError("E-STORE-1", error.what, evidence=error.evidence, fix=error.fix)
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        return StoreError(
+            "E-STORE-1",
+            f"the store {self.root} is full" if full else f"the store {self.root} cannot be written",
+            evidence=str(error),
+            effect="Results finished earlier are untouched",
+            fix="free some space, or --store DIR on another disk",
+        )
+
+
+def write(result: Result, folder: Path) -> None:
+    """Write one result's files into `folder`, each synced to disk: a power cut leaves no empty one behind."""
+    if result.queries is not None:
+        rows.write(result.queries.columns, folder / QUERIES)
+    if result.readings is not None:
+        r = result.readings
+        rows.write({"t_ns": r.t_ns, "channel": r.channel, "value": r.value}, folder / READINGS)
+    files = result.artifact.get("files")
+    for name, text in files.items() if isinstance(files, Mapping) else ():
+        (folder / FILES).mkdir(exist_ok=True)
+        (folder / FILES / Path(name).name).write_text(text)
+    (folder / RESULT).write_text(json.dumps(codec.to_json(result), indent=1))
+    for path in (*folder.rglob("*"), folder):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    """Have the kernel write a file or folder to disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read(folder: Path) -> Result:
+    """Read one result's folder with its raw rows; StoreError where it is missing, half-written, damaged or newer."""
+    data = _json(folder / RESULT)
+    result = codec.from_json(data)
+    if logs := _files(folder / FILES):
+        result = replace(result, artifact={**result.artifact, "files": logs})
+    queries = readings = None
+    if plain_files.is_file(folder / QUERIES):
+        queries = _queries(folder / QUERIES, result.window)
+    elif result.window is not None:
+        raise StoreError(
+            "E-STORE-4",
+            f"{plain_files.shown(folder)} has lost its {QUERIES}",
+            effect="Its numbers have no raw rows behind them",
+        )
+    if plain_files.is_file(folder / READINGS):
+        readings = _readings(folder / READINGS, data)
+    return replace(result, queries=queries, readings=readings)
+
+
+def _queries(path: Path, window: Window | None) -> Queries:
+    queries = Queries(rows.read(path, QUERY_DTYPES))
+    if window is not None and not 0 <= window.first <= window.stop <= len(queries):
+        raise _unreadable(path, f"it has {len(queries)} rows, the window is {window.first} to {window.stop}")
+    return queries
+
+
+def _readings(path: Path, data: Mapping[str, Json]) -> Readings:
+    columns = rows.read(path, READING_DTYPES)
+    try:
+        channels = codec.channels(data)
+    except ValueError as error:
+        raise _unreadable(path.parent / RESULT, str(error)) from error
+    if len(columns["channel"]) and not 0 <= columns["channel"].min() <= columns["channel"].max() < len(
+        channels
+    ):
+        raise _unreadable(path, f"it has readings of channels that {RESULT} does not name")
+    return Readings(channels, columns["t_ns"], columns["channel"], columns["value"])
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Return the logs kept beside a result by name, {} where there are none."""
+    if not plain_files.is_folder(folder):
+        return {}
+    found = sorted(folder.iterdir())
+    if len(found) > MOST_LOGS:
+        raise _unreadable(folder, f"{len(found)} files; {MOST_LOGS} are read at most")
+    return {path.name: plain_files.read(path, MOST_LOG_BYTES).decode(errors="replace") for path in found}
+
+
+def _json(path: Path) -> Mapping[str, Json]:
+    try:
+        data = plain_json.parsed(plain_files.read(path, MOST_BYTES))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, str(error)) from error
+    if not isinstance(data, dict):
+        raise StoreError(
+            "E-STORE-4",
+            f"{plain_files.shown(path)} is not a result",
+            evidence=f"it holds a {type(data).__name__}",
+        )
+    return data
+
+
+def _unreadable(path: Path, evidence: str) -> StoreError:
+    where = plain_files.shown(path)
+    return StoreError(
+        "E-STORE-4", f"{where} cannot be read", evidence=evidence, fix=plain_files.removal(path.parent)
+    )
+
+
+def _rescue(result: Result) -> Path | None:
+    """Write the result into a fresh temporary folder laid out like a store; None where even that fails."""
+    try:
+        kept = Path(tempfile.mkdtemp(prefix="edgescope-kept-"))
+        folder = kept / result.machine.id / result.id
+        folder.mkdir(parents=True)
+        write(result, folder)
+    except OSError:
+        return None
+    return kept

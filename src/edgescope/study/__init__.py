@@ -1,0 +1,1 @@
+"""Flags or a study file become Trials; every mistake is told with its line."""

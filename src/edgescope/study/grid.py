@@ -1,0 +1,217 @@
+"""From flags or study.toml to Trials: every key of a Trial, and a list makes an axis.
+
+[trial]                       # scalars hold for every cell, lists are axes
+model = ["mobilenet_v2", "resnet50"]
+backend = ["onnxruntime", "openvino"]
+precision = ["fp32", "int8"]
+replicates = 3                # fresh processes a cell
+
+[trial.options]
+threads = [1, 2]
+
+[[exclude]]                   # drops the cells that match all of its keys
+model = "resnet50"
+options.threads = 1
+
+docs/sweeps.md shows every key. What is wrong with a file is told with the line it stands on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgescope import ranges, registry
+from edgescope.errors import EdgescopeError, UsageError
+from edgescope.records import Json, Trial
+from edgescope.scenarios import settings
+from edgescope.study import cells, schema, toml_lines
+from edgescope.study.errors import Place
+from edgescope.verify import judge
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+#: Bytes of a study file, and levels of tables and lists within each other; ours have a few kilobytes and five.
+MOST_BYTES, DEEPEST = 1_000_000, 20
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[A-Za-z0-9_-]+[ \t]*\.[ \t]*){{{DEEPEST},}}")
+
+
+@dataclass(frozen=True)
+class Study:
+    """The Trials of a sweep, in grid order, where their results go, and what they are measured for."""
+
+    trials: tuple[Trial, ...]
+    store: Path | None = None
+    sweep: Mapping[str, Json] | None = None
+    """cooldown, timeout, order_seed ... as on the command line."""
+    objective: str = ""
+    """What to be best at, one of analysis.objective.OBJECTIVES; '' where the file names none."""
+    constraints: tuple[str, ...] = ()
+    """Bounds that a pick must keep, as written: `p99<=33ms`."""
+    notes: tuple[str, ...] = ()
+    """What is odd about the file and no error."""
+
+
+Say = Callable[[str], None]
+
+
+def grid(keys: Mapping[str, Json], say: Say = lambda text: None) -> tuple[Trial, ...]:
+    """Return one Trial for every combination of the listed values; `replicates` numbers fresh processes.
+
+    A large grid's size is said first; UsageError for one that is too large to be measured.
+    """
+    distinct = {checked(trial).id: trial for trial in _product(keys, say)}
+    return tuple(distinct.values())
+
+
+def _product(keys: Mapping[str, Json], say: Say) -> Iterator[Trial]:
+    """Yield the Trials of a grid, unchecked and with repetitions."""
+    if not isinstance(keys, Mapping) or not isinstance(keys.get("options", {}), Mapping):
+        raise UsageError(
+            "E-STUDY-8", "[trial] and [trial.options] must be tables of keys", evidence=str(keys)[:80]
+        )
+    keys = dict(keys)
+    replicates = keys.pop("replicates", 1)
+    if not isinstance(replicates, int) or replicates < 1:
+        raise UsageError("E-STUDY-1", f"replicates must be a whole number of at least 1, not {replicates!r}")
+    options = keys.pop("options", {})
+    axes = [_axis(name, value) for name, value in keys.items()]
+    inner = [_axis(name, value) for name, value in options.items()]
+    lengths = {values[0][0]: len(values) for values in (*axes, *inner)} | {"replicates": replicates}
+    cells.bounded(math.prod(lengths.values()), lengths, say)
+    for cell in itertools.product(*axes):
+        for extra in itertools.product(*inner):
+            for replicate in range(replicates):
+                yield _trial({**dict(cell), "options": dict(extra), "replicate": replicate})
+
+
+def _trial(keys: dict[str, Any]) -> Trial:
+    """Return the Trial; one that names no device gets the one its backend usually runs on."""
+    backend = keys.get("backend")
+    if keys.get("device") is None and isinstance(backend, str) and backend in registry.BACKENDS:
+        keys["device"] = registry.home(backend)
+    keys = settings.pinned(keys)
+    return Trial.from_json({k: v for k, v in keys.items() if (k, v) != ("device", None)})
+
+
+def checked(trial: Trial) -> Trial:
+    """Return the trial when its names exist and its scenario has what it needs; otherwise raise a UsageError."""
+    for family, name, word in (
+        (registry.BACKENDS, trial.backend, "backend"),
+        (registry.WORKLOADS, trial.workload, "workload"),
+        (registry.SCENARIOS, trial.scenario, "scenario"),
+    ):
+        registry.entry(family, name, word)
+    able = registry.entry(registry.BACKENDS, trial.backend, "backend").devices
+    if trial.device not in able:
+        raise UsageError(
+            "E-STUDY-9",
+            f"{trial.backend} does not run on {trial.device}",
+            evidence=f"it runs on {' and '.join(able)}",
+            fix=f"--device {able[0]}, or another --backend (edgescope backends)",
+        )
+    judge.asked(trial.precision, trial.gate)
+    settings.checked(trial)
+    ranges.checked(trial)
+    for name, shape in trial.shapes.items():
+        if not shape or shape[0] != trial.batch:
+            raise UsageError(
+                "E-STUDY-7",
+                f"the first axis of --shapes {name}={'x'.join(map(str, shape))} is not the batch {trial.batch}",
+                fix=f"--batch {shape[0] if shape else 1}, or {trial.batch} as the first axis",
+            )
+    return trial
+
+
+def _axis(name: str, value: Json) -> Sequence[tuple[str, Any]]:
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise UsageError("E-STUDY-2", f"the axis {name} is empty", effect="The grid would have no cells")
+    return [(name, v) for v in values]
+
+
+def read(path: Path, pin: Callable[[str], str] = lambda name: name, say: Say = lambda text: None) -> Study:
+    """Read study.toml; UsageError, with the line, for anything in it that cannot be.
+
+    `pin` turns a model's name into what a Trial carries (zoo.pin), and raises where there is no such model; `say` is
+    told of what takes long.
+    """
+    data, place = _parsed(path)
+    if found := schema.problems(data):
+        raise place.error(found)
+    notes: list[str] = []
+    try:
+        made = list(_product(data["trial"], say))
+    except EdgescopeError as error:
+        raise place.at_key_of(error) from error
+    left = cells.kept(made, data.get("exclude", []), place, notes)
+    left = cells.repeated(left, data.get("replicate", []), place, notes)
+    cells.possible(left, place)
+    distinct = {t.id: t for t in (_whole(trial, pin, place) for trial in left)}
+    where = data.get("store", {}).get("path")
+    return Study(
+        tuple(distinct.values()),
+        Path(where) if where else None,
+        data.get("sweep"),
+        data.get("objective", {}).get("name", ""),
+        tuple(c["bound"] for c in data.get("constraint", [])),
+        tuple(notes),
+    )
+
+
+def _whole(trial: Trial, pin: Callable[[str], str], place: Place) -> Trial:
+    """Return the trial, checked, with its models pinned."""
+    try:
+        return cells.pinned(checked(trial), pin)
+    except EdgescopeError as error:
+        raise place.at_key_of(error, trial) from error
+
+
+def _parsed(path: Path) -> tuple[dict[str, Json], Place]:
+    """Return a file's tables, and where in it each key stands."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+        data = _tables(raw)
+        return data, Place(path, data, toml_lines.lines(raw.decode()))
+    except OSError as error:
+        raise UsageError("E-STUDY-3", f"{path} cannot be read", evidence=error.strerror or "") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError("E-STUDY-4", f"{path} is not TOML", evidence=str(error)) from error
+    except (RecursionError, _TooMuch) as error:
+        why = str(error) if isinstance(error, _TooMuch) else f"it nests more than {DEEPEST} levels"
+        raise UsageError("E-STUDY-4", f"{path} is no study", evidence=why, fix="docs/sweeps.md") from error
+
+
+class _TooMuch(ValueError):
+    """A text that is larger or deeper than any study."""
+
+
+def _tables(raw: bytes) -> dict[str, Json]:
+    """Return the tables of a TOML text; _TooMuch before what is too large or too deep takes its time."""
+    if len(raw) > MOST_BYTES:
+        raise _TooMuch(f"it holds more than {MOST_BYTES / 1e6:g} MB")
+    text = raw.decode()
+    if _LONG_KEY.search(text):
+        raise _TooMuch(f"a key has more than {DEEPEST} parts")
+    data = tomllib.loads(text)
+    level: list[Json] = [data]
+    for _ in range(DEEPEST):
+        level = [inner for value in level for inner in _inside(value)]
+    if level:
+        raise _TooMuch(f"it nests more than {DEEPEST} levels")
+    return data
+
+
+def _inside(value: Json) -> list[Json]:
+    return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []

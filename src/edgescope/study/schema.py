@@ -1,0 +1,266 @@
+"""What may stand in a study.toml: every section, every key, what kind of value each takes.
+
+    [store]       path
+    [trial]       the keys of a Trial, `replicates`, and tables `options` and `shapes`; a list makes an axis
+    [sweep]       how it is run: the keys of SWEEP
+    [[exclude]]   keys of a Trial: cells that match all of them are dropped; a list matches any of its values
+    [[replicate]] likewise, and `replicates`: fresh processes of the cells that match
+    [objective]   name
+    [[constraint]] bound
+
+Checked before anything is built from the file, so that a mistake is told by its line and with the word that was
+probably meant, not by what it breaks later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from edgescope import registry
+from edgescope.analysis.cells import objective
+from edgescope.errors import UsageError, meant
+from edgescope.records import Json, Trial
+from edgescope.study.toml_lines import Path
+
+TEXT, WHOLE, NUMBER, TIME, SWITCH, TABLE, EITHER = (
+    "text",
+    "a whole number",
+    "a number",
+    "a time",
+    "true or false",
+    "a table",
+    "text or a number",
+)
+_OF = {"str": TEXT, "int": WHOLE, "int | None": WHOLE, "float": NUMBER, "float | None": NUMBER}
+#: Keys of a Trial with the kind of value each takes; `replicate` is numbered by the sweep.
+TRIAL: Mapping[str, str] = {
+    f.name: _OF.get(str(f.type), TABLE) for f in dataclasses.fields(Trial) if f.name != "replicate"
+} | {"arrivals": EITHER}
+SWEEP: Mapping[str, str] = {
+    "cooldown": TIME,
+    "cooldown_c": NUMBER,
+    "order_seed": WHOLE,
+    "timeout": TIME,
+    "memory_floor": NUMBER,
+    "warm": SWITCH,
+    "prune": SWITCH,
+}
+SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "store": {"path": TEXT},
+    "trial": {**TRIAL, "replicates": WHOLE},
+    "sweep": SWEEP,
+    "exclude": TRIAL,
+    "replicate": {**TRIAL, "replicates": WHOLE},
+    "objective": {"name": TEXT},
+    "constraint": {"bound": TEXT},
+}
+#: Sections that are arrays of tables, written [[so]].
+MANY = ("exclude", "replicate", "constraint")
+#: Sections whose values may be lists.
+LISTED = ("trial", "exclude", "replicate")
+_TIME = re.compile(r"\d+(\.\d+)?(ms|s|m|min)?")
+_FAMILIES = {
+    "backend": registry.BACKENDS,
+    "workload": registry.WORKLOADS,
+    "scenario": registry.SCENARIOS,
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a study: where, what, and what was probably meant."""
+
+    at: Path
+    code: str
+    what: str
+    fix: str = ""
+
+
+def problems(data: Mapping[str, Json]) -> list[Problem]:
+    """Return what is wrong with a study as tomllib read it, in the order of its sections."""
+    found = [p for name, section in data.items() for p in _section(name, section)]
+    if "trial" not in data:
+        found.insert(0, Problem((), "E-STUDY-5", "there is no section [trial]", '[trial] with model = "..."'))
+    elif isinstance(data["trial"], Mapping) and "model" not in data["trial"]:
+        found.append(Problem(("trial",), "E-STUDY-5", "[trial] names no model", 'model = "resnet50"'))
+    return found
+
+
+def _section(name: str, section: Json) -> Iterator[Problem]:
+    if name not in SECTIONS:
+        where = _owner(name)
+        what = (
+            f"there is no section [{name}]"
+            if isinstance(section, Mapping | list)
+            else f"{name} stands in no section"
+        )
+        yield Problem((name,), "E-STUDY-5", what, where or _nearest(name, SECTIONS))
+    elif name in MANY:
+        if not isinstance(section, list) or not all(isinstance(t, Mapping) for t in section):
+            yield Problem((name,), "E-STUDY-11", f"{name} is a table that may be repeated", f"[[{name}]]")
+            return
+        for number, table in enumerate(section):
+            yield from _keys(name, (name, number), table)
+            yield from _whole_table(name, (name, number), table)
+    elif not isinstance(section, Mapping):
+        yield Problem((name,), "E-STUDY-11", f"{name} must be a table, not {_shown(section)}", f"[{name}]")
+    else:
+        yield from _keys(name, (name,), section)
+
+
+def _whole_table(name: str, at: Path, table: Mapping[str, Json]) -> Iterator[Problem]:
+    """Yield what a repeated table lacks."""
+    needed = {"replicate": "replicates", "constraint": "bound"}.get(name)
+    if needed and needed not in table:
+        example = {"replicates": "replicates = 3", "bound": 'bound = "p99<=33ms"'}[needed]
+        yield Problem(at, "E-STUDY-11", f"[[{name}]] needs {needed}", example)
+    elif not set(table) - {needed} and name != "constraint":
+        yield Problem(at, "E-STUDY-11", f"[[{name}]] names no cells", 'precision = "int8"')
+
+
+def _owner(name: str) -> str:
+    """Return where a key that stands in no section belongs, '' where that is not known."""
+    return next((f"move it below [{s}]" for s in ("trial", "sweep") if name in SECTIONS[s]), "")
+
+
+def _keys(section: str, at: Path, table: Mapping[str, Json]) -> Iterator[Problem]:
+    known = SECTIONS[section]
+    title = f"[[{section}]]" if section in MANY else f"[{section}]"
+    for key, value in table.items():
+        if key not in known:
+            fix = _nearest(key, known, fallback=_elsewhere(section, key))
+            yield Problem((*at, key), "E-STUDY-10", f"{title} has no key {key!r}", fix)
+        elif known[key] == TABLE:
+            yield from _inner(key, (*at, key), value)
+        else:
+            yield from _values(section, key, (*at, key), value)
+
+
+def _elsewhere(section: str, key: str) -> str:
+    """Return where a key that this section has not probably belongs, '' where nobody knows."""
+    owner = next((f"move it below [{s}]" for s, keys in SECTIONS.items() if key in keys), "")
+    return owner or (f"[trial.options] {key} = ..., if it is the backend's" if section == "trial" else "")
+
+
+def _values(section: str, key: str, at: Path, value: Json) -> Iterator[Problem]:
+    """Yield what is wrong with a value, or with each element of an axis."""
+    kind = SECTIONS[section][key]
+    if not isinstance(value, list):
+        yield from _value(section, key, at, value)
+    elif section not in LISTED or key == "replicates":
+        yield Problem(at, "E-STUDY-11", f"{key} takes one value, not a list", f"{key} = {kind}")
+    elif not value:
+        what = f"the axis {key} is empty" if section == "trial" else f"{key} = [] matches nothing"
+        yield Problem(at, "E-STUDY-2", what, "a value, or leave the key out")
+    else:
+        for number, element in enumerate(value):
+            yield from _value(section, key, (*at, number), element)
+
+
+def _value(section: str, key: str, at: Path, value: Json) -> Iterator[Problem]:
+    kind = SECTIONS[section][key]
+    if not _fits(kind, value):
+        yield Problem(
+            at, "E-STUDY-11", f"{key} must be {kind}, not {_shown(value)}", _reading(kind, value, key)
+        )
+    elif key == "replicates" and value < 1:
+        yield Problem(at, "E-STUDY-1", f"replicates must be at least 1, not {value}")
+    elif section == "sweep":
+        if key == "timeout" and str(value).strip("0.smin") == "":
+            yield Problem(at, "E-STUDY-11", f"{key} must be above 0, not {_shown(value)}", '"15min"')
+        if kind == NUMBER and value < 0:
+            yield Problem(at, "E-STUDY-11", f"{key} must not be negative, not {value}")
+    elif section in ("objective", "constraint"):
+        yield from _asked(section, at, str(value))
+    elif key in _FAMILIES:
+        if value not in _FAMILIES[key]:
+            what = f"no {key} is called {value!r}"
+            yield Problem(at, "E-NAME-1", what, _nearest(value, _FAMILIES[key]))
+    elif key in TRIAL:
+        yield from _alone(key, at, value)
+
+
+def _alone(key: str, at: Path, value: Json) -> Iterator[Problem]:
+    """Yield what a Trial says to this value of this key, the others at rest."""
+    if key in ("min_s", "max_s"):  # judged together, with the cell
+        if value < 0:
+            yield Problem(at, "E-STUDY-11", f"{key} must not be negative, not {value}")
+        return
+    try:
+        Trial.from_json({"model": "null"} | {key: value})
+    except UsageError as error:
+        yield Problem(at, "E-STUDY-11", error.what)
+
+
+def _asked(section: str, at: Path, value: str) -> Iterator[Problem]:
+    """Yield why an objective or a bound cannot be read."""
+    try:
+        if section == "objective":
+            objective.goal(value)
+        else:
+            objective.parse(value)
+    except UsageError as error:
+        fix = _nearest(value, objective.OBJECTIVES) if section == "objective" else 'bound = "p99<=33ms"'
+        yield Problem(at, error.code, f"{value!r} is no {section}: {error.evidence}", fix)
+
+
+def _inner(key: str, at: Path, value: Json) -> Iterator[Problem]:
+    """Yield what is wrong with the tables options and shapes."""
+    if not isinstance(value, Mapping):
+        yield Problem(
+            at, "E-STUDY-8", f"{key} must be a table of keys, not {_shown(value)}", f"[trial.{key}]"
+        )
+        return
+    for name, inner in value.items():
+        if inner == []:
+            yield Problem(
+                (*at, name), "E-STUDY-2", f"the axis {name} is empty", "a value, or leave the key out"
+            )
+        elif key == "shapes" and not (
+            isinstance(inner, list) and all(_fits(WHOLE, n) and n > 0 for n in inner)
+        ):
+            what = f"the shape of {name} must be a list of whole numbers, not {_shown(inner)}"
+            yield Problem((*at, name), "E-STUDY-11", what, f"{name} = [1, 3, 224, 224]")
+        elif any(isinstance(v, Mapping | list) for v in (inner if isinstance(inner, list) else [inner])):
+            what = f"{name} must be a text, a number, true or false, or a list of them, not {_shown(inner)}"
+            yield Problem((*at, name), "E-STUDY-11", what)
+
+
+def _fits(kind: str, value: Json) -> bool:
+    if isinstance(value, bool):
+        return kind == SWITCH
+    if kind == TIME:
+        return (isinstance(value, int | float) and value >= 0) or (
+            isinstance(value, str) and _TIME.fullmatch(value.strip()) is not None
+        )
+    types: Mapping[str, tuple[type, ...]] = {
+        TEXT: (str,),
+        WHOLE: (int,),
+        NUMBER: (int, float),
+        EITHER: (str, int, float),
+    }
+    return isinstance(value, types.get(kind, ()))
+
+
+def _reading(kind: str, value: Json, key: str) -> str:
+    """Return what was probably meant by a value of the wrong kind, '' where that is not clear."""
+    if kind == TEXT and isinstance(value, int | float) and not isinstance(value, bool):
+        return f'{key} = "{value}"'
+    if kind in (WHOLE, NUMBER) and isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
+        return f"{key} = {value}, without quotes"
+    if kind == SWITCH and str(value).lower() in ("true", "false", "0", "1"):
+        return f"{key} = {'true' if str(value).lower() in ('true', '1') else 'false'}, without quotes"
+    return {TIME: f'{key} = 2.0 or "15min"', SWITCH: f"{key} = true"}.get(kind, "")
+
+
+def _shown(value: Json) -> str:
+    text = {True: "true", False: "false"}.get(value, "") if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _nearest(name: str, known: Mapping[str, object], *, fallback: str = "") -> str:
+    """Return the known word closest to `name`; where none is close the fallback, or all of them."""
+    return meant(str(name), known) or fallback or f"one of {', '.join(sorted(known))}"

@@ -1,0 +1,1 @@
+"""The gate: are these the answers of the fp32 network."""
