@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from edgescope.bench import present
-from edgescope.codec import to_plain
 from edgescope.devices.manifest import git, machine
 from edgescope.records import Result
+from edgescope.records.codec import to_plain
 
 PUBLISHED = Path(__file__).parent.parent / "published"
 

@@ -29,10 +29,10 @@ from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.replicates import across, by_replicate
 from edgescope.bench import here
 from edgescope.cli.optimize import installed
-from edgescope.codec import to_plain
 from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Trial
+from edgescope.records.codec import to_plain
 from edgescope.search import halving as optimize
 from edgescope.search.candidates import propose
 from edgescope.search.halving import Rounds

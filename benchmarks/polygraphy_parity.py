@@ -33,7 +33,7 @@ from polygraphy.logger import G_LOGGER
 from edgescope import cache, registry
 from edgescope.backends.base import Spec
 from edgescope.models import zoo
-from edgescope.models.base import Model, Purpose, Samples
+from edgescope.models.base import TRAINED_FRAMES, Model, Purpose, Samples
 from edgescope.records import Measured
 from edgescope.verify import judge
 
@@ -57,7 +57,7 @@ def answers(model: Model, backend: str, precision: str) -> tuple[Arrays, Arrays 
 
 
 def photographs(model: Model) -> Samples | None:
-    return model.samples(Purpose.LABELLED, judge.TRAINED_FRAMES) if model.info.trained else None
+    return model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
 
 
 def theirs(a: Sequence[Arrays], b: Sequence[Arrays], how: Any) -> list[Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from edgescope import bench, codec
+from edgescope import bench
 from edgescope.analysis.energy.idle import inner
 from edgescope.bench.watch import Watch
 from edgescope.cli.main import parser
 from edgescope.cli.trial_flags import keys
 from edgescope.devices.null import NullDevice
 from edgescope.errors import UsageError
-from edgescope.records import Absent, Status, Trial
+from edgescope.records import Absent, Status, Trial, codec
 from edgescope.search.halving import short
 from edgescope.telemetry.null import NullSampler
 from fake_time import FakeClock

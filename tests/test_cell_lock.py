@@ -220,7 +220,8 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 from making import MACHINE, result
-from edgescope import study, sweep
+from edgescope.study import grid as study
+from edgescope.sweep import run as sweep
 from edgescope.isolate.fresh import Limits
 from edgescope.store.results import Store
 class Slow:

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgescope import codec
-from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.records import Absent, Measured, Status, Trial, codec
 from making import result
 
-SCHEMA = json.loads((files("edgescope") / "schema/result.schema.json").read_text())
+SCHEMA = json.loads((files("edgescope.records") / "schema/result.schema.json").read_text())
 
 
 @pytest.mark.parametrize("keys", [{}, {"queries": None, "readings": None, "model": None, "effective": None}])

@@ -9,29 +9,30 @@ import pytest
 
 import catalogue
 
-BACKENDS = Path(__file__).parents[1] / "src" / "edgescope" / "backends"
+SOURCE = Path(__file__).parents[1] / "src" / "edgescope"
 CODE = re.compile(r'"([EW]-[A-Z0-9]+-\d+)"')
-#: Engine of a file -> how its name begins; a file that several engines use stands for itself.
-FAMILIES = {
-    "trtexec": ("trtexec", "_trtexec_"),
-    "tensorrt": ("tensorrt", "_trt_"),
-    "onnxruntime": ("onnxruntime", "_ort_cuda"),
-    "ort_tensorrt": ("ort_tensorrt", "_ort_trt_"),
-}
+#: Files that several engines use stand for themselves.
+BY_THEMSELVES = ("tensorrt/engine_file", "tensorrt/cudart")
 #: Codes of what every engine checks alike: an option, a precision, an engine for another board, CUDA.
 SHARED = {"E-OPT-2", "E-OPT-3", "E-OPT-4", "E-PREC-1", "E-PREC-3", "E-ENG-1"}
 
 
-def family(stem: str) -> str:
-    return next((name for name, begins in FAMILIES.items() if stem.startswith(begins)), stem)
+def family(file: str) -> str:
+    """Return the engine that a file below backends/ belongs to."""
+    folder, _, name = file.rpartition("/")
+    if file in BY_THEMSELVES or folder == "pytorch":
+        return file
+    return "ort/tensorrt" if folder == "ort" and name.startswith("tensorrt") else folder or file
 
 
 def users() -> dict[str, set[str]]:
     """Return {code: families of modules that say it}."""
     found = defaultdict(set)
-    for path in BACKENDS.glob("*.py"):
+    folder = SOURCE / "backends"
+    files = {str(path.relative_to(folder).with_suffix("")): path for path in folder.rglob("*.py")}
+    for file, path in (files | {"for_precision": SOURCE / "artifacts/for_precision.py"}).items():
         for code in CODE.findall(path.read_text()):
-            found[code].add(family(path.stem))
+            found[code].add(family(file))
     return found
 
 
@@ -45,10 +46,17 @@ def test_the_list_of_shared_codes_holds_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("stem", "name"), [("_trtexec_log", "trtexec"), ("_trt_io", "tensorrt"), ("litert", "litert")]
+    ("file", "name"),
+    [
+        ("trtexec/log", "trtexec"),
+        ("tensorrt/context_io", "tensorrt"),
+        ("ort/tensorrt_build", "ort/tensorrt"),
+        ("openvino", "openvino"),
+        ("tensorrt/cudart", "tensorrt/cudart"),
+    ],
 )
-def test_files_of_one_engine_are_one_family(stem, name):
-    assert family(stem) == name
+def test_files_of_one_engine_are_one_family(file, name):
+    assert family(file) == name
 
 
 def test_the_page_of_messages_is_that_of_the_source():

@@ -6,14 +6,14 @@ import pkgutil
 
 import pytest
 
-from edgescope import analysis, bench, crew, scenarios, stats, telemetry
+from edgescope import analysis, bench, isolate, scenarios, stats, telemetry
 
 MODULES = [
-    f"{package.__name__}.{found.name}"
-    for package in (analysis, bench, crew, scenarios, stats, telemetry)
-    for found in pkgutil.iter_modules(package.__path__)
-    if found.name not in ("mlperf", "mlperf_system")  # need MLPerf's own library
-] + ["edgescope.isolate.fresh", "edgescope.store.results", "edgescope.records"]
+    found.name
+    for package in (analysis, bench, isolate, scenarios, stats, telemetry)
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if found.name.rpartition(".")[2] not in ("mlperf", "mlperf_system")  # need MLPerf's own library
+] + ["edgescope.store.results", "edgescope.records"]
 COUNTS_UP = {"StopRule"}
 
 

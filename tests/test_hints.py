@@ -22,8 +22,8 @@ from edgescope.cli.main import VERBS, parser
 ROOT = Path(edgescope.__file__).parent
 #: Modules whose flags are another program's: they build its command line, or say what to type to it.
 FOREIGN = (
-    *("agent/", "backends/_trtexec_flags", "backends/_trtexec_program", "devices/", "modes/", "remote/"),
-    *("scratch", "served", "isolate", "crew/member:52", "telemetry/sampler"),
+    *("backends/trtexec/flags", "backends/trtexec/program", "devices/", "doctor/", "modes/", "remote/"),
+    *("scratch", "isolate/persistent", "isolate/fresh", "isolate/process", "telemetry/sampler"),
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
@@ -31,28 +31,27 @@ OTHER_PROGRAMS = re.compile(
 )
 #: Modules whose messages are met under one verb; the others' under `bench` or any verb that measures.
 MET_UNDER = {
-    "recorder": ("record",),
-    "deploy": ("optimize",),
+    "devices/replay/write": ("record",),
+    "deploy/": ("optimize",),
     "report/": ("report", "capacity", "study concurrent", "study nano_table"),
-    "analysis/meter": ("energy",),
-    "analysis/wall": ("energy",),
-    "analysis/align": ("energy", "bench"),
-    "analysis/offload": ("offload",),
-    "analysis/network": ("offload",),
+    "analysis/energy/meter_log": ("energy",),
+    "analysis/energy/wall": ("energy",),
+    "analysis/energy/align": ("energy", "bench"),
+    "analysis/offload/": ("offload",),
     "network/": ("offload",),
-    "analysis/concurrent": ("study concurrent",),
-    "analysis/nano_table": ("study nano_table",),
-    "analysis/slo": ("capacity",),
-    "analysis/doubts": ("capacity",),
-    "capacity": ("capacity",),
-    "analysis/machines": ("sweep", "recommend", "offload"),
-    "analysis/recommend": ("recommend",),
-    "analysis/objective": ("optimize",),
-    "explore": ("recommend",),
-    "models/training": ("train",),
-    "models/_training": ("train",),
-    "models/clip": ("train", "bench"),
-    "bench/noise": ("doctor",),
+    "papers/concurrent_inference/": ("study concurrent",),
+    "papers/jetson_nano/": ("study nano_table",),
+    "analysis/cells/slo": ("capacity",),
+    "analysis/capacity/": ("capacity",),
+    "search/capacity": ("capacity",),
+    "analysis/cells/machines": ("sweep", "recommend", "offload"),
+    "analysis/cells/recommend": ("recommend",),
+    "analysis/cells/objective": ("optimize",),
+    "search/explore": ("recommend",),
+    "models/clip/train": ("train",),
+    "models/clip/torch_train": ("train",),
+    "models/clip/": ("train", "bench"),
+    "sweep/noise": ("doctor",),
 }
 MEASURING = ("bench", "optimize", "sweep")
 FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]*\"|[^\s,;:)]+)))?")
@@ -195,15 +194,16 @@ def test_every_flag_in_a_message_exists_and_takes_the_value(where, named, name, 
 
 
 #: Options that several backends have, by what they are called there -> the module that names them.
-SHARED = dict.fromkeys(("INT8_OPTIONS", "TENSORRT_INT8_OPTIONS"), "backends/onnx_file")
-SHARED |= {"shared.OPTIONS": "backends/_torch_module"}
+SHARED = dict.fromkeys(("INT8_OPTIONS", "TENSORRT_INT8_OPTIONS"), "artifacts/for_precision")
+SHARED |= {"shared.OPTIONS": "backends/pytorch/module"}
 
 
 @cache
 def options() -> dict[str, set[str]]:
     """Module of the backends -> the options that its OPTIONS name."""
     found: dict[str, set[str]] = {}
-    for path in sorted((ROOT / "backends").glob("*.py")):
+    for path in sorted([*(ROOT / "backends").rglob("*.py"), ROOT / "artifacts/for_precision.py"]):
+        module = str(path.relative_to(ROOT).with_suffix(""))
         for node in ast.walk(ast.parse(path.read_text())):
             target = node.target if isinstance(node, ast.AnnAssign) else None
             target = node.targets[0] if isinstance(node, ast.Assign) else target
@@ -213,10 +213,10 @@ def options() -> dict[str, set[str]]:
                 and isinstance(node.value, ast.Dict)
             ):
                 names = {k.value for k in node.value.keys if isinstance(k, ast.Constant)}
-                found.setdefault(f"backends/{path.stem}", set()).update(names)
+                found.setdefault(module, set()).update(names)
                 parts = zip(node.value.keys, node.value.values, strict=True)
                 spread = [ast.unparse(v) for k, v in parts if k is None]
-                found[f"backends/{path.stem}"] |= {f"**{SHARED[name]}" for name in spread}
+                found[module] |= {f"**{SHARED[name]}" for name in spread}
     for names in found.values():
         names |= {o for n in list(names) if n.startswith("**") for o in found[n.removeprefix("**")]}
     return found
@@ -226,8 +226,8 @@ OPTIONS = [(w, v) for w, _, n, v in HINTS if n == "--option" and v and v[0].islo
 
 
 def test_the_options_of_backends_are_found():
-    assert "min_subgraph" in options()["backends/ort_tensorrt"]
-    assert "xnnpack" in options()["backends/litert"]
+    assert "min_subgraph" in options()["backends/ort/tensorrt"]
+    assert "xnnpack" in options()["backends/litert/backend"]
     assert len(OPTIONS) > 15
 
 

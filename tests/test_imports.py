@@ -15,13 +15,14 @@ FAMILIES = ("devices", "models", "backends", "workloads", "telemetry", "tracing"
 READING = ("analysis", "report", "plots", "store", "codec")
 LEAVES = ("errors", "records", "stats", "registry", "clock")
 #: Composes families: nothing else may import two implementations.
-COMPOSERS = ("bench", "crew", "gate", "remote")
+COMPOSERS = ("bench", "gate", "remote")
 #: module -> what else it imports of a family, for the reasons in docs/design.md.
 BESIDES = {
     "edgescope.sweep.run": ("edgescope.modes.",),
     "edgescope.sweep.reuse": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings",),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
+    "edgescope.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
     "edgescope.search.capacity_question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.arrivals"),
 }
 

@@ -14,12 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgescope import codec
+from edgescope.devices.cpu.memory import Memory
 from edgescope.errors import StoreError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Launch, Limits
-from edgescope.memory import Memory
-from edgescope.records import Status, Trial
+from edgescope.records import Status, Trial, codec
 
 HERE = str(Path(__file__).parent)
 
@@ -258,8 +257,8 @@ def test_a_precision_the_device_lacks_is_unsupported():
 
 def test_the_child_dies_with_its_parent():
     script = (
-        "from edgescope import isolate\nfrom edgescope.records import Trial\n"
-        "isolate.run(Trial(model='null', backend='null', options={'delay_us': 1000}, min_s=60, max_s=60))"
+        "from edgescope.isolate import fresh\nfrom edgescope.records import Trial\n"
+        "fresh.run(Trial(model='null', backend='null', options={'delay_us': 1000}, min_s=60, max_s=60))"
     )
     parent = subprocess.Popen([sys.executable, "-c", script])
     deadline = time.monotonic() + 30

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from edgescope.memory import Memory
+from edgescope.devices.cpu.memory import Memory
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from edgescope.monitor.live import Monitor, Pace
 from edgescope.monitor.screen import painted
 from edgescope.monitor.sensors import Live, Sensors, binned
 from edgescope.monitor.trials import Finder, Marks, Running
-from edgescope.monitor.units import short
+from edgescope.units import short
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -397,8 +397,8 @@ import sys
 for name in ("torch", "onnx", "onnxruntime", "onnxscript"):
     sys.modules[name] = None
 from pathlib import Path
-from edgescope import quantize
+from edgescope.artifacts import int8
 from edgescope.models import zoo
-assert quantize.int8(zoo.get("efficientnet_lite0"), Path({str(artifacts)!r})) == Path({str(int8_file)!r})
+assert int8.int8(zoo.get("efficientnet_lite0"), Path({str(artifacts)!r})) == Path({str(int8_file)!r})
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -100,7 +100,7 @@ for name in ("torch", "onnx", "openvino", "PIL", "av", "timm"):
     sys.modules[name] = None
 import onnxruntime
 from pathlib import Path
-from edgescope import reference
+from edgescope.verify import reference
 from edgescope.models import zoo
 model = zoo.get("efficientnet_lite0")
 session = onnxruntime.InferenceSession(str(model.onnx(Path({str(artifacts)!r}))))

@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope import codec
 from edgescope.errors import StoreError, UsageError
-from edgescope.records import SCHEMA_VERSION, Machine, Status, Trial
+from edgescope.records import SCHEMA_VERSION, Machine, Status, Trial, codec
 from edgescope.store import results
 from edgescope.store.results import ASIDE, Store
 from making import MACHINE, result
@@ -83,7 +82,7 @@ def test_a_kill_while_writing_leaves_no_result_and_is_cleaned_up(tmp_path):
 import os, sys
 sys.path.insert(0, {str(os.path.dirname(__file__))!r})
 from making import result
-from edgescope import store
+from edgescope.store import results as store
 real = store.write
 def dying(result, folder):
     real(result, folder)

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgescope import codec, plain_json
 from edgescope.cli.main import main
 from edgescope.errors import StoreError
-from edgescope.records import Trial
+from edgescope.records import Trial, codec, plain_json
 from edgescope.store import plain_files, results, rows
 from edgescope.store.results import ASIDE, Store
 from making import MACHINE, result

@@ -110,11 +110,12 @@ def test_a_killed_edgescope_leaves_neither_process_nor_folder(tmp_path):
     script = f"""
 import os
 from pathlib import Path
-from edgescope import isolate, scratch
+from edgescope import scratch
+from edgescope.isolate import fresh
 with scratch.folder("trial") as name:
-    isolate._watch(
+    fresh._watch(
         [{sys.executable!r}, "-I", "-S", "-c", {HIDES + "time.sleep(600)"!r}, {str(note)!r}],
-        dict(os.environ), Path(name), isolate.Limits(floor_bytes=0))
+        dict(os.environ), Path(name), fresh.Limits(floor_bytes=0))
 """
     (tmp_path / "tmp").mkdir()
     env = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}

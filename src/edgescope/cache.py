@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.metadata
 import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -146,3 +147,14 @@ def _hashed(path: str, size: int, mtime_ns: int) -> str:
         while chunk := file.read(1 << 20):
             state.update(chunk)
     return state.hexdigest()
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Return package -> installed version, without importing any; 'absent' where it is not installed."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found

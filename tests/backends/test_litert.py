@@ -13,7 +13,7 @@ pytest.importorskip("ai_edge_litert")
 import edgescope
 from edgescope import bench, cache, registry
 from edgescope.analysis.cells import variants
-from edgescope.artifacts import onnx_export, tflite
+from edgescope.artifacts import onnx_export, tflite, tflite_reader
 from edgescope.backends.base import Spec
 from edgescope.backends.litert import fp16
 from edgescope.backends.litert.backend import LiteRt
@@ -21,7 +21,6 @@ from edgescope.cli import card
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.models.user import tflite_reader
 from edgescope.records import Status, Trial
 from models import tiny_tflite
 

@@ -147,8 +147,8 @@ def test_pairs_are_measured_until_another_would_not_fit(monkeypatch):
         ran.append(trial.replicate)
         return result(trial, metrics={"latency_p50_s": Measured(0.01 + 0.001 * len(ran), "s")})
 
-    monkeypatch.setattr(noise.isolate, "prepare", lambda trial: None)
-    monkeypatch.setattr(noise.isolate, "run", run)
+    monkeypatch.setattr(noise.fresh, "prepare", lambda trial: None)
+    monkeypatch.setattr(noise.fresh, "run", run)
     monkeypatch.setattr(noise.time, "monotonic", lambda: now[0])
     for took, pairs in ((10.0, 6), (30.0, 5), (64.0, 5)):
         ran, told, each = [], [], [took]
@@ -172,7 +172,7 @@ def test_the_first_workload_that_can_be_prepared_is_taken(monkeypatch):
         tried.append(trial.model)
         return None if trial.model == "b" else result(reason=f"no {trial.model}")
 
-    monkeypatch.setattr(noise.isolate, "prepare", prepare)
+    monkeypatch.setattr(noise.fresh, "prepare", prepare)
     trials = [Trial(model=m, backend="null") for m in "abc"]
     assert noise._prepared(trials).model == "b" and tried == ["a", "b"]
     with pytest.raises(UnsupportedError, match=r"E-NOISE-2.*\(no a; no c\)"):

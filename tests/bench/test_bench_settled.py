@@ -154,7 +154,7 @@ def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(monkeypa
         asked.append(given)
         return Found(result(bare.trial, metrics=drift), warmed=False, failure="")
 
-    monkeypatch.setattr(run.crowd, "measure", measure)
+    monkeypatch.setattr(run.workers, "measure", measure)
     monkeypatch.setattr(run.zoo, "get", lambda *_: 1 / 0)
     bare = result(Trial(model="null", backend="null", processes=processes))
     if not led:
@@ -164,7 +164,7 @@ def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(monkeypa
     found = run._measure(bare, None, 0, {}, crews)
     assert asked == [crews] and found.status is Status.UNSTABLE and "W-WARM-1" in found.warnings[-1]
     crashed = Found(result(bare.trial, status=Status.CRASHED, metrics=drift), warmed=False, failure="")
-    monkeypatch.setattr(run.crowd, "measure", lambda *_: crashed)
+    monkeypatch.setattr(run.workers, "measure", lambda *_: crashed)
     assert run._measure(bare, None, 0, {}, crews) is crashed.result
 
 

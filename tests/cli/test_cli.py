@@ -15,7 +15,7 @@ from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.store.results import Store
 from making import result
 
-SCHEMA = json.loads((files("edgescope") / "schema/result.schema.json").read_text())
+SCHEMA = json.loads((files("edgescope.records") / "schema/result.schema.json").read_text())
 MEASURED = {(0, "ok"), (1, "unstable")}  # exit code, status; a busy machine makes a trial unstable
 QUICK = ["--duration", "200ms", "--warmup", "50ms"]
 

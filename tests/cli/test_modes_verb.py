@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from edgescope.cli import terminal
 from edgescope.cli.main import main
 from edgescope.devices.replay import format as recording
+from edgescope.report import terminal
 
 
 def shown(board, monkeypatch, capsys):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import edgescope
-from edgescope.cli import terminal
 from edgescope.records import Absent, Measured
+from edgescope.report import terminal
 
 
 @pytest.mark.parametrize(

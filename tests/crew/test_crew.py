@@ -197,12 +197,12 @@ def test_what_an_engine_refuses_is_unsupported_and_costs_no_process(crew):
 
 LEADER = """
 import sys
-from edgescope.crew import seats
+from edgescope.isolate import placement
 from edgescope.isolate.leader import Crew
 from edgescope.records import Trial
 trial = Trial(model="null", backend="null", processes=2, warmup=0)
 crew = Crew()
-with crew.shift(seats.trials(trial), seats.seats(trial), 20) as shift:
+with crew.shift(placement.trials(trial), placement.seats(trial), 20) as shift:
     print(*[m.pid for m in crew.members], flush=True)
     shift.drive(60, print)
 """

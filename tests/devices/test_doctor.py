@@ -10,13 +10,13 @@ import pytest
 from fake_board import board, write
 from fake_nvml import FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupported
 
-from edgescope.codec import to_plain
 from edgescope.devices.base import ChannelSpec, SourceSpec, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.null import NullDevice
 from edgescope.devices.nvidia.device import NvidiaDevice
 from edgescope.doctor import probe, unlock, view
 from edgescope.doctor import report as doctor
+from edgescope.records.codec import to_plain
 
 
 def metric(name, *, unit="1", status="unsupported", reason="", value=None, device="cpu", **more):

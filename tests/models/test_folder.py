@@ -191,7 +191,7 @@ def test_a_trial_takes_a_pinned_folder_only(photos):
 def test_the_module_needs_no_image_library_until_an_image_is_read(photos):
     code = f"""
 import sys
-from edgescope.models import folder
+from edgescope.models.image import folder
 folder.pin({str(photos)!r})
 assert not {{"PIL", "torch", "onnx"}} & set(sys.modules)
 """

@@ -79,7 +79,7 @@ def test_another_setting_is_another_training(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(train, "_entry", lambda name: {})
     data = SimpleNamespace(digest="d", classes=("a", "b"))
-    monkeypatch.setattr(train.clips, "read", lambda *a: data)
+    monkeypatch.setattr(train.dataset, "read", lambda *a: data)
 
     def run(entry, data, settings, *, tell, kept):
         seen.append(kept)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgescope import cache
-from edgescope.artifacts.onnx_export import about, building, safe, sidecar, versions, whole
+from edgescope.artifacts.onnx_export import about, building, safe, sidecar, whole
 from edgescope.models.base import Model
 from edgescope.records import digest
 from edgescope.registry import need
@@ -22,7 +22,7 @@ def fp16(model: Model, folder: Path, *, opset: int | None = None) -> Path:
     UnsupportedError where the network cannot be lowered, UnavailableError where a package is missing.
     """
     source = model.onnx(folder, opset)
-    made_with = versions(("onnx", "onnxruntime"))
+    made_with = cache.versions(("onnx", "onnxruntime"))
     key = digest([VERSION, cache.content(source), model.info.digest, made_with])
     path = cache.made(folder) / f"{safe(model.info.name)}-fp16-{key}.onnx"
     if not whole(path):

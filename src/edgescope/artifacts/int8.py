@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from edgescope import cache
-from edgescope.artifacts.onnx_export import about, building, safe, sidecar, versions, whole
+from edgescope.artifacts.onnx_export import about, building, safe, sidecar, whole
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Model, Purpose, Samples
 from edgescope.models.image import folder as images
@@ -99,7 +99,7 @@ def int8(
     recipe = Recipe(qdq, opset, calibration, quantizer)
     source, given = model.onnx(folder, opset), inputs(model, recipe, IMAGES)
     target, packages, fix = QUANTIZERS[quantizer]
-    made_with = versions(packages)
+    made_with = cache.versions(packages)
     made_from = cache.content(source), model.info.digest  # a file's external weights are in the latter alone
     key = digest([VERSION, METHODS[qdq], quantizer, KEEP_FLOAT, made_from, given.digests, made_with])
     path = cache.made(folder) / f"{safe(model.info.name)}-int8-{key}.onnx"

@@ -19,7 +19,7 @@ from pathlib import Path
 from edgescope import cache
 from edgescope.artifacts import int8
 from edgescope.artifacts.int8 import IMAGES, KEEP_FLOAT, METHODS, QUANTIZERS, Recipe, inputs, origin
-from edgescope.artifacts.onnx_export import about, building, safe, sidecar, versions, whole
+from edgescope.artifacts.onnx_export import about, building, safe, sidecar, whole
 from edgescope.backends.base import REDUCED_SHARE
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Model, Samples
@@ -66,7 +66,7 @@ def mixture(
     source = model.onnx(folder, opset)
     ranges, held = split(model, inputs(model, recipe, IMAGES + HELD))
     job = Job(source, ranges, held, qdq, model.info.trained)
-    made_with = versions(QUANTIZERS["onnxruntime"][1])
+    made_with = cache.versions(QUANTIZERS["onnxruntime"][1])
     made_from = cache.content(source), model.info.digest
     if quantizer != "onnxruntime":
         raise UsageError(

@@ -13,7 +13,6 @@ they lie beside the file, in `file.onnx.data`.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +56,7 @@ def onnx_file(
     """
     opset = _known(OPSET if opset is None else opset)
     exporter = ("onnxscript",) if opset >= OPSET else ("onnxslim",)
-    made_with = versions(("torch", "onnx", *exporter, *packages))
+    made_with = cache.versions(("torch", "onnx", *exporter, *packages))
     key = digest([VERSION, opset, info.digest, made_with])
     path = cache.made(folder) / f"{safe(info.name)}-fp32-{key}.onnx"
     if not whole(path):
@@ -168,17 +167,6 @@ def about(path: Path) -> dict[str, Json]:
 def whole(path: Path) -> bool:
     """Return whether an artifact, with any weights beside it, is there and as long as it was when it was made."""
     return path.exists() and _bytes(path) == about(path).get("bytes")
-
-
-def versions(packages: Sequence[str]) -> dict[str, str]:
-    """Return package -> installed version, without importing any; 'absent' where it is not installed."""
-    found = {}
-    for package in packages:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "absent"
-    return found
 
 
 def safe(name: str) -> str:

@@ -19,8 +19,9 @@ import onnx
 import torch
 from numpy.typing import NDArray
 
+from edgescope import cache
 from edgescope.artifacts import onnx_write, user_line
-from edgescope.artifacts.onnx_export import OPSET, TOLERANCE, versions
+from edgescope.artifacts.onnx_export import OPSET, TOLERANCE
 from edgescope.errors import ModelError
 from edgescope.models.base import Purpose, TensorSpec
 from edgescope.models.synthetic import Range, samples
@@ -143,7 +144,7 @@ def _simplified(net: Net, path: Path) -> dict[str, Json]:
 
     Files of the torch.export-based exporter come simplified: it left those of all nine zoo networks as they were.
     """
-    if versions(("onnxslim",))["onnxslim"] == "absent":
+    if cache.versions(("onnxslim",))["onnxslim"] == "absent":
         return {"simplified": "no: onnxslim is not installed"}
     slim = need("onnxslim:slim", "the simplifier", "pip install --force-reinstall onnxslim")
     before = onnx.load(str(path))

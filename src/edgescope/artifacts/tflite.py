@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edgescope import cache
 from edgescope.artifacts import int8 as quantize
-from edgescope.artifacts.onnx_export import about, safe, sidecar, versions, whole
+from edgescope.artifacts.onnx_export import about, safe, sidecar, whole
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Model, Purpose, Samples
 from edgescope.records import Json, digest
@@ -33,7 +33,13 @@ def tflite(model: Model, folder: Path, *, batch: int, int8: bool = False) -> Pat
     """
     calibration = _calibration(model) if int8 else None
     key = digest(
-        [VERSION, model.info.digest, batch, calibration.digests if calibration else (), versions(MADE_WITH)]
+        [
+            VERSION,
+            model.info.digest,
+            batch,
+            calibration.digests if calibration else (),
+            cache.versions(MADE_WITH),
+        ]
     )
     kind = "int8" if int8 else "fp32"
     path = cache.made(folder) / f"{safe(model.info.name)}-{kind}-b{batch}-{key}.tflite"
@@ -50,7 +56,7 @@ def tflite(model: Model, folder: Path, *, batch: int, int8: bool = False) -> Pat
             "model": model.info.name,
             "model_digest": model.info.digest,
         }
-    cache.write_json(sidecar(path), found | {"made_with": versions(MADE_WITH)})
+    cache.write_json(sidecar(path), found | {"made_with": cache.versions(MADE_WITH)})
     return path
 
 

@@ -14,10 +14,10 @@ from ai_edge_quantizer import qtyping, quantizer, recipe
 from ai_edge_quantizer.algorithm_manager import AlgorithmName
 from numpy.typing import NDArray
 
+from edgescope.artifacts import tflite_reader
 from edgescope.artifacts.onnx_export import TOLERANCE
 from edgescope.errors import ModelError
 from edgescope.models.base import Samples, TensorSpec
-from edgescope.models.user import tflite_reader
 from edgescope.records import Json
 
 SIGNATURE = "serving_default"

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from edgescope import cache, codec, registry
+from edgescope import cache, registry
 from edgescope.backends.base import SelfDriven, spec_of
 from edgescope.bench import gate
 from edgescope.bench.child import die_with_parent
@@ -33,7 +33,7 @@ from edgescope.isolate.counter import Counter
 from edgescope.isolate.pipe import Talk
 from edgescope.models import zoo
 from edgescope.models.base import Batch, Model, Purpose
-from edgescope.records import Json, Machine, Measured, Queries, Trial
+from edgescope.records import Json, Machine, Measured, Queries, Trial, codec
 from edgescope.scenarios import Foreign
 from edgescope.workloads.base import Opened
 

@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 
-from edgescope import codec
 from edgescope.analysis.run import backlog
 from edgescope.analysis.run import workers as crowd
 from edgescope.analysis.run.workers import Rows
@@ -42,6 +41,7 @@ from edgescope.records import (
     Trial,
     Verification,
     Worker,
+    codec,
 )
 from edgescope.scenarios.open_loop import patience_s
 

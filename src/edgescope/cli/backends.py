@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows, indent=1))
         return 0
-    from edgescope.cli import terminal
+    from edgescope.report import terminal
 
     cells = [
         (

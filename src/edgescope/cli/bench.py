@@ -38,8 +38,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the trial in fresh processes, store each result, print a card or JSON."""
-    from edgescope import codec
     from edgescope.cli import card
+    from edgescope.records import codec
 
     trials = asked(args)
     if args.on:

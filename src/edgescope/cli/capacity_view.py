@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from edgescope.analysis.capacity.slo_check import Point, shown
-from edgescope.cli import terminal
 from edgescope.cli.card import TRUST_STYLE
-from edgescope.codec import to_plain
 from edgescope.records import Absent, Json, Measured
+from edgescope.records.codec import to_plain
+from edgescope.report import terminal
 from edgescope.report.capacity_words import aside, fits, sentence_of, sentences
 
 if TYPE_CHECKING:

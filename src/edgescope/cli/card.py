@@ -9,8 +9,9 @@ from rich.text import Text
 
 from edgescope.analysis.cells import ids
 from edgescope.analysis.energy.ends import ends
-from edgescope.cli import crowd_view, load_view, terminal
+from edgescope.cli import crowd_view, load_view
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
+from edgescope.report import terminal
 from edgescope.stats import reach
 
 CELL = 8

@@ -44,11 +44,12 @@ def run(args: argparse.Namespace) -> int:
     baseline = _meant(store, args.baseline)
     found = compare(baseline, _meant(other, args.candidate), force=args.force)
     if args.json:
-        from edgescope.codec import to_plain
+        from edgescope.records.codec import to_plain
 
         print(json.dumps(to_plain(found) | {"judgement": found.judgement.value}, indent=1))
         return 0
-    from edgescope.cli import noise_view, terminal
+    from edgescope.cli import noise_view
+    from edgescope.report import terminal
 
     if found.differences:
         settings = [(d.name, str(d.baseline), str(d.candidate)) for d in found.differences]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from edgescope.analysis.run.workers import Share, shares
-from edgescope.cli import terminal
 from edgescope.modes.affinity import ranges
 from edgescope.records import Absent, Field, Measured, Result
+from edgescope.report import terminal
 
 WIDTH = 24
 """Characters of the bar of the worker that did most."""

@@ -66,7 +66,7 @@ def _json(report: Report, args: argparse.Namespace) -> None:
 
     from edgescope.analysis.run import noise
     from edgescope.cli import opened
-    from edgescope.codec import to_plain
+    from edgescope.records.codec import to_plain
 
     found = noise.stored(opened.store(args).root, report.machine.id)
     print(json.dumps(to_plain(report) | {"noise": asdict(found) if found else None}, indent=1))
@@ -75,8 +75,9 @@ def _json(report: Report, args: argparse.Namespace) -> None:
 def _show(report: Report, args: argparse.Namespace) -> None:
     from rich.text import Text
 
-    from edgescope.cli import noise_view, opened, terminal
+    from edgescope.cli import noise_view, opened
     from edgescope.doctor.view import lines
+    from edgescope.report import terminal
 
     out = terminal.console()
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120

@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_json(result, found, wall, warnings), indent=1))
         return 0
-    from edgescope.cli import card, terminal
+    from edgescope.cli import card
+    from edgescope.report import terminal
 
     terminal.console().print(card.status(result))
     rows = [(m.name, m.scope, m.method, *_figures(c.metrics)) for m, c in found]
@@ -86,15 +87,15 @@ def _metered(result: Result) -> list[tuple[Meter, Consumption]]:
 def _figures(metrics: Mapping[str, Field]) -> list[str]:
     """Return power, energy and energy per sample, each with what its ends are."""
     from edgescope.analysis.energy.ends import ends
-    from edgescope.cli import terminal
+    from edgescope.report import terminal
 
     fields = [metrics[name] for name in SHOWN[:3]]
     return [f"{terminal.why(f)} {ends(f, metrics['energy_j'])}".strip() for f in fields]
 
 
 def _idle(metrics: Mapping[str, Field]) -> str:
-    from edgescope.cli import terminal
     from edgescope.records import Absent
+    from edgescope.report import terminal
 
     rest, beyond = metrics["idle_power_w"], metrics["energy_dynamic_per_sample_j"]
     if isinstance(rest, Absent):
@@ -142,7 +143,7 @@ def _wall(args: argparse.Namespace, result: Result) -> Wall | None:
 
 def _tell(wall: Wall) -> None:
     """Print where the log was placed and what the machine drew beyond idling."""
-    from edgescope.cli import terminal
+    from edgescope.report import terminal
 
     a, m = wall.alignment, wall.consumption.metrics
     terminal.note(
@@ -157,7 +158,7 @@ def _json(
     result: Result, found: Sequence[tuple[Meter, Consumption]], wall: Wall | None, warnings: Sequence[str]
 ) -> dict[str, Any]:
     from edgescope.analysis.energy.ends import ends
-    from edgescope.codec import to_plain
+    from edgescope.records.codec import to_plain
 
     meters = [
         {"meter": m.name, "scope": m.scope, "method": m.method}

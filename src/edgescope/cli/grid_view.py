@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from edgescope.cli import cell_names, terminal
+from edgescope.cli import cell_names
 from edgescope.cli.sweep_view import duration
+from edgescope.report import terminal
 
 if TYPE_CHECKING:
     from edgescope.records import Trial

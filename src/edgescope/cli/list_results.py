@@ -25,7 +25,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one line a result; what cannot be read is named on stderr and skipped."""
-    from edgescope import codec
+    from edgescope.records import codec
 
     store, machine = opened.store(args), opened.machine(args.machine)
     found = [

@@ -6,8 +6,8 @@ import re
 
 from rich.text import Text
 
-from edgescope.cli import terminal
 from edgescope.records import Field, Json, Measured, Result
+from edgescope.report import terminal
 
 PENALTY = re.compile(r"idle_gap_(.+)_penalty")
 

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([_facts(name, model) for name, model in infos], indent=1))
         return 0
-    from edgescope.cli import terminal
+    from edgescope.report import terminal
 
     cells = [
         (

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(rows: Sequence[Row], why_none: str, problems: Sequence[str]) -> None:
     """Print the board's power modes with what they cap, then the other settings with what they set."""
-    from edgescope.cli import terminal
+    from edgescope.report import terminal
 
     power = [row for row in rows if row.id is not None]
     if power:

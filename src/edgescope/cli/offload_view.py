@@ -10,9 +10,9 @@ from typing import Any
 from edgescope.analysis.offload.model import Option
 from edgescope.analysis.offload.network import Profile
 from edgescope.analysis.offload.question import Question
-from edgescope.cli import terminal
 from edgescope.records import Field
 from edgescope.report import offload_words as words
+from edgescope.report import terminal
 
 LEVELS = 9
 """Rows of the map."""

@@ -6,8 +6,8 @@ import dataclasses
 
 from edgescope.analysis.cells.choices import Choice
 from edgescope.analysis.cells.recommend import Recommendation
-from edgescope.codec import to_plain
 from edgescope.records import Json
+from edgescope.records.codec import to_plain
 
 
 def answer(found: Recommendation) -> dict[str, Json]:

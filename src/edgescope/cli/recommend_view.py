@@ -9,9 +9,9 @@ from rich.text import Text
 from edgescope.analysis.cells.choices import Choice
 from edgescope.analysis.cells.objective import QUANTITIES
 from edgescope.analysis.cells.recommend import Recommendation
-from edgescope.cli import terminal
 from edgescope.cli.card import TRUST_STYLE
 from edgescope.records import Absent, Measured, Trust
+from edgescope.report import terminal
 
 #: Rows of the table before the rest is counted only.
 MOST = 14

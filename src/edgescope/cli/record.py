@@ -30,9 +30,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Capture, write, say what was written."""
-    from edgescope.cli import terminal
     from edgescope.devices.replay import write
     from edgescope.devices.replay.capture import capture
+    from edgescope.report import terminal
 
     output, plan = Path(args.output), write.plan(args.output, args.seconds, args.hz, args.results)
     what = capture(args.name or write.board_name(), plan)

@@ -89,9 +89,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _measure(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
     """Run the cells and show them; return 1 where one of the grid has not ended well, now or in an earlier run."""
-    from edgescope import codec
     from edgescope.cli import sweep_manner
     from edgescope.cli.sweep_view import GOOD, View
+    from edgescope.records import codec
     from edgescope.sweep import run as sweep
 
     cells, view = opened.cells(args, opened.store(args)), View(trials, args.study or "")

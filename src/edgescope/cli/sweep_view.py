@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from edgescope.cli import card, cell_names, opened, terminal
+from edgescope.cli import card, cell_names, opened
 from edgescope.records import Result, Status, Trust
+from edgescope.report import terminal
 
 if TYPE_CHECKING:
     from edgescope.records import Trial

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from rich.text import Text
 
 from edgescope.analysis.cells.variants import Pick, VariantRow, VariantTable
-from edgescope.cli import opened, terminal
+from edgescope.cli import opened
 from edgescope.cli.card import TRUST_STYLE
-from edgescope.codec import to_json as result_to_json
-from edgescope.codec import to_plain
 from edgescope.records import Absent, Field, Json, Measured, Result, Status
+from edgescope.records.codec import to_json as result_to_json
+from edgescope.records.codec import to_plain
+from edgescope.report import terminal
 from edgescope.search.candidates import NotHere
 
 

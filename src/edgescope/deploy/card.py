@@ -10,8 +10,8 @@ import edgescope
 from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.analysis.cells.variants import VariantRow, VariantTable
-from edgescope.codec import field_to_json, to_plain
 from edgescope.records import Json, Measured, Result, Verification
+from edgescope.records.codec import field_to_json, to_plain
 
 #: Column -> what it is called on the card.
 FIGURES = {

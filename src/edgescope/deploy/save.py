@@ -34,7 +34,7 @@ from edgescope.deploy import run_script
 from edgescope.errors import StoreError, UsageError, WrongOutputError
 from edgescope.isolate import fresh
 from edgescope.models import zoo
-from edgescope.models.base import Model, Purpose
+from edgescope.models.base import TRAINED_FRAMES, Model, Purpose
 from edgescope.records import Result, Trial, Verification
 from edgescope.registry import need
 from edgescope.verify import judge, reference
@@ -225,7 +225,7 @@ def _sample(model: Model, truth: Reference, trial: Trial, folder: Path) -> None:
 def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
     """Return the gate's answer to what run.py in `folder` computes in a fresh process; WrongOutputError if it fails."""
     gate = judge.gate_samples(model).first(len(truth.gate[0]))
-    labelled = model.samples(Purpose.LABELLED, judge.TRAINED_FRAMES) if model.info.trained else None
+    labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
     parts = [s.arrays for s in (gate, labelled) if s is not None]
     total = sum(len(next(iter(p.values()))) for p in parts)
     rows = np.minimum(np.arange(-(-total // trial.batch) * trial.batch), total - 1)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from edgescope.doctor.about import folded, title
 from edgescope.doctor.readiness_jetson import is_fixed
-from edgescope.monitor.units import short
 from edgescope.registry import REPLAYED
+from edgescope.units import short
 
 if TYPE_CHECKING:
     from edgescope.doctor.finding import Finding

@@ -26,9 +26,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from edgescope import scratch
+from edgescope.devices.cpu.memory import Memory
 from edgescope.errors import StoreError, message
 from edgescope.isolate import warden
-from edgescope.memory import Memory
 from edgescope.records import Machine, Result, Status, Trial, digest
 from edgescope.store import plain_files, results
 

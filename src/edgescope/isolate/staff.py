@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgescope.devices.cpu.memory import Memory
 from edgescope.isolate.fresh import floor_of
-from edgescope.memory import Memory
 
 
 @dataclass(frozen=True)

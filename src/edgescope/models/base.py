@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 Batch = Mapping[str, NDArray[Any]]
 """Input name -> array whose first axis is the batch."""
 
+MIN_FRAMES, TRAINED_FRAMES = 300, 400
+"""Real inputs of a trained network that the gate needs at the least, and asks for."""
+DENSE = ("segment", "detect")
+"""Tasks whose answer is no class, so that labelled photographs and 400 frames tell nothing that a few inputs do not."""
+
 
 class Purpose(str, Enum):
     """What samples are for; no sample serves two of GATE and CALIBRATION."""

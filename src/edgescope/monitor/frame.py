@@ -16,7 +16,7 @@ from edgescope.devices.trips import Trip
 from edgescope.doctor.about import folded
 from edgescope.doctor.readiness_jetson import is_fixed
 from edgescope.monitor.trials import Running
-from edgescope.monitor.units import short
+from edgescope.units import short
 
 Segment = tuple[str, str]
 """Text and its style: '', dim, bold, warn or bad."""

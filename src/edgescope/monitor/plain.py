@@ -10,7 +10,7 @@ import time
 
 from edgescope.devices.base import ChannelSpec
 from edgescope.monitor.frame import TOTALS, View, nearest, temperatures
-from edgescope.monitor.units import short
+from edgescope.units import short
 
 _UNITS = ("share", "Hz", "W", "degC", "byte")
 

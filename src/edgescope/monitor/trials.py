@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgescope import plain_json
 from edgescope.errors import StoreError
+from edgescope.records import plain_json
 from edgescope.store import plain_files
 
 WARDEN = "/warden.py"

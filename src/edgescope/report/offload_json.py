@@ -9,7 +9,7 @@ from typing import Any
 from edgescope.analysis.offload.model import Option
 from edgescope.analysis.offload.network import Profile
 from edgescope.analysis.offload.question import Question
-from edgescope.codec import to_plain
+from edgescope.records.codec import to_plain
 
 
 def facts(found: Question, command: str) -> dict[str, Any]:

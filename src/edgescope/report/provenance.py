@@ -10,11 +10,11 @@ from edgescope.analysis.cells.machines import flat
 from edgescope.analysis.cells.replicates import across
 from edgescope.plots.style import ordered
 from edgescope.records import Json, Measured, Result, Status
+from edgescope.records.command import bench_command
 from edgescope.report.chapter import Chapter
 from edgescope.report.defence import grid, term
 from edgescope.report.markup import Child, Markup, join, tag
 from edgescope.report.numbers import fact, shares
-from edgescope.study.command import bench_command
 
 
 def machine(chapter: Chapter) -> Markup:

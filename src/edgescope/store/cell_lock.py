@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from edgescope import plain_json
 from edgescope.errors import StoreError
+from edgescope.records import plain_json
 from edgescope.store import plain_files
 
 FOLDER = ".locks"

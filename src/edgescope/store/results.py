@@ -25,9 +25,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from edgescope import codec, plain_json
 from edgescope.errors import EdgescopeError, StoreError, UsageError
-from edgescope.records import QUERY_DTYPES, Json, Machine, Queries, Readings, Result, Status, Window
+from edgescope.records import (
+    QUERY_DTYPES,
+    Json,
+    Machine,
+    Queries,
+    Readings,
+    Result,
+    Status,
+    Window,
+    codec,
+    plain_json,
+)
 from edgescope.store import plain_files, rows
 
 ASIDE = ".incoming"

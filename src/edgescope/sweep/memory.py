@@ -25,9 +25,9 @@ import psutil
 from edgescope.analysis.cells.concurrency import kept_warm
 from edgescope.analysis.run.memory import GPU, HOST, UNIFIED
 from edgescope.analysis.run.usage import gpu_number
+from edgescope.devices.cpu.memory import Memory
 from edgescope.errors import message
 from edgescope.isolate.fresh import FLOOR_BYTES, FLOOR_SHARE, Limits, floor_of
-from edgescope.memory import Memory
 from edgescope.records import Json, Machine, Measured, Result, Status, Trial
 from edgescope.sweep.skip import AGAIN, kin, size, sized
 

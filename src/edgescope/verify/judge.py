@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.errors import UsageError, WrongOutputError
-from edgescope.models.base import Batch, Model, Purpose, Samples
+from edgescope.models.base import DENSE, MIN_FRAMES, TRAINED_FRAMES, Batch, Model, Purpose, Samples
 from edgescope.records import Absent, Field, Measured, Verification
 from edgescope.stats.pairs import wilson
 from edgescope.stats.shares import clustered_share
@@ -41,12 +41,9 @@ Run = Callable[[Batch], Sequence[NDArray[Any]]]
 TOP1_FLOOR = {"fp32": 0.95, "tf32": 0.95, "fp16": 0.95, "bf16": 0.95, "int8": 0.75}
 L2_CEILING = 0.1
 RANK_FLOOR = 0.9
-MIN_FRAMES = 300
-TRAINED_FRAMES, UNTRAINED_INPUTS = 400, 32
+UNTRAINED_INPUTS = 32
 FEWEST, VALUES = 8, 2**23
 """Where inputs or outputs are large: inputs judged on at the least, and values (of all of them together) at most."""
-DENSE = ("segment", "detect")
-"""Tasks whose answer is no class, so that labelled photographs and 400 frames tell nothing that a few inputs do not."""
 CHANCE = 0.01
 """A network's accuracy on labelled inputs must lie above this, and above the share of the commonest label (lower
 bound), for its top class to mean anything; whatever it is called, one that knows no more is judged by centred_l2."""

@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.artifacts.onnx_export import versions
-from edgescope.codec import field_from_json, to_plain
 from edgescope.errors import WrongOutputError
-from edgescope.models.base import Model, Purpose, Samples
+from edgescope.models.base import MIN_FRAMES, TRAINED_FRAMES, Model, Purpose, Samples
 from edgescope.records import Json, Verification, digest
+from edgescope.records.codec import field_from_json, to_plain
 from edgescope.verify import closeness, judge
 from edgescope.verify.closeness import Outputs
 from edgescope.verify.judge import Reference, Run
@@ -84,7 +83,7 @@ def verified(
     `facts` is all else that may change the outputs: artifact digest, backend, options, engine versions.
     """
     samples = judge.gate_samples(model)
-    bounds = [judge.L2_CEILING, judge.RANK_FLOOR, judge.TOP1_FLOOR[precision], judge.MIN_FRAMES, JUDGING]
+    bounds = [judge.L2_CEILING, judge.RANK_FLOOR, judge.TOP1_FLOOR[precision], MIN_FRAMES, JUDGING]
     key = digest([VERSION, bounds, dict(facts), model.info.digest, precision, batch, gate, samples.digests])
     path = cache.folder("judged") / f"{key}.npz"
     earlier = _earlier(path)
@@ -110,13 +109,13 @@ def unchanged(run: Run, samples: Samples, first: Outputs, batch: int) -> bool:
 
 
 def _labelled(model: Model) -> Samples | None:
-    return model.samples(Purpose.LABELLED, judge.TRAINED_FRAMES) if model.info.trained else None
+    return model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
 
 
 def _path(model: Model) -> Path:
     labelled = _labelled(model)
     inputs = judge.gate_samples(model).digests, labelled.digests if labelled else ()
-    made_with = versions(PACKAGES.get(model.reference, ()))
+    made_with = cache.versions(PACKAGES.get(model.reference, ()))
     key = digest([VERSION, model.info.digest, model.reference, made_with, inputs])
     return cache.folder("references") / f"{key}.npz"
 

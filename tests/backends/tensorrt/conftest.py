@@ -15,7 +15,9 @@ from onnx import TensorProto, helper
 from edgescope.backends.tensorrt import cudart, engine_file
 from edgescope.models import zoo
 
-MINE = ("edgescope.backends.tensorrt.backend", "edgescope.backends._trt_")
+PACKAGE = "edgescope.backends.tensorrt"
+KEPT = (f"{PACKAGE}.cudart", f"{PACKAGE}.engine_file")
+"""These two import no TensorRT."""
 
 
 @dataclass
@@ -27,13 +29,13 @@ class Board:
     cuda: FakeCudart
 
     def part(self, name: str) -> ModuleType:
-        return sys.modules[f"edgescope.backends.{name}"]
+        return sys.modules[f"{PACKAGE}.{name}"]
 
 
 def forget() -> None:
-    """Unload the backend; `from edgescope.backends import x` looks at the package before sys.modules."""
-    package = importlib.import_module("edgescope.backends")
-    for name in [n for n in sys.modules if n.startswith(MINE)]:
+    """Unload the backend; `from edgescope.backends.tensorrt import x` looks at the package before sys.modules."""
+    package = importlib.import_module(PACKAGE)
+    for name in [n for n in sys.modules if n.startswith(f"{PACKAGE}.") and n not in KEPT]:
         del sys.modules[name]
         vars(package).pop(name.rpartition(".")[2], None)
 

@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from edgescope import plain_json
 from edgescope.errors import StoreError
+from edgescope.records import plain_json
 from edgescope.stats.pairs import MIN_PAIRS, standard_errors, trimmed
 from edgescope.stats.special import t_quantile
 from edgescope.store import plain_files

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.artifacts import onnx_export
+from edgescope.artifacts import onnx_export, tflite_reader
 from edgescope.artifacts import tflite as tflite_export
 from edgescope.backends.base import (
     Artifact,
@@ -32,7 +32,6 @@ from edgescope.backends.base import (
 )
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Batch, Model
-from edgescope.models.user import tflite_reader
 from edgescope.records import Effective
 from edgescope.registry import need
 

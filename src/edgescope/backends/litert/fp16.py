@@ -20,10 +20,10 @@ from ai_edge_litert.options import Options
 from numpy.typing import NDArray
 
 from edgescope import cache
+from edgescope.artifacts import tflite_reader
 from edgescope.backends.litert.backend import Request, Shapes, tasks
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Batch, TensorSpec
-from edgescope.models.user import tflite_reader
 from edgescope.records import Effective, Json
 
 #: TFLITE_XNNPACK_DELEGATE_FLAG_FORCE_FP16, xnnpack_delegate.h of LiteRT.

@@ -55,7 +55,7 @@ class TorchTensorrt:
         """Return the compiled program, made once for this batch, GPU and set of versions."""
         _check(checked("torch_tensorrt", spec, self.OPTIONS))
         shared.require(spec)
-        made_with = onnx_export.versions(PACKAGES)
+        made_with = cache.versions(PACKAGES)
         asked = [
             VERSION,
             model.info.digest,

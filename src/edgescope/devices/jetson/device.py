@@ -20,19 +20,19 @@ from edgescope.devices.jetson.throttle import JetsonThrottleWatch
 from edgescope.devices.kernel_files import Fact, is_absent
 
 _SOURCES = (
-    ("jetson_rails:Rails", 1),
-    ("jetson_soc:Gpu", 1),
-    ("jetson_soc:Emc", 5),
-    ("jetson_soc:CpuClusters", 5),
-    ("jetson_held:HeldClocks", 5),
-    ("jetson_heat:Cooling", 5),
-    ("jetson_heat:OverCurrent", 10),
-    ("jetson_heat:Fans", 10),
-    ("jetson_soc:Engines", 10),
+    ("rails:Rails", 1),
+    ("soc:Gpu", 1),
+    ("soc:Emc", 5),
+    ("soc:CpuClusters", 5),
+    ("held:HeldClocks", 5),
+    ("heat:Cooling", 5),
+    ("heat:OverCurrent", 10),
+    ("heat:Fans", 10),
+    ("soc:Engines", 10),
 )
 """Source, and on every how many ticks it is read. Power and load move fastest; a rail read between two results of its
 chip is a repeat, which shows when the next one came. Counters lose nothing by being read seldom."""
-_MEMORY = ("jetson_memory:JetsonMemory", 10)
+_MEMORY = ("memory:JetsonMemory", 10)
 _TEGRASTATS_MS = 200
 """The INA3221s behind it refresh about every 430 ms: asked twice as often, no result is missed."""
 
@@ -74,9 +74,9 @@ class JetsonDevice:
         if self.present():
             return ()
         root = {"root": str(self._root)}
-        rest = [SourceSpec(f"edgescope.devices.{target}", root, every) for target, every in _SOURCES]
+        rest = [SourceSpec(f"edgescope.devices.jetson.{target}", root, every) for target, every in _SOURCES]
         target, every = _MEMORY
-        memory = SourceSpec(f"edgescope.devices.{target}", root | {"pid": pid}, every)
+        memory = SourceSpec(f"edgescope.devices.jetson.{target}", root | {"pid": pid}, every)
         return (*rest, memory, *self._second_source())
 
     def _second_source(self) -> Sequence[SourceSpec]:

@@ -3,7 +3,7 @@
     GPU load    per mille of the time, at the *current* clock: 100 % at 306 MHz is a third of 100 % at 918 MHz
     EMC         the clock is in debugfs (root only) or, on Thor, devfreq; its load is the activity monitor's
                 kHz of active cycles over the clock's
-    engines     see jetson_engines
+    engines     see engines
     CPU         scaling_cur_freq is what was asked for; cpuinfo_cur_freq (root only) what the hardware runs at
 
 The kernel publishes these under other paths in every release; none is chosen by the name of a board.

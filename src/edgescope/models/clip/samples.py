@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.errors import ModelError, UnavailableError
-from edgescope.models.base import Purpose, Samples
+from edgescope.models.base import TRAINED_FRAMES, Purpose, Samples
 from edgescope.models.clip import dataset
 from edgescope.models.clip.dataset import Data, Video
 from edgescope.models.image.photos import fingerprint
 from edgescope.records import digest
-from edgescope.verify.judge import TRAINED_FRAMES
 
 VERSION = 2  # raise when the choice of clips, or their order, changes
 WORDS = {

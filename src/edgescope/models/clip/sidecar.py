@@ -12,9 +12,9 @@ from typing import Any
 
 from edgescope import cache
 from edgescope.errors import ModelError
+from edgescope.models.base import MIN_FRAMES
 from edgescope.models.clip.samples import Origin
 from edgescope.records import Json
-from edgescope.verify.judge import MIN_FRAMES
 
 VERSION = 1
 

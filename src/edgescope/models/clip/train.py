@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import cache
-from edgescope.artifacts import onnx_export
 from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.models.clip import dataset, samples, sidecar
@@ -88,9 +87,7 @@ def train(
     started(data)
     run = need("edgescope.models.clip.torch_train:train", "training", "pip install 'edgescope[torch,video]'")
     part = out.with_name(f"{out.name}.part")
-    asked = digest(
-        [name, asdict(settings), data.digest, list(data.classes), onnx_export.versions(("torch",))]
-    )
+    asked = digest([name, asdict(settings), data.digest, list(data.classes), cache.versions(("torch",))])
     trained = run(entry, data, settings, tell=tell, kept=(part, asked))
     save = need("edgescope.models.weights:save", "training", "pip install 'edgescope[torch]'")
     save(trained.network, out)
@@ -162,5 +159,5 @@ def _about(name: str, data: dataset.Data, settings: Settings, trained: Any) -> d
         "settings": asdict(settings),
         "seconds": round(sum(epoch.seconds for epoch in trained.history), 3),
         "history": [asdict(epoch) for epoch in trained.history],
-        "made_with": onnx_export.versions(("edgescope", "torch", "av")),
+        "made_with": cache.versions(("edgescope", "torch", "av")),
     }

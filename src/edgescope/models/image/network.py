@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 from edgescope.artifacts import onnx_export
 from edgescope.errors import ModelError
 from edgescope.models import synthetic, zoo
-from edgescope.models.base import Purpose, Samples, TensorSpec
+from edgescope.models.base import DENSE, Purpose, Samples, TensorSpec
 from edgescope.models.image import photos
 from edgescope.records import ModelInfo, digest
 from edgescope.registry import need
-from edgescope.verify.judge import DENSE
 
 if TYPE_CHECKING:
     import torch

@@ -168,10 +168,10 @@ class Custom:
         if about is None:
             return None
         same = all(Path(p).exists() and cache.content(Path(p)) == sha for p, sha in about["files"].items())
-        return about if same and about["made_with"] == onnx_export.versions(["torch"]) else None
+        return about if same and about["made_with"] == cache.versions(["torch"]) else None
 
     def _describe(self) -> dict[str, Any]:
         describe = need("edgescope.models.user.factory:describe", self._name, TORCH)
-        about: dict[str, Any] = describe(self._name) | {"made_with": onnx_export.versions(["torch"])}
+        about: dict[str, Any] = describe(self._name) | {"made_with": cache.versions(["torch"])}
         cache.write_json(self._path(), about)
         return about

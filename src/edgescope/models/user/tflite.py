@@ -37,7 +37,7 @@ class TfliteFile:
         known = cache.folder("models") / f"tflite-{VERSION}-{content}.json"
         about = cache.read_json(known)
         if about is None:
-            about = need("edgescope.models.user.tflite_reader:describe", name, FIX)(self._path)
+            about = need("edgescope.artifacts.tflite_reader:describe", name, FIX)(self._path)
             cache.write_json(known, about)
         self.inputs = fixed(name, about["inputs"], shapes or {})
         self._batches = {given["name"]: given["dims"][0] for given in about["inputs"]}

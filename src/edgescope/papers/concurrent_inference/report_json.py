@@ -6,10 +6,10 @@ import json
 
 from edgescope.analysis.cells.concurrency import Cell
 from edgescope.analysis.cells.memory_line import MemoryLine
-from edgescope.codec import to_plain
 from edgescope.papers.concurrent_inference.rule import Checked
 from edgescope.papers.concurrent_inference.table import Concurrent
 from edgescope.records import Json
+from edgescope.records.codec import to_plain
 
 
 def render(found: Concurrent, command: str) -> str:

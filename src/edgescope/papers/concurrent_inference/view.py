@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich.text import Text
 
 from edgescope.analysis.cells.concurrency import Cell
-from edgescope.cli import terminal
 from edgescope.papers.concurrent_inference import report_words as words
 from edgescope.papers.concurrent_inference.report_grids import Grid, firsts, grid, spreads
 from edgescope.papers.concurrent_inference.rule import Answer, per_cent
 from edgescope.papers.concurrent_inference.table import Concurrent
+from edgescope.report import terminal
 
 STYLES = {Answer.HOLDS: "green", Answer.FAILS: "red", Answer.UNSURE: "yellow", Answer.UNKNOWN: "dim"}
 FAILURES = 6

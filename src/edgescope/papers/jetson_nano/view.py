@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from edgescope.cli import terminal
-from edgescope.codec import to_plain
 from edgescope.papers.jetson_nano.paper import Study
 from edgescope.papers.jetson_nano.table import NanoRow, NanoTable
 from edgescope.records import Absent, Json, Measured
+from edgescope.records.codec import to_plain
+from edgescope.report import terminal
 
 HEAD = (
     "model",

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Mapping
 from enum import Enum
 
-from edgescope import plain_json
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import (
     SCHEMA_VERSION,
@@ -23,6 +22,7 @@ from edgescope.records import (
     Trial,
     Verification,
     Worker,
+    plain_json,
 )
 
 
