@@ -1,6 +1,7 @@
 """The import rules of docs/design.md section 4, checked on the source itself."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ LEAVES = ("errors", "records", "stats", "registry", "clock")
 COMPOSERS = ("bench", "gate", "remote")
 #: module -> what else it imports of a family, for the reasons in docs/design.md.
 BESIDES = {
+    "edgescope.isolate.barrier": ("edgescope.scenarios.stop_rule",),
     "edgescope.sweep.run": ("edgescope.modes.",),
     "edgescope.sweep.reuse": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings",),
@@ -118,7 +120,49 @@ def test_6_analysis_never_plots_and_plots_never_compute():
             assert not any(t.startswith("edgescope.stats") for t in targets), name
 
 
+#: Every package from the ground up; docs/design.md says what each is for.
+ORDER = (
+    *(
+        "errors",
+        "clock",
+        "scratch",
+        "registry",
+        "command",
+        "records",
+        "ranges",
+        "units",
+        "stats",
+        "cache",
+        "store",
+    ),
+    *("network", "analysis", "plots", "report", "papers", "models", "verify", "artifacts", "backends"),
+    *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "doctor", "isolate", "bench"),
+    *("remote", "study", "sweep", "search", "deploy", "monitor", "cli"),
+)
+#: A Model still makes its own ONNX file; to go when a function of artifacts does it.
+RUNS_UP = {("models", "artifacts")}
+NAMED = re.compile(r"edgescope(?:\.\w+)+(?=:\w|$)")
+
+
+def named(tree: ast.Module) -> set[str]:
+    """Modules whose names are whole strings, or `module:attribute`: what is imported by name."""
+    strings = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return {m[0] for text in strings if (m := NAMED.match(text)) and m[0] in MODULES}
+
+
+def test_7_a_package_imports_what_stands_below_it_only():
+    """Imports within functions and names in strings count; the registry is where names point upwards."""
+    assert {part(name) for name in MODULES} - {""} == set(ORDER)
+    for name, tree in MODULES.items():
+        mine = part(name)
+        for target in (imported(tree) | named(tree)) if mine not in ("", "registry") else ():
+            other = part(target) if target.startswith("edgescope.") else ""
+            if other and (mine, other) not in RUNS_UP:
+                assert ORDER.index(other) <= ORDER.index(mine), f"{name} imports {target}"
+
+
 def test_7_there_is_no_import_cycle():
+    """Within a package, too; what an import within a function closes is a cycle of packages, which ORDER forbids."""
     graph = {
         name: {t for t in imported(tree, anywhere=False) if t in MODULES and t != name}
         for name, tree in MODULES.items()
@@ -134,6 +178,10 @@ def test_7_there_is_no_import_cycle():
 
     for name in graph:
         walk(name, ())
+
+
+def test_the_root_holds_the_ground_alone():
+    assert len(list(ROOT.glob("*.py"))) <= 12
 
 
 def test_8_the_network_knows_errors_alone_and_only_verbs_know_it():

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from edgescope import registry
 from edgescope.cli import bench
 from edgescope.cli.main import parser
+from edgescope.command import WRITTEN, bench_command, flag, option_text, option_value
 from edgescope.models import zoo
 from edgescope.records import Trial
-from edgescope.records.command import WRITTEN, bench_command, flag, option_text, option_value
 
 TEXT = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=8)
 NAME = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)

@@ -15,9 +15,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edgescope.bench.in_mode import in_mode
     from edgescope.bench.run import run
     from edgescope.errors import EdgescopeError
-    from edgescope.modes.enter import in_mode
     from edgescope.records import Absent, Measured, Result, Status, Trial, Trust, Verdict
     from edgescope.store.results import Store
 
@@ -33,7 +33,7 @@ _HOMES = {
     "Trial": "edgescope.records",
     "Trust": "edgescope.records",
     "Verdict": "edgescope.records",
-    "in_mode": "edgescope.modes.enter",
+    "in_mode": "edgescope.bench.in_mode",
     "run": "edgescope.bench",
 }
 

@@ -29,6 +29,17 @@ EITHER = ("cpu", "cuda")
 REPLAYED = "replayed"
 """Name under which a recorded board stands among the devices and in a machine's facts."""
 
+#: Modules that run as programs of their own (`python -m`): who starts them knows no more of them than this.
+TRIAL_PROGRAM = "edgescope.bench.child"
+WORKER_PROGRAM = "edgescope.bench.worker"
+#: What answers a trial whose program runs on a board while this machine drives it: (verb, trial, address, folder).
+ON_BOARD = "edgescope.remote.run:serve"
+#: Device -> the settings that it has, as a function of what the device tells of itself.
+SETTINGS: Mapping[str, str] = {
+    "cpu": "edgescope.modes.affinity:some",
+    "jetson": "edgescope.modes.jetson:modes",
+}
+
 BACKENDS: Mapping[str, Entry] = {
     "null": Entry("edgescope.backends.null:NullBackend", "", "does nothing, in known time", EITHER),
     "torch_eager": Entry(

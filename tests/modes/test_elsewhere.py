@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
+from edgescope.bench.in_mode import in_mode
 from edgescope.devices.base import Undo
 from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
@@ -355,7 +356,7 @@ def test_no_setting_of_this_machine_is_entered_for_a_recorded_board():
 
 
 def test_a_setting_of_a_process_is_not_for_a_running_one():
-    with pytest.raises(UsageError, match="E-MODE-11"), enter.in_mode(f"cpus={CPUS[0]}", {}):
+    with pytest.raises(UsageError, match="E-MODE-11"), in_mode(f"cpus={CPUS[0]}", {}):
         pytest.fail("it was entered")
 
 

@@ -17,7 +17,7 @@ from refusing import refused
 from edgescope.devices.base import Undo
 from edgescope.errors import SettingError, UnsupportedError
 from edgescope.isolate import fresh
-from edgescope.modes import enter, journal
+from edgescope.modes import catalog, enter, journal
 from edgescope.modes.governor import Governor
 from edgescope.modes.journal import DiskJournal
 from edgescope.records import Trial
@@ -142,11 +142,11 @@ def test_as_is_is_not_entered_while_a_setting_is_still_changed(state, root):
         policy.rename(policy.with_name("gone"))
     with (
         pytest.raises(SettingError, match="E-MODE-5"),
-        enter.entered(enter.catalog.find("as_is", {})),
+        enter.entered(catalog.find("as_is", {})),
     ):
         pytest.fail("as_is was entered with the governor changed")
     policy.with_name("gone").rename(policy)
-    with enter.entered(enter.catalog.find("as_is", {})):
+    with enter.entered(catalog.find("as_is", {})):
         assert read(root, GOVERNOR) == "schedutil"
 
 
@@ -320,7 +320,7 @@ def test_kill_9_leaves_a_journal_and_the_next_start_restores_before_anything_els
     child.communicate()
     assert read(root, GOVERNOR) == "performance"  # nobody could put it back
     assert journal.left_behind() == ["policy0 governor schedutil"]
-    with enter.entered(enter.catalog.find("as_is", {})):
+    with enter.entered(catalog.find("as_is", {})):
         assert read(root, GOVERNOR) == "schedutil"
     assert "left behind by a process that was killed: policy0 governor schedutil" in capsys.readouterr().err
     assert journal.left_behind() == []

@@ -7,7 +7,7 @@ bisection finds how many of the worst layers must stay in fp32 for the outputs t
 own measures, with a margin, on the held-back inputs. The accuracy gate's inputs are never looked at, so its verdict
 on the mixture is as good as on any other file.
 
-A mixture may be called int8 only while three in four heavy operators are (backends/base.REDUCED_SHARE); a network
+A mixture may be called int8 only while three in four heavy operators are (artifacts.REDUCED_SHARE); a network
 that needs more layers in fp32 than that is refused, with the number it would need.
 """
 
@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgescope import cache
-from edgescope.artifacts import int8
+from edgescope.artifacts import REDUCED_SHARE, int8
 from edgescope.artifacts.int8 import IMAGES, KEEP_FLOAT, METHODS, QUANTIZERS, Recipe, inputs, origin
 from edgescope.artifacts.onnx_export import about, building, safe, sidecar, whole
-from edgescope.backends.base import REDUCED_SHARE
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Model, Samples
 from edgescope.records import Json, digest

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
+from edgescope.artifacts import REDUCED_SHARE
 from edgescope.errors import SettingError, UsageError, meant
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Field, Json, Queries, Scalar, Trial, Window
@@ -161,8 +162,6 @@ def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:
     return spec
 
 
-#: Share of the heavy operators that must run in a reduced precision for the whole to carry its name.
-REDUCED_SHARE = 0.75
 #: Reduced precision -> the wider ones that some operators may be left in; any other may leave fp32.
 WIDER: Mapping[str, frozenset[str]] = {
     "int8": frozenset({"fp16", "bf16", "tf32", "fp32"}),

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgescope import registry
 from edgescope.isolate import warden
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ def main(argv: list[str]) -> int:
 
     trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
     if on := os.environ.get("EDGESCOPE_ON"):  # the program runs on a board, this process drives it
-        from edgescope.remote import run as house
-
-        house.serve(verb, trial, on, folder)
+        registry.need(registry.ON_BOARD, "a board over ssh", "")(verb, trial, on, folder)
         return 0
     devices = bench.present()
     begun = bench.begin(trial, devices)

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgescope.records.command import flag, option_value
+from edgescope.command import flag, option_value
 
 if TYPE_CHECKING:
     from edgescope.records import Scalar

@@ -1,6 +1,6 @@
 """A trial in a process of its own: whatever the model does, what comes back is a recorded Result.
 
-The parent writes the trial to a file, starts `python -m edgescope.bench.child`, and watches three things while it
+The parent writes the trial to a file, starts `python -m` of registry.TRIAL_PROGRAM, and watches three things while it
 waits: the clock (time-out), the machine's free memory (the trial is stopped at a floor, before the kernel's OOM killer
 picks a victim), and the child itself (a crash becomes a Result with the signal and the last lines it wrote).
 A result that the child had finished writing counts, whatever stopped it afterwards.
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from edgescope import scratch
+from edgescope import registry, scratch
 from edgescope.devices.cpu.memory import Memory
 from edgescope.errors import StoreError, message
 from edgescope.isolate import warden
@@ -94,7 +94,7 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
         with scratch.folder("trial") as name:
             folder = Path(name)
             (folder / "trial.json").write_text(json.dumps(trial.to_json()))
-            child = [sys.executable, "-m", "edgescope.bench.child", verb, name, str(os.getpid())]
+            child = [sys.executable, "-m", registry.TRIAL_PROGRAM, verb, name, str(os.getpid())]
             env = environment(limits, launch, name)
             stopped = _watch([*launch.prefix, *child], env, folder, limits)
             return outcome(trial, stopped, started, folder)

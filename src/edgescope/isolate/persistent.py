@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from edgescope import scratch
+from edgescope import registry, scratch
 from edgescope.isolate.fresh import (
     TAIL_BYTES,
     Launch,
@@ -125,7 +125,7 @@ class Served:
         argv = [
             sys.executable,
             "-m",
-            "edgescope.bench.child",
+            registry.TRIAL_PROGRAM,
             "serve",
             self._folder.name,
             str(os.getpid()),

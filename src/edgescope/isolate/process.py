@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgescope import registry
 from edgescope.devices.cpu.limits import control_groups
 from edgescope.errors import message
 from edgescope.isolate.fresh import signal_name
@@ -49,7 +50,7 @@ class Member:
         self.inbox: deque[dict[str, Json]] = deque()
         """What it has said and nobody has read yet."""
         self._words = folder / f"stderr-{number}"
-        argv = [*seat.prefix, sys.executable, "-m", "edgescope.bench.worker", str(os.getpid())]
+        argv = [*seat.prefix, sys.executable, "-m", registry.WORKER_PROGRAM, str(os.getpid())]
         with self._words.open("wb") as err:
             self.process = subprocess.Popen(
                 argv,

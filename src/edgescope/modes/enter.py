@@ -6,17 +6,14 @@ cut the journal on disk is what remains; the next start begins with it.
 
 from __future__ import annotations
 
-import shlex
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from edgescope.devices.base import Device, Mode
-from edgescope.errors import UsageError
-from edgescope.modes import catalog
+from edgescope.devices.base import Mode
 from edgescope.modes.journal import DiskJournal, Entry, folder
 
 _JOURNALS: dict[Path, DiskJournal] = {}
@@ -43,25 +40,6 @@ def entered(mode: Mode) -> Iterator[Mode]:
             yield mode
         finally:
             mode.leave(book)
-
-
-@contextmanager
-def in_mode(name: str, devices: Mapping[str, Device] | None = None) -> Iterator[Mode]:
-    """Hold a board-wide setting while the block runs: `with edgescope.in_mode("15W+jetson_clocks"): ...`.
-
-    Set, read back, probed under load; restored when the block ends, by whatever means. Settings of a process
-    (cpus=, quota=, mps=) cannot be put on a running one and belong into Trial(mode=...).
-    """
-    from edgescope.bench import present
-
-    with entered(catalog.find(name, present() if devices is None else devices)) as mode:
-        if any(mode.launch()):
-            raise UsageError(
-                "E-MODE-11",
-                f"{name} is a setting of a process, and this one runs already",
-                fix=f'Trial(mode="{name}") measured by edgescope.sweep.run.Isolated, or --mode {shlex.quote(name)}',
-            )
-        yield mode
 
 
 @contextmanager

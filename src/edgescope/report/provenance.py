@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from edgescope.analysis.cells.compare import differences
 from edgescope.analysis.cells.machines import flat
 from edgescope.analysis.cells.replicates import across
+from edgescope.command import bench_command
 from edgescope.plots.style import ordered
 from edgescope.records import Json, Measured, Result, Status
-from edgescope.records.command import bench_command
 from edgescope.report.chapter import Chapter
 from edgescope.report.defence import grid, term
 from edgescope.report.markup import Child, Markup, join, tag

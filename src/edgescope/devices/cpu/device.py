@@ -55,7 +55,7 @@ class CpuDevice:
 
     def modes(self) -> Mapping[str, Mode]:
         """Return the first CPU, the first two, four ... by their --mode name; others can be named as freely."""
-        some = registry.need("edgescope.modes.affinity:some", "CPU affinity", "")
+        some = registry.need(registry.SETTINGS["cpu"], "CPU affinity", "")
         found: Mapping[str, Mode] = some(sorted(os.sched_getaffinity(0)))
         return found
 

@@ -97,9 +97,7 @@ class JetsonDevice:
         """Return the power modes of nvpmodel.conf and jetson_clocks, by name."""
         if self.present():
             return {}
-        found: Mapping[str, Mode] = registry.need("edgescope.modes.jetson:modes", "power modes", "")(
-            self._root
-        )
+        found: Mapping[str, Mode] = registry.need(registry.SETTINGS["jetson"], "power modes", "")(self._root)
         return found
 
     def throttle_watch(self) -> JetsonThrottleWatch:
