@@ -19,6 +19,7 @@ LEAVES = ("errors", "records", "stats", "registry", "clock")
 COMPOSERS = ("bench", "gate", "remote")
 #: module -> what else it imports of a family, for the reasons in docs/design.md.
 BESIDES = {
+    "edgescope.isolate.placement": ("edgescope.modes.",),
     "edgescope.isolate.barrier": ("edgescope.scenarios.stop_rule",),
     "edgescope.sweep.run": ("edgescope.modes.",),
     "edgescope.sweep.reuse": ("edgescope.modes.",),
