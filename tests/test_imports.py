@@ -22,6 +22,7 @@ BESIDES = {
     "edgescope.isolate.placement": ("edgescope.modes.",),
     "edgescope.sweep.run": ("edgescope.modes.",),
     "edgescope.sweep.reuse": ("edgescope.modes.",),
+    "edgescope.sweep.noise": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings",),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
     "edgescope.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
