@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgescope import cores
 from edgescope.devices.kernel_files import is_absent
 from edgescope.doctor import onlookers
 from edgescope.doctor.finding import Finding
-from edgescope.records import channels
 
 BUSY_SHARE = 0.10
 STEAL_SHARE = 0.02
@@ -31,13 +31,13 @@ def disturbances(
 
 def _load(values: Mapping[str, float], cpu: Mapping[str, Any]) -> list[Finding]:
     out = []
-    mine = channels.judged(values)
+    mine = cores.judged(values)
     busy, steal = values.get(f"{mine}_others", 0.0), values.get(f"{mine}_steal", 0.0)
     if busy > BUSY_SHARE:
-        text = f"other processes use {busy:.0%} of {channels.WORDS[mine]}"
+        text = f"other processes use {busy:.0%} of {cores.WORDS[mine]}"
         out.append(Finding("W-CPU-1", text, "find them with: top -b -n1 | head -15"))
     if steal > STEAL_SHARE:
-        text = f"the hypervisor takes {steal:.1%} of the time of {channels.WORDS[mine]}"
+        text = f"the hypervisor takes {steal:.1%} of the time of {cores.WORDS[mine]}"
         out.append(Finding("W-CPU-2", text, "use a host of your own"))
     online = cpu.get("online_cpus")
     load = values.get("load1", 0.0)

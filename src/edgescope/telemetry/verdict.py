@@ -11,9 +11,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgescope import cores
 from edgescope.analysis.run import throttling
 from edgescope.devices.base import Throttle
-from edgescope.records import Json, Readings, Trust, Verdict, channels
+from edgescope.records import Json, Readings, Trust, Verdict
 from edgescope.telemetry.watcher import COST_CHANNEL
 
 STEAL_LIMIT = 0.02
@@ -99,10 +100,10 @@ def _disturbed(
     """Return (evidence of disturbance, evidence of quiet)."""
     bad: list[str] = [speeds] if speeds else []
     good: list[str] = []
-    mine = channels.judged({c.name for c in readings.channels})
+    mine = cores.judged({c.name for c in readings.channels})
     for name, limit, text in (
-        (f"{mine}_steal", STEAL_LIMIT, f"the hypervisor took {{:.1%}} of {channels.WORDS[mine]}"),
-        (f"{mine}_others", OTHERS_LIMIT, f"other processes used {{:.1%}} of {channels.WORDS[mine]}"),
+        (f"{mine}_steal", STEAL_LIMIT, f"the hypervisor took {{:.1%}} of {cores.WORDS[mine]}"),
+        (f"{mine}_others", OTHERS_LIMIT, f"other processes used {{:.1%}} of {cores.WORDS[mine]}"),
         ("psi_memory_some", MEMORY_PRESSURE_LIMIT, "tasks waited for memory {:.1%} of the time"),
     ):
         share = mean_share(readings, name, *span)
@@ -124,7 +125,7 @@ def _unknown(readings: Readings, span: tuple[int, int], cost: Mapping[str, Json]
     expected = (span[1] - span[0]) / 1e9 * float(cost["hz"])
     if ticks < MIN_TICKS or ticks < MIN_COVERAGE * expected - 1:  # a window starts anywhere between two ticks
         return [f"only {ticks} of {expected:.0f} scheduled readings fall inside the window"]
-    mine = channels.judged({c.name for c in readings.channels})
+    mine = cores.judged({c.name for c in readings.channels})
     missing = [n for n in (f"{mine}_steal", f"{mine}_others") if mean_share(readings, n, *span) is None]
     return throttling.lost(readings, *span) + ([f"not measured: {', '.join(missing)}"] if missing else [])
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgescope import cores
 from edgescope.analysis.run import throttling
 from edgescope.analysis.run.throttling import Hold
 from edgescope.records import Absent, Field, Json, Measured, Readings, Result, Window
-from edgescope.records import channels as cores
 
 DECODERS = ("nvdec0_busy", "nvdec_busy", "gpu0_decoder_busy")
 """Channels that say how busy a video decoder was, on devices that publish it."""
