@@ -123,3 +123,8 @@ def test_fixed_rate_offers_nothing_that_is_due_after_the_longest_time():
     queries, plan = drive(FixedRate, trial(scenario="fixed_rate", rate=0.4, max_s=6, min_s=6), lambda q: MS)
     assert len(queries) == 3  # due at 0, 2.5 and 5 s; the next would be at 7.5 s
     assert plan.window.stop_ns - plan.window.start_ns <= 6_000 * MS
+
+
+def test_the_rows_of_one_process_are_worker_0s():
+    queries, _ = drive(SingleStream, trial(), lambda q: 5 * MS)
+    assert set(queries.columns["worker"]) == {0} and set(queries.columns["source_ns"]) == {-1}
