@@ -71,7 +71,10 @@ TESTS = (
     *("tests/test_store.py", "tests/test_store_hostile.py", "tests/test_store_power_cut.py"),
     *("tests/telemetry/test_verdict.py", "tests/telemetry/test_watcher.py"),
     *(f"tests/crew/test_{name}.py" for name in ("leader", "member", "seats", "worker", "counter_and_plan")),
-    *(f"tests/scenarios/test_{name}.py" for name in ("arrivals", "asked", "gaps", "loops", "mlperf_log")),
+    *(
+        f"tests/scenarios/test_{name}.py"
+        for name in ("arrivals", "asked", "gaps", "loops", "mlperf", "mlperf_log")
+    ),
     *(f"tests/scenarios/test_{name}.py" for name in ("multi_stream", "open_loop", "several_in_flight")),
     *("tests/analysis", "tests/test_records.py"),
 )

@@ -23,6 +23,7 @@ from making import MACHINE, result
 def test_a_result_comes_back_as_it_was(tmp_path):
     kept = result()
     folder = Store(tmp_path).save(kept)
+    assert folder.stat().st_mode & 0o777 == 0o755, "others may read it"
     assert sorted(p.name for p in folder.iterdir()) == ["queries.parquet", "readings.parquet", "result.json"]
     back = store.read(folder)
     assert codec.to_json(back) == codec.to_json(kept)

@@ -301,3 +301,10 @@ def test_power_is_widened_by_the_error_over_the_seconds_and_energy_by_the_error(
     assert (found["power_w"].lo, found["power_w"].hi) == pytest.approx((8.5, 11.5))
     assert (found["energy_j"].lo, found["energy_j"].hi) == pytest.approx((34.0, 46.0))
     assert (found["energy_per_sample_j"].lo, found["energy_per_sample_j"].hi) == pytest.approx((0.34, 0.46))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_a_log_is_read_in_any_usual_encoding(encoding, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes("time (s),power (W),Gerät\n0,5,a\n1,6,b\n2,7,c\n".encode(encoding))
+    assert list(meter.read(path).watts) == [5, 6, 7]

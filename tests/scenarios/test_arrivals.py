@@ -139,3 +139,10 @@ def test_a_trace_that_vanishes_while_it_is_pinned_is_a_usage_error(tmp_path, mon
     monkeypatch.setattr(arrivals.cache, "content", gone)
     with pytest.raises(UsageError, match=r"E-TRACE-4.*Input/output error"):
         arrivals.pin(str(tmp_path / "t"))
+
+
+def test_what_is_no_number_is_shown_shortened():
+    for junk in ("1" + "0" * 400, "x" * 400):
+        with pytest.raises(UsageError, match="E-TRACE-1") as raised:
+            arrivals.parse(junk)
+        assert len(raised.value.evidence) == 42, "40 characters between quotes"

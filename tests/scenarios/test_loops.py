@@ -7,8 +7,9 @@ import pytest
 
 from edgescope.errors import UsageError
 from edgescope.plan import Plan
-from edgescope.records import QUERY_ERROR
+from edgescope.records import QUERY_DROPPED, QUERY_ERROR
 from edgescope.scenarios import FixedRate, Offline, SingleStream
+from edgescope.scenarios.log import Log
 from edgescope.workloads.blocking import Failures, Inline, Pool
 from fake_time import MS, FakeClock, drive, trial
 
@@ -128,3 +129,11 @@ def test_fixed_rate_offers_nothing_that_is_due_after_the_longest_time():
 def test_the_rows_of_one_process_are_worker_0s():
     queries, _ = drive(SingleStream, trial(), lambda q: 5 * MS)
     assert set(queries.columns["worker"]) == {0} and set(queries.columns["source_ns"]) == {-1}
+
+
+def test_a_row_that_was_never_issued_says_so():
+    log = Log(1, FakeClock())
+    log.drop()
+    columns = log.queries(4).columns
+    assert (columns["issued_ns"][0], columns["done_ns"][0]) == (-1, -1)
+    assert columns["status"][0] == QUERY_DROPPED and columns["samples"][0] == 4

@@ -208,3 +208,8 @@ def test_two_speeds_within_the_run_disturb_it_with_the_evidence():
 def test_a_window_that_only_touches_the_readings_has_no_mean():
     assert mean_share(readings(seconds=4, cpu_steal=0.5), "cpu_steal", 4 * S, 6 * S) is None
     assert mean_share(readings(seconds=4, cpu_steal=0.5), "cpu_steal", int(3.9 * S), 6 * S) == 0.5
+
+
+def test_three_readings_are_enough_and_two_are_not():
+    assert verdict(readings(), start=1.0, stop=1.25).trust is Trust.CLEAN
+    assert "only 2 of 2 scheduled readings" in verdict(readings(), start=1.0, stop=1.19).evidence[0]
