@@ -141,7 +141,7 @@ def test_a_workload_that_cannot_run_is_an_error_with_its_reason():
         measure(1, workloads=[gone])
     with pytest.raises(UsageError, match="E-NOISE-1"):
         measure(0)
-    with pytest.raises(UsageError, match="positive number, not -2[.]"):
+    with pytest.raises(UsageError, match=r"positive number, not -2\."):
         measure(-120)
 
 
