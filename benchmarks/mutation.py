@@ -52,10 +52,9 @@ HERE = Path(__file__).resolve().parent
 QUOTAS = {
     "stats": 70,
     "store": 28,
-    "isolate": 22,
+    "isolate": 64,
     "bench": 46,
     "telemetry": 38,
-    "crew": 42,
     "scenarios": 46,
     "analysis": 120,
 }
@@ -71,7 +70,10 @@ TESTS = (
     *("tests/test_store.py", "tests/test_store_hostile.py", "tests/test_store_power_cut.py"),
     *("tests/telemetry/test_verdict.py", "tests/telemetry/test_watcher.py"),
     *(f"tests/crew/test_{name}.py" for name in ("leader", "member", "seats", "worker", "counter_and_plan")),
-    *(f"tests/scenarios/test_{name}.py" for name in ("arrivals", "asked", "gaps", "loops", "mlperf_log")),
+    *(
+        f"tests/scenarios/test_{name}.py"
+        for name in ("arrivals", "asked", "gaps", "loops", "mlperf", "mlperf_log")
+    ),
     *(f"tests/scenarios/test_{name}.py" for name in ("multi_stream", "open_loop", "several_in_flight")),
     *("tests/analysis", "tests/test_records.py"),
 )
@@ -244,7 +246,7 @@ def drawn(bench: Bench, seed: int, only: str | None, quota: int | None) -> list[
 
 def _of_package(bench: Bench, package: str, seed: int, share: int, only: str | None) -> list[Mutant]:
     folder = bench.source / package
-    files = sorted(folder.glob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+    files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
     sources = {str(f.relative_to(bench.source)): f.read_text() for f in files}
     if only and "/" in only:
         sources = {only: sources[only]}

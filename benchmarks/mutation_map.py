@@ -23,7 +23,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 EVERY_MODULE = ("tests/test_imports.py", "tests/test_frozen.py")
 """Tests that look at whole modules: tried for what importing a file runs."""
-OTHER_PROCESSES = ("crew", "telemetry", "isolate", "bench", "store")
+OTHER_PROCESSES = ("telemetry", "isolate", "bench", "store")
 """Packages whose lines also run in child processes: for a line without a test, all tests of the package are tried."""
 BUDGET_S = 8.0
 """CPU seconds of the tests of one mutant together."""

@@ -1,14 +1,17 @@
 """What becomes of a trial's folder once its process has ended, without starting one."""
 
+import inspect
+import os
 import re
 import signal
 import subprocess
+import sys
 from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
 
-from edgescope.isolate import fresh
+from edgescope.isolate import fresh, warden
 from edgescope.isolate.fresh import Stopped, crash, end, environment, last_lines, outcome, signal_name
 from edgescope.records import Status, Trial
 from edgescope.store import results
@@ -155,3 +158,24 @@ def test_the_process_has_a_session_and_no_input_of_its_own_and_may_not_start(tmp
     assert stopped.status is Status.FAILED and "E-RUN-5" in stopped.reason and "allocate" in stopped.reason
     assert asked["start_new_session"] is True and asked["stdin"] is subprocess.DEVNULL
     assert asked["env"] == {"PATH": "/bin:/usr/bin"}
+
+
+def test_the_warden_gets_longer_than_it_gives_the_child():
+    assert inspect.signature(end).parameters["patience_s"].default > warden.PATIENCE_S
+
+
+def test_the_last_words_are_cut_to_400_characters():
+    _, reason = crash(3, ["x" * 900])
+    assert reason.count("x") - "exited with 3".count("x") == 400
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_only_a_process_that_ended_with_0_ended_well(code, tmp_path):
+    limits = fresh.Limits(timeout_s=60)
+    argv = [sys.executable, "-I", "-S", "-c", f"raise SystemExit({code})"]
+    stopped = fresh._watch(argv, dict(os.environ), tmp_path, limits)
+    assert (stopped is None) == (code == 0)
+    assert stopped is None or (stopped.status, f"exited with {code}" in stopped.reason) == (
+        Status.CRASHED,
+        True,
+    )

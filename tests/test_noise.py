@@ -12,10 +12,11 @@ import pytest
 from edgescope.analysis.run import noise
 from edgescope.cli.main import main
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.records import Trial
+from edgescope.records import Machine, Trial
 from edgescope.search import halving
 from edgescope.stats import paired_log_ratio
 from edgescope.store.results import Store
+from edgescope.sweep import noise as bench_noise
 from edgescope.sweep.noise import measure
 from making import result
 
@@ -140,3 +141,19 @@ def test_a_workload_that_cannot_run_is_an_error_with_its_reason():
         measure(1, workloads=[gone])
     with pytest.raises(UsageError, match="E-NOISE-1"):
         measure(0)
+    with pytest.raises(UsageError, match=r"positive number, not -2\."):
+        measure(-120)
+
+
+def test_each_pair_is_told_as_the_first_over_the_second(monkeypatch):
+    told = []
+    made = [
+        (result(id_=f"a{n}"), result(id_=f"b{n}", machine=Machine({"cpu": "other"}, {}))) for n in range(3)
+    ]
+    p50 = {id(r): value for pair in made for r, value in zip(pair, (0.0012, 0.001), strict=True)}
+    monkeypatch.setattr(bench_noise, "_pairs", lambda trial, rng: iter(made))
+    monkeypatch.setattr(bench_noise, "_p50", lambda r: p50[id(r)])
+    monkeypatch.setattr(bench_noise, "_prepared", lambda workloads: Trial(model="null", backend="null"))
+    found = measure(1e-9, tell=told.append, min_pairs=3)
+    assert told == [f"pair {n}: +20.00%" for n in (1, 2, 3)]
+    assert found.machine_id == made[0][0].machine.id and found.pairs == 3

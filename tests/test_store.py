@@ -23,6 +23,7 @@ from making import MACHINE, result
 def test_a_result_comes_back_as_it_was(tmp_path):
     kept = result()
     folder = Store(tmp_path).save(kept)
+    assert folder.stat().st_mode & 0o777 == 0o755, "others may read it"
     assert sorted(p.name for p in folder.iterdir()) == ["queries.parquet", "readings.parquet", "result.json"]
     back = results.read(folder)
     assert codec.to_json(back) == codec.to_json(kept)
@@ -103,10 +104,60 @@ store.Store(Path({str(tmp_path)!r})).save(result())
 
 def test_clean_leaves_a_living_process_alone(tmp_path):
     kept = Store(tmp_path)
-    mine = tmp_path / ASIDE / f"{socket.gethostname()}-{os.getpid()}-abc"
+    mine = tmp_path / ASIDE / f"{socket.gethostname()}-{os.getpid()}-abcdefgh"
     mine.mkdir(parents=True)
     kept.clean()
     assert mine.is_dir()
+
+
+def test_clean_takes_another_hosts_leftover_after_an_hour_and_all_that_save_writes_with_it(tmp_path):
+    kept, gone = Store(tmp_path), 2**22 + 1
+    theirs, young = (tmp_path / ASIDE / f"another-{gone}-{word}" for word in ("aaaaaaaa", "bbbbbbbb"))
+    for folder in (theirs, young):
+        folder.mkdir(parents=True)
+        for name in ("result.json", "queries.parquet", "readings.parquet", "files"):
+            (folder / name).write_bytes(b"")
+    os.utime(theirs, (time.time() - 3700, time.time() - 3700))
+    kept.clean()
+    assert not theirs.exists() and young.is_dir()
+
+
+def test_the_names_of_a_machines_results_are_its_folders_links_left_out(tmp_path):
+    kept = Store(tmp_path)
+    assert kept.names(MACHINE) == set()
+    folder = kept.save(result())
+    (folder.parent / "linked").symlink_to(folder)
+    assert kept.names(MACHINE) == {folder.name}
+
+
+def test_an_id_that_is_no_name_is_shown_shortened(tmp_path):
+    with pytest.raises(StoreError, match="E-STORE-4") as raised:
+        Store(tmp_path).folder(result(id_="../" + "x" * 300))
+    assert len(raised.value.evidence) == 80
+
+
+def test_a_machines_folder_that_cannot_be_listed_costs_itself_alone(tmp_path, monkeypatch):
+    kept = Store(tmp_path)
+    kept.save(result())
+    listed = results.plain_files.folders
+
+    def folders(folder):
+        if folder != tmp_path:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return listed(folder)
+
+    monkeypatch.setattr(results.plain_files, "folders", folders)
+    assert list(kept.results()) == []
+    assert ["Permission denied" in str(p) for p in kept.problems] == [True]
+
+
+def test_channels_that_make_no_sense_are_told_with_their_file(tmp_path):
+    folder = Store(tmp_path).save(result())
+    data = json.loads((folder / "result.json").read_text())
+    data["channels"][0]["status"] = ["measured"]
+    (folder / "result.json").write_text(json.dumps(data))
+    with pytest.raises(StoreError, match=r"result\.json"):
+        results.read(folder)
 
 
 @pytest.fixture

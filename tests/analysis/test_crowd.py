@@ -202,3 +202,7 @@ def test_more_workers_than_cores_need_no_quieter_machine():
     assert "does nothing else" not in crammed and "does nothing else" in spread
     (coarse,) = crowd.warnings(TRIAL, {}, [8], 2)
     assert "only 8 queries" in coarse and "by 12%" in coarse
+
+
+def test_a_worker_ran_on_unless_it_is_said_otherwise():
+    assert Rows({"samples": np.array([2, 2])}, 0, 2).ran_on

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from edgescope.analysis.cells.ids import meant, short_ids
+from edgescope.analysis.cells.ids import _listed, meant, short_ids
 from edgescope.errors import UsageError
 from edgescope.records import Trial
 from making import result
@@ -46,3 +46,10 @@ def test_a_cell_means_all_its_replicates():
     assert meant(every, every[1].id[:20]) == [every[1]]
     with pytest.raises(UsageError, match="E-CMP-4"):
         meant(every, "zzzz")
+
+
+def test_of_many_results_eight_are_listed_and_the_others_counted():
+    every = [result(Trial(model="m", backend="null", batch=n + 1), id_=f"r{n}") for n in range(11)]
+    names = {r.id: r.id for r in every}
+    assert _listed(every, names).endswith("; and 3 more") and _listed(every, names).count("; ") == 8
+    assert "more" not in _listed(every[:8], names) and _listed(every[:8], names).count("; ") == 7

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.analysis.energy import meter_log
-from edgescope.analysis.energy.wall import wall
+from edgescope.analysis.energy.wall import _widened, wall
 from edgescope.errors import UsageError
 from edgescope.records import QUERY_DTYPES, Idle, Measured, Queries, Trial, Window
 from making import result
@@ -153,7 +153,7 @@ UNTOLD = (
         ("time,power\n", "0 of 0 rows"),
         ("time,power\n1,2\n", "0 of 1 rows"),
         ("time,power\n" + "x,y\n" * 9, "9 of 9 rows"),
-        ("time,power\n1,2\n3,4\n2,4\n", "goes back by 1.000 s"),
+        ("time,power\n1,2\n3,4\n2,4\n", r"goes back by 1.000 s.*at row 3"),
         ("time,power\n1,2\n1,3\n1,4\n", "the same time"),
         ("time,Power (VA)\n1,2\n2,3\n", "is not W, V or A"),
         *((f"time,{name}\n1,2\n2,3\n", "the unit of") for name in UNTOLD),
@@ -288,3 +288,23 @@ def test_bounds_grow_with_the_uncertainty_of_the_offset(tmp_path):
     sharp, blunt = (energy_of(tmp_path, hz=hz).consumption.metrics["energy_j"] for hz in (50.0, 2.0))
     assert isinstance(sharp, Measured)
     assert blunt.hi - blunt.lo > sharp.hi - sharp.lo
+
+
+def test_power_is_widened_by_the_error_over_the_seconds_and_energy_by_the_error():
+    window = Window(0, 1, 0, 4_000_000_000)
+    fields = {
+        "power_w": Measured(10.0, "W", 9.0, 11.0, 5),
+        "energy_j": Measured(40.0, "J", 36.0, 44.0, 5),
+        "energy_per_sample_j": Measured(0.4, "J", 0.36, 0.44, 5),
+    }
+    found = _widened(fields, 2.0, window)
+    assert (found["power_w"].lo, found["power_w"].hi) == pytest.approx((8.5, 11.5))
+    assert (found["energy_j"].lo, found["energy_j"].hi) == pytest.approx((34.0, 46.0))
+    assert (found["energy_per_sample_j"].lo, found["energy_per_sample_j"].hi) == pytest.approx((0.34, 0.46))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_a_log_is_read_in_any_usual_encoding(encoding, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes("time (s),power (W),Gerät\n0,5,a\n1,6,b\n2,7,c\n".encode(encoding))
+    assert list(meter_log.read(path).watts) == [5, 6, 7]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgescope.analysis.offload import model as offload
 from edgescope.analysis.offload import transit
-from edgescope.analysis.offload.answer import answer, flips
+from edgescope.analysis.offload.answer import _sum, _weighted, answer, flips
 from edgescope.analysis.offload.breakeven import curve
 from edgescope.analysis.offload.model import cloud, edge
 from edgescope.analysis.offload.network import Profile
@@ -309,3 +309,11 @@ def test_twice_the_boards_at_twice_the_rate_are_as_busy(plain_model):
     assert plain_model.edge_busy(40.0, 2) == plain_model.edge_busy(20.0)
     assert plain_model.edge_busy(20.0)[0][1] == pytest.approx(20 * plain_model.local.service.mean_s)
     assert plain_model.edge_busy(None) == () == plain_model.cloud_busy(FAST, None)
+
+
+def test_a_sum_of_what_is_not_known_is_not_known():
+    one, none = Measured(1.0, "s", n=3), Absent("no link")
+    assert _sum(one, none) == none == _sum(none, one) == _sum(none, Absent("other"))
+    assert _sum(one, Measured(2.0, "s", n=2)) == Measured(3.0, "s", n=2)
+    assert _weighted(one, none, 0.5) == none == _weighted(none, one, 0.5)
+    assert _weighted(one, Measured(3.0, "s", n=5), 0.25) == Measured(2.5, "s", n=3)

@@ -3,13 +3,14 @@
 import dataclasses
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from edgescope.analysis.cells.choices import belongs, choices, load
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.pareto import nondominated
-from edgescope.analysis.cells.recommend import recommend
+from edgescope.analysis.cells.recommend import _tied, recommend
 from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Machine, Measured, Status, Trial, Window, Worker
@@ -229,3 +230,12 @@ def test_only_the_load_that_is_asked_belongs():
 def test_nondominated_keeps_equals_and_drops_the_beaten():
     points = [(1, 3), (3, 1), (2, 2), (2, 2), (3, 3), None]
     assert nondominated(points, lambda p: p) == [(1, 3), (3, 1), (2, 2), (2, 2)]
+
+
+def test_four_ties_are_named_and_the_others_counted():
+    def cell(n):
+        return SimpleNamespace(label=f"c{n}", name=f"other c{n}", trial=Trial(model="m", backend="null"))
+
+    said = _tied(cell(0), [cell(n) for n in range(1, 8)], wanted("latency", []))
+    assert said == "statistically tied with c1, c2, c3, c4 and 3 more; add --confirm 5"
+    assert _tied(cell(0), [cell(1)], wanted("latency", [])) == "statistically tied with c1; add --confirm 5"

@@ -1,10 +1,12 @@
 """The variant table and the pick."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from edgescope.analysis.cells.objective import wanted
-from edgescope.analysis.cells.variants import pick, show, table
+from edgescope.analysis.cells.variants import _listed, pick, show, table
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Measured, Status, Trust, Verdict
 
@@ -304,3 +306,8 @@ def test_medians_that_the_pairs_do_not_bear_out_are_told(make):
     assert row.speedup.value == pytest.approx(2, rel=0.02)
     assert len(row.notes) == 1 and row.notes[0].startswith("W-PAIR-1: the medians shown are 1.8x")
     assert table([*base, *make.cell(5 * MS, seed=2, backend="openvino")]).rows[1].notes == ()
+
+
+def test_three_ties_are_named_and_the_others_counted():
+    ties = [(SimpleNamespace(label=f"v{n}"), None) for n in range(5)]
+    assert _listed(ties) == "v0, v1, v2 and 2 more" and _listed(ties[:3]) == "v0, v1, v2"

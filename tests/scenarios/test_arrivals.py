@@ -112,3 +112,37 @@ def test_any_text_is_a_trace_or_a_usage_error(text):
     else:
         assert len(read) and (np.diff(read) >= 0).all() and (read >= 0).all()
         assert math.isfinite(float(read[-1]))
+
+
+def test_the_period_is_exact_however_long_the_trace():
+    late = 10**16 + 3
+    assert arrivals.period_ns(np.array([0, 1, late])) == late + late // 2
+
+
+def test_a_trace_of_one_moment_says_which():
+    with pytest.raises(UsageError, match=r"2 arrivals at 3 s"):
+        arrivals.period_ns(np.array([3 * 10**9, 3 * 10**9]))
+
+
+def test_a_trace_that_is_too_large_is_told_in_megabytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrivals, "MOST_BYTES", 1_000_000)
+    (tmp_path / "large").write_bytes(b"0" * 3_000_000)
+    with pytest.raises(UsageError, match="3 MB, at most 1"):
+        arrivals.read(str(tmp_path / "large"))
+
+
+def test_a_trace_that_vanishes_while_it_is_pinned_is_a_usage_error(tmp_path, monkeypatch):
+    def gone(path):
+        raise OSError(5, "Input/output error")
+
+    (tmp_path / "t").write_text("0\n1\n")
+    monkeypatch.setattr(arrivals.cache, "content", gone)
+    with pytest.raises(UsageError, match=r"E-TRACE-4.*Input/output error"):
+        arrivals.pin(str(tmp_path / "t"))
+
+
+def test_what_is_no_number_is_shown_shortened():
+    for junk in ("1" + "0" * 400, "x" * 400):
+        with pytest.raises(UsageError, match="E-TRACE-1") as raised:
+            arrivals.parse(junk)
+        assert len(raised.value.evidence) == 42, "40 characters between quotes"

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from edgescope.errors import UsageError
-from edgescope.records import QUERY_ERROR
+from edgescope.records import QUERY_DROPPED, QUERY_ERROR
 from edgescope.scenarios import FixedRate, Offline, SingleStream
+from edgescope.scenarios.query_log import Log
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.blocking import Failures, Inline, Pool
 from fake_time import MS, FakeClock, drive, trial
@@ -123,3 +124,16 @@ def test_fixed_rate_offers_nothing_that_is_due_after_the_longest_time():
     queries, plan = drive(FixedRate, trial(scenario="fixed_rate", rate=0.4, max_s=6, min_s=6), lambda q: MS)
     assert len(queries) == 3  # due at 0, 2.5 and 5 s; the next would be at 7.5 s
     assert plan.window.stop_ns - plan.window.start_ns <= 6_000 * MS
+
+
+def test_the_rows_of_one_process_are_worker_0s():
+    queries, _ = drive(SingleStream, trial(), lambda q: 5 * MS)
+    assert set(queries.columns["worker"]) == {0} and set(queries.columns["source_ns"]) == {-1}
+
+
+def test_a_row_that_was_never_issued_says_so():
+    log = Log(1, FakeClock())
+    log.drop()
+    columns = log.queries(4).columns
+    assert (columns["issued_ns"][0], columns["done_ns"][0]) == (-1, -1)
+    assert columns["status"][0] == QUERY_DROPPED and columns["samples"][0] == 4

@@ -23,6 +23,7 @@ from edgescope.stats import (
     upper_bound,
     upper_rank,
 )
+from edgescope.stats.quantiles import _theta
 from edgescope.stats.special import beta_quantile
 
 LINEAR = np.arange(1.0, 1001.0)
@@ -286,3 +287,8 @@ def test_early_stopping_equals_the_rule_told_plainly(n, q):
     rank = brute_force_estimate(n, q)
     found = early_stopping_estimate(np.random.default_rng(n).permutation(np.arange(n)), q)
     assert isinstance(found, Absent) if rank is None else found == rank
+
+
+def test_slow_samples_that_lie_evenly_are_all_opinions_of_their_own_and_no_more():
+    assert _theta(np.arange(0, 10_000, 100), 10_000) == 1.0
+    assert 0.05 < _theta(np.repeat(np.arange(0, 10_000, 1000), 10) + np.tile(np.arange(10), 10), 10_000) < 0.2

@@ -227,3 +227,10 @@ def test_levels_closer_than_the_noise_between_neighbours_explains_are_warm():
 def test_a_start_of_exactly_half_the_series_may_be_cut():
     x = np.concatenate([np.full(500, 9.0), np.tile([1.0, 1.1], 250)])
     assert warmup_length(x) == mser(x) == 500
+
+
+def test_the_tolerance_of_warm_is_a_share_of_the_level():
+    """A slope of 1.4 % over the later half, far above the noise between neighbours, in units of a million."""
+    slope = np.linspace(1e6, 1.02e6, 600)
+    assert warm(slope) and warm(slope / 1e9)
+    assert not warm(slope, tolerance=0.002)

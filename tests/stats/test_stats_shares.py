@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm, t
 
 from edgescope.stats import clustered_share, wilson
 
@@ -51,3 +52,24 @@ def test_whatever_the_scenes_the_share_lies_in_its_interval(samples):
     found = clustered_share(hits, groups)
     assert 0 <= found.lo <= found.value + 1e-12 and found.value <= found.hi + 1e-12 <= 1 + 2e-12
     assert 0 < found.n_eff <= len(hits)
+
+
+def test_the_rarer_answer_says_how_many_scenes_were_heard():
+    """30 scenes of ten frames, 12 of them with six wrong frames: Student's t of 14 degrees of freedom."""
+    groups = np.repeat(np.arange(30), 10)
+    hit = np.ones(300, dtype=bool)
+    hit[: 12 * 10] = np.tile(np.arange(10) >= 6, 12)
+    share, size = hit.mean(), 10.0
+    rest = np.add.reduceat(hit.astype(float), np.arange(0, 300, 10)) - share * size
+    rest /= 1 - size / 300
+    alone = share * (1 - share) / 300
+    spread = rest @ rest * 30 / 29 / 300**2
+    assert spread / alone > 2
+    worth = 300 / max(1.0, spread / alone) * (norm.ppf(0.975) / t.ppf(0.975, 14)) ** 2
+    assert clustered_share(hit, groups).n_eff == pytest.approx(worth, rel=1e-6)
+
+
+def test_a_share_of_nothing_has_no_trials():
+    none = wilson(0, 0)
+    assert (none.lo, none.hi, none.n, none.n_eff, none.reliable) == (0.0, 1.0, 0, 0, False)
+    assert wilson(3, 10, 0.5).lo < 0.3 < wilson(3, 10, 0.5).hi

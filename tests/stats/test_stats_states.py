@@ -10,6 +10,7 @@ from edgescope.analysis.run.summary import metrics, speeds, warnings
 from edgescope.records import Measured
 from edgescope.scenarios.closed import SingleStream
 from edgescope.stats import StopRule, states
+from edgescope.stats.states import _noise
 from fake_time import drive, trial
 
 QUIET = {"quiet": traces.quiet, "correlated": traces.correlated, "bursty": traces.bursty}
@@ -118,3 +119,11 @@ def test_without_jitter_any_step_counts_and_no_other_moment_is_a_change():
     assert [s.share for s in found.found] == pytest.approx([2 / 3, 1 / 3], abs=0.02)
     assert len(found.changes) == 2 and found.changes == pytest.approx([1000, 1500], abs=20)
     assert not states(np.full(2500, 1e-3)).several
+
+
+def test_the_noise_of_a_series_is_the_standard_deviation_of_its_blocks():
+    y = np.random.default_rng(3).normal(5.0, 0.7, 20_000)
+    for lag in (1, 4):
+        assert _noise(y, lag) == pytest.approx(0.7, rel=0.03)
+    y[10_000:] += 50  # one step does not move it
+    assert _noise(y, 1) == pytest.approx(0.7, rel=0.03)

@@ -203,3 +203,13 @@ def test_two_speeds_within_the_run_disturb_it_with_the_evidence():
     text = "two speed states: 1.08 ms for 62%, 1.72 ms for 38%; change at 3.1 s"
     found = verdict(readings(), slowdown=1.0, speeds=text)
     assert found.trust is Trust.DISTURBED and found.evidence[0] == text
+
+
+def test_a_window_that_only_touches_the_readings_has_no_mean():
+    assert mean_share(readings(seconds=4, cpu_steal=0.5), "cpu_steal", 4 * S, 6 * S) is None
+    assert mean_share(readings(seconds=4, cpu_steal=0.5), "cpu_steal", int(3.9 * S), 6 * S) == 0.5
+
+
+def test_three_readings_are_enough_and_two_are_not():
+    assert verdict(readings(), start=1.0, stop=1.25).trust is Trust.CLEAN
+    assert "only 2 of 2 scheduled readings" in verdict(readings(), start=1.0, stop=1.19).evidence[0]

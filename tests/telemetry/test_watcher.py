@@ -12,6 +12,7 @@ import pytest
 from edgescope.devices.base import ChannelSpec, Failed, SourceSpec, Unsupported
 from edgescope.errors import UsageError
 from edgescope.telemetry import watcher
+from edgescope.telemetry.null import NullSampler
 from edgescope.telemetry.sampler import Sampler
 from edgescope.telemetry.watcher import COST_CHANNEL, ROW, Board, Reader, RowFile, Watcher
 
@@ -356,3 +357,51 @@ def test_a_dead_watcher_is_told_by_its_signal_or_code_and_its_last_line():
     assert _cause(0, b"") == "exit code 0 before it was told to stop"
     assert _last_line(b"x" * 999) == "x" * 300 and _last_line(b" \n") == ""
     assert not math.isnan(watcher._GOLDEN)
+
+
+def test_an_edge_source_is_due_at_its_edges_and_seldom_else_but_not_at_the_end():
+    reader = Reader(SourceSpec("test_watcher:Source", {"values": [1.0]}, every=3, edges=True), Board())
+    assert reader.due(0) and reader.due(3) and not reader.due(4), "never marked: read at the end, too"
+    reader.read()
+    reader.at_edge(0.1)
+    assert reader.awaited and reader.due(4)
+    for _ in range(3):
+        assert reader.awaited
+        reader.read()  # the same value: it has not moved
+    assert not reader.awaited and not reader.due(4)
+    assert reader.due(3) and not reader.due(0)
+
+
+def test_a_dear_source_has_two_more_opinions_before_it_is_slowed(time, tmp_path, capsys):
+    time(until_ns=SECOND // 100)
+    watched(tmp_path, capsys, spec(cpu_s=0.00105), hz=10)
+    assert len(Source.made[0].reads) == 3 + 1
+
+
+@pytest.mark.parametrize(("cpu_s", "every"), [(0.0004, 1), (0.00105, 11)])
+def test_on_ticks_only_what_is_dear_by_itself_is_slowed(time, cpu_s, every):
+    clock = time()
+    reader = Reader(spec(), Board())
+    Source.made[0].clock, Source.made[0].cpu_s = clock, cpu_s
+    for _ in range(8):
+        reader.paced(0.1)
+    assert reader.every == every
+
+
+def test_where_nothing_tells_anything_the_rate_stays(time, tmp_path, capsys):
+    time(until_ns=SECOND)
+    _, _, said, _ = watched(tmp_path, capsys, spec(values=[Unsupported("no")]), hz=10)
+    assert said[0]["hz"] == 10
+
+
+def test_a_sampler_that_was_never_started_takes_a_mark_and_says_so(tmp_path):
+    made = Sampler([], 10.0, tmp_path)
+    made.mark()
+    assert made.cost()["end"] == "died: it was never started"
+
+
+def test_the_null_sampler_says_that_nothing_was_watched():
+    with NullSampler() as nothing:
+        pass
+    cost = {"hz": 0.0, "ticks": 0, "missed_ticks": 0, "cpu_s": 0.0, "alive": False, "end": "off (hz = 0)"}
+    assert nothing.cost() == cost and len(nothing.readings().t_ns) == 0
