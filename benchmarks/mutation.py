@@ -61,21 +61,26 @@ QUOTAS = {
 TESTS = (
     *("tests/stats", "tests/bench", "tests/test_frozen.py", "tests/test_imports.py"),
     *(
-        "tests/test_bench.py",
-        "tests/test_bench_idle.py",
-        "tests/test_noise.py",
-        "tests/test_isolate.py",
-        "tests/test_isolate_outcome.py",
+        "tests/sweep/test_noise.py",
+        "tests/isolate/test_isolate.py",
+        "tests/isolate/test_isolate_outcome.py",
     ),
-    *("tests/test_store.py", "tests/test_store_hostile.py", "tests/test_store_power_cut.py"),
+    *(
+        "tests/store/test_store.py",
+        "tests/store/test_store_hostile.py",
+        "tests/store/test_store_power_cut.py",
+    ),
     *("tests/telemetry/test_verdict.py", "tests/telemetry/test_watcher.py"),
-    *(f"tests/crew/test_{name}.py" for name in ("leader", "member", "seats", "worker", "counter_and_plan")),
+    *(
+        f"tests/isolate/test_{name}.py"
+        for name in ("leader", "member", "seats", "worker", "counter_and_plan")
+    ),
     *(
         f"tests/scenarios/test_{name}.py"
         for name in ("arrivals", "asked", "gaps", "loops", "mlperf", "mlperf_log")
     ),
     *(f"tests/scenarios/test_{name}.py" for name in ("multi_stream", "open_loop", "several_in_flight")),
-    *("tests/analysis", "tests/test_records.py"),
+    *("tests/analysis", "tests/records/test_records.py"),
 )
 """What is run. Crews and samplers of real processes are left out: minutes a mutant, and killed by their own clocks."""
 PATIENCE_S = 8.0

@@ -131,6 +131,7 @@ ORDER = (
         "errors",
         "clock",
         "scratch",
+        "cores",
         "registry",
         "command",
         "records",

@@ -10,7 +10,7 @@ from edgescope.models import zoo
 from edgescope.study import grid, schema
 from edgescope.study.toml_lines import lines
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SIZES = {"concurrent_gpu_126": (126, 24), "concurrent_gpu": (420, 0), "concurrent_cpu": (160, 0)}
 PAGE = re.search(r"```toml\n(.*?)```", (ROOT / "docs/sweeps.md").read_text(), re.DOTALL)[1]
 

@@ -81,7 +81,7 @@ def test_a_truncated_parquet_file_is_named(tmp_path):
 def test_a_kill_while_writing_leaves_no_result_and_is_cleaned_up(tmp_path):
     script = f"""
 import os, sys
-sys.path.insert(0, {str(os.path.dirname(__file__))!r})
+sys.path.insert(0, {str(os.path.dirname(os.path.dirname(__file__)))!r})
 from making import result
 from edgescope.store import results as store
 real = store.write
@@ -327,7 +327,7 @@ def test_a_missing_store_is_empty(tmp_path):
 def test_concurrent_writers_do_not_mix(tmp_path):
     script = f"""
 import sys
-sys.path.insert(0, {str(os.path.dirname(__file__))!r})
+sys.path.insert(0, {str(os.path.dirname(os.path.dirname(__file__)))!r})
 from making import result
 from edgescope.store.results import Store
 from pathlib import Path

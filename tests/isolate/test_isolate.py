@@ -20,7 +20,7 @@ from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Launch, Limits
 from edgescope.records import Status, Trial, codec
 
-HERE = str(Path(__file__).parent)
+HERE = str(Path(__file__).parents[1])
 
 
 @pytest.fixture(autouse=True)

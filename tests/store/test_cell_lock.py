@@ -218,7 +218,7 @@ def test_two_sweeps_of_one_grid_measure_every_trial_once(tmp_path):
     script = f"""
 import sys, time
 from pathlib import Path
-sys.path.insert(0, {os.path.dirname(__file__)!r})
+sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
 from making import MACHINE, result
 from edgescope.study import grid as study
 from edgescope.sweep import run as sweep

@@ -77,7 +77,7 @@ def answered(folder, given):
     np.savez(folder / "in.npz", **given)
     code = "import runpy, sys, fake_cuda; sys.argv[1:] = ['in.npz', 'out.npz'];"
     code += "runpy.run_path('run.py', run_name='__main__')"
-    env = {"PYTHONPATH": str(Path(__file__).parent)}
+    env = {"PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, "-c", code]
     subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True, text=True)
     with np.load(folder / "out.npz") as got:

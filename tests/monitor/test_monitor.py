@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "devices"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "devices"))
 from fake_board import board, write
 
 from edgescope.devices.base import ChannelSpec, Failed, SourceSpec, Unsupported
