@@ -39,8 +39,10 @@ from expert_arms import EXPERTS
 from expert_picks import LEFT_OUT, Partial, from_table, left_out
 from facts import machine_id, publish
 
+from edgescope.analysis.cells.quotient import of_pairs
 from edgescope.papers.jetson_nano.paper import study
 from edgescope.papers.jetson_nano.table import picked
+from edgescope.records import Absent
 from edgescope.stats import paired_log_ratio
 from edgescope.store.results import Store
 from edgescope.verify.judge import L2_CEILING
@@ -161,9 +163,11 @@ def judged(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _ratio(slower: list[dict[str, Any]], faster: list[dict[str, Any]]) -> dict[str, Any]:
     """How many times longer the one took than the other in the same round, with the interval over rounds."""
-    ratio = paired_log_ratio([r["median_s"] for r in slower], [r["median_s"] for r in faster])
-    ends = {"lo": ratio.lo, "hi": ratio.hi} if ratio.reliable else {}
-    return {"value": ratio.value, **ends, "n": ratio.n}
+    pairs = paired_log_ratio([r["median_s"] for r in slower], [r["median_s"] for r in faster])
+    ratio = of_pairs(pairs, "--rounds")
+    if isinstance(ratio, Absent):  # what the pairs do not resolve is no ratio
+        return {"absent": ratio.reason}
+    return {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "n": ratio.n}
 
 
 def too_slow(first: dict[str, Any]) -> set[str]:

@@ -26,6 +26,7 @@ from typing import Any
 from facts import publish
 
 from edgescope.analysis.cells import variants
+from edgescope.analysis.cells.quotient import of_pairs
 from edgescope.analysis.cells.replicates import across, by_replicate
 from edgescope.bench import here
 from edgescope.cli.optimize import installed
@@ -163,7 +164,7 @@ def score(picks: list[Trial], where: Cells, count: int) -> dict[str, Any]:
 def ratio(mine: Mapping[int, Result], best: Mapping[int, Result]) -> Any:
     """Return how many times longer the one took than the other in the same fresh round, with its interval."""
     pairs = variants.paired_values(mine, best, "latency_mean_s")
-    return to_plain(paired_log_ratio(*pairs).measured("1"))
+    return to_plain(of_pairs(paired_log_ratio(*pairs), "--scoring"))
 
 
 if __name__ == "__main__":
