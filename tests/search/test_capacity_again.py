@@ -5,8 +5,7 @@ import pytest
 from edgescope.analysis.cells import slo
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Trial
-from edgescope.search.capacity import Search
-from edgescope.search.capacity_again import APART, going_on
+from edgescope.search.capacity import APART, Search, going_on
 from edgescope.search.capacity_question import Question
 from edgescope.store.results import Store
 from edgescope.sweep.run import Cells

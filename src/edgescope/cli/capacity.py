@@ -88,8 +88,7 @@ def _add_search(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Search, print the table and the sentence; exit 1 when not one client fits."""
     from edgescope.cli import capacity_view
-    from edgescope.search.capacity import Search
-    from edgescope.search.capacity_again import going_on
+    from edgescope.search.capacity import Search, going_on
 
     if args.out:
         from edgescope.report import capacity, writable
