@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from edgescope.errors import UsageError, message
 from edgescope.records import Json, Trial
-from edgescope.study.errors import Place
-from edgescope.study.rules import Conflict, conflicts
+from edgescope.study.rules import Conflict, Place, conflicts
 from edgescope.study.schema import Problem
 
 Tables = Sequence[Mapping[str, Json]]

@@ -32,7 +32,7 @@ from edgescope.errors import EdgescopeError, UsageError
 from edgescope.records import Json, Trial
 from edgescope.scenarios import settings
 from edgescope.study import cells, schema, toml_lines
-from edgescope.study.errors import Place
+from edgescope.study.rules import Place
 from edgescope.verify import judge
 
 if sys.version_info >= (3, 11):
