@@ -109,9 +109,8 @@ def test_a_grid_that_nobody_could_measure_is_refused_with_its_size(tmp_path):
 
 
 def test_a_large_grids_size_is_said_before_its_cells_are_made(monkeypatch):
-    from edgescope.study import cells as study_cells
 
-    monkeypatch.setattr(study_cells, "LARGE", 4)
+    monkeypatch.setattr(grid, "LARGE", 4)
     order: list[str] = []
     real = grid._trial
     monkeypatch.setattr(grid, "_trial", lambda keys: order.append("made") or real(keys))

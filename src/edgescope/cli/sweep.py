@@ -142,7 +142,6 @@ def _plan(args: argparse.Namespace) -> Study:
 def _of_flags(args: argparse.Namespace) -> Study:
     from edgescope.errors import UsageError
     from edgescope.models import zoo
-    from edgescope.study import cells as study_cells
     from edgescope.study import grid
 
     if not args.model:
@@ -155,4 +154,4 @@ def _of_flags(args: argparse.Namespace) -> Study:
     except ValueError as error:
         raise UsageError("E-SWEEP-2", f"--batch takes whole numbers, not {args.batch!r}") from error
     trials = grid.grid(keys | {"replicates": args.replicates}, opened.say)
-    return grid.Study(tuple(study_cells.pinned(trial, zoo.pin) for trial in trials))
+    return grid.Study(tuple(grid.pinned(trial, zoo.pin) for trial in trials))
