@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.capacity.answer import Capacity
 from edgescope.analysis.capacity.slo_check import Point, shown
-from edgescope.analysis.run.keeping_up import measured_rows
+from edgescope.analysis.run.backlog import measured_rows
 from edgescope.errors import message
 from edgescope.records import Queries, Trust
 from edgescope.stats import percentile
