@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crowds import GPU, cpu_trials, crowd, dead, gpu_trials
-from edgescope.analysis.run.activity import activity
+from edgescope.analysis.run.usage import activity
 from edgescope.papers.concurrent_inference.rule import Answer, Found, Voice, heard
 from edgescope.papers.concurrent_inference.rules_memory import megabytes
 from edgescope.papers.concurrent_inference.rules_scaling import usable_cores

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import MEASURED, MIN_REPLICATES, across
 from edgescope.analysis.energy.scopes import METRICS, usual, within
-from edgescope.analysis.run.activity import ACTIVITY, activity
+from edgescope.analysis.run.usage import ACTIVITY, activity
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
 
 #: What a crowd calls a figure -> what a plain trial, one process of its own, calls the same.

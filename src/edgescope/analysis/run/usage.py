@@ -2,16 +2,22 @@
 
 Shares are of what the run may use: of the cores that its process is allowed, of the GPU it ran on. A figure that was
 not read is absent with the sensor's reason; it is evidence for nothing.
+
+How busy a GPU and its parts were within the measured window: means of the channels that were read then.
+
+`busy` says that some kernel ran; `sm_active` and `tensor_active` (GPM counters, Hopper and later) say how much of the
+GPU it used. A GPU whose driver has no such counters, and a CPU, have none: Absent says which channel was missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from edgescope import cores
+from edgescope.analysis.cells.means import spread
 from edgescope.analysis.run import throttling
 from edgescope.analysis.run.throttling import Hold
 from edgescope.records import Absent, Field, Json, Measured, Readings, Result, Window
@@ -136,3 +142,24 @@ def _least(readings: Readings, window: Window, name: str) -> Field:
     if not len(inside):
         return Absent(f"no reading of {name} fell into the window")
     return Measured(float(inside.min()), "bytes", n=len(inside))
+
+
+#: Figure -> the channel of the run's GPU that it is the mean of, without the GPU's name.
+ACTIVITY: Mapping[str, str] = {"gpu_busy": "busy", "sm_active": "sm_active", "tensor_active": "tensor_active"}
+
+
+def activity(runs: Sequence[Result], name: str) -> Field:
+    """Return the mean share of one of ACTIVITY over the windows of these runs, or which channel was missing."""
+    found = [_mean(r, ACTIVITY[name]) for r in runs]
+    values = [f.value for f in found if isinstance(f, Measured)]
+    if not values:
+        return next((f for f in found if isinstance(f, Absent)), Absent("no run finished"))
+    return spread(values, "share")
+
+
+def _mean(result: Result, what: str) -> Field:
+    if result.trial.device != "cuda":
+        return Absent("measured on a CPU")
+    if result.readings is None or result.window is None:
+        return Absent("no raw readings in the store")
+    return of_gpu(result, what)

@@ -6,7 +6,7 @@ import csv
 import io
 
 from edgescope.analysis.cells.concurrency import FIGURES, Cell
-from edgescope.analysis.run.activity import ACTIVITY
+from edgescope.analysis.run.usage import ACTIVITY
 from edgescope.papers.concurrent_inference.table import Concurrent
 from edgescope.records import Absent, Field
 
