@@ -30,7 +30,7 @@ from facts import publish
 
 from edgescope.analysis.cells.concurrency import axes, setup
 from edgescope.analysis.cells.variants import variant
-from edgescope.analysis.run.memory import GPU, HOST
+from edgescope.analysis.run.usage import GPU, HOST
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Status, Trial
 from edgescope.store.results import Store

@@ -23,8 +23,7 @@ from typing import Protocol
 import psutil
 
 from edgescope.analysis.cells.concurrency import kept_warm
-from edgescope.analysis.run.memory import GPU, HOST, UNIFIED
-from edgescope.analysis.run.usage import gpu_number
+from edgescope.analysis.run.usage import GPU, HOST, UNIFIED, gpu_number
 from edgescope.devices.cpu.memory import Memory
 from edgescope.errors import message
 from edgescope.isolate.fresh import FLOOR_BYTES, FLOOR_SHARE, Limits, floor_of

@@ -28,7 +28,7 @@ from edgescope.analysis.cells.replicates import (
 )
 from edgescope.analysis.cells.variants import NOT_VERIFIED, VariantRow, rejection, variant, worst_verdict
 from edgescope.analysis.energy import scopes
-from edgescope.analysis.run.memory import GPU, MEMORY, first
+from edgescope.analysis.run.usage import GPU, MEMORY, first
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.stats import upper_bound
 from edgescope.stats.quantiles import quantile_effective_n

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgescope.analysis.cells.objective import QUANTITIES, TIME, Quantity, bound
-from edgescope.analysis.run.memory import GPU, MEMORY
+from edgescope.analysis.run.usage import GPU, MEMORY
 from edgescope.errors import UsageError
 
 QUANTILE = re.compile(r"p(\d\d)\.?(\d{0,2})")

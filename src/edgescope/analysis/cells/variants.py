@@ -30,8 +30,8 @@ from edgescope.analysis.cells.replicates import (
     pairs,
 )
 from edgescope.analysis.energy import scopes
-from edgescope.analysis.run.memory import GPU, MEMORY, first
 from edgescope.analysis.run.summary import PILED
+from edgescope.analysis.run.usage import GPU, MEMORY, first
 from edgescope.errors import UsageError, message
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
 from edgescope.stats import Interval, Judgement, paired_log_ratio

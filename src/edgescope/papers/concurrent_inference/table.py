@@ -18,7 +18,7 @@ from edgescope.analysis.cells.memory_line import MemoryLine, memory_line
 from edgescope.analysis.cells.quotient import quotient
 from edgescope.analysis.cells.series import PRECISIONS, Series, over_processes
 from edgescope.analysis.energy.scopes import usual
-from edgescope.analysis.run.memory import GPU
+from edgescope.analysis.run.usage import GPU
 from edgescope.errors import UsageError
 from edgescope.papers.concurrent_inference.paper import Paper, paper
 from edgescope.papers.concurrent_inference.rule import Checked, View
