@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis.energy.updates import updates
+from edgescope.analysis.energy.integral import updates
 from edgescope.analysis.energy.window import energy
 from edgescope.records import Absent, Channel, Measured, Readings
 

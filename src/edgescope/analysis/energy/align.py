@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgescope.analysis.energy.integral import Floats
 from edgescope.analysis.energy.meter_log import MeterLog
-from edgescope.analysis.energy.updates import Floats
 from edgescope.errors import UsageError
 from edgescope.records import Idle, Queries
 from edgescope.stats.special import t_quantile

@@ -16,8 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgescope.analysis.energy.integral import Total
-from edgescope.analysis.energy.updates import Floats
+from edgescope.analysis.energy.integral import Floats, Total
 from edgescope.records import QUERY_OK, Measured, Queries, Window
 from edgescope.stats.special import normal_quantile, t_quantile
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgescope.analysis.energy.updates import Floats
+from edgescope.analysis.energy.integral import Floats
 from edgescope.errors import UsageError
 
 MAX_BYTES = 200_000_000

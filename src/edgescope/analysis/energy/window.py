@@ -16,8 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edgescope.analysis.energy.integral import Total, count, integrate
-from edgescope.analysis.energy.updates import Updates, updates
+from edgescope.analysis.energy.integral import Total, Updates, count, integrate, updates
 from edgescope.errors import message
 from edgescope.records import Absent, Channel, Field, Measured, Readings
 
