@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgescope.analysis.energy import blocks
+from edgescope.analysis.energy import window as blocks
 from edgescope.analysis.energy.idle import baseline
 from edgescope.analysis.energy.window import Energy, energy, scope_note
 from edgescope.records import QUERY_OK, Absent, Field, Idle, Measured, Meter, Queries, Readings, Window
