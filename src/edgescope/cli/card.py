@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from edgescope.analysis.cells import ids
-from edgescope.analysis.energy.ends import ends
+from edgescope.analysis.energy.scopes import ends
 from edgescope.cli import crowd_view, load_view
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
 from edgescope.report import terminal

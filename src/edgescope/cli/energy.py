@@ -86,7 +86,7 @@ def _metered(result: Result) -> list[tuple[Meter, Consumption]]:
 
 def _figures(metrics: Mapping[str, Field]) -> list[str]:
     """Return power, energy and energy per sample, each with what its ends are."""
-    from edgescope.analysis.energy.ends import ends
+    from edgescope.analysis.energy.scopes import ends
     from edgescope.report import terminal
 
     fields = [metrics[name] for name in SHOWN[:3]]
@@ -157,7 +157,7 @@ def _tell(wall: Wall) -> None:
 def _json(
     result: Result, found: Sequence[tuple[Meter, Consumption]], wall: Wall | None, warnings: Sequence[str]
 ) -> dict[str, Any]:
-    from edgescope.analysis.energy.ends import ends
+    from edgescope.analysis.energy.scopes import ends
     from edgescope.records.codec import to_plain
 
     meters = [

@@ -2,6 +2,11 @@
 
 A module's rail, a GPU board's counter and a plug at the wall see different consumers, so that one variant may look
 twice as frugal as another for no reason but its meter. Two rails share a scope's name and still feed different things.
+
+What stands beside a power or an energy of one run: an interval at 95 %, or bounds that hold for certain.
+
+Only energy per sample has an interval within one run (analysis.blocks); every other pair of ends says what the meter
+cannot have seen of this window. The two answer different questions and may differ in width by a lot.
 """
 
 from __future__ import annotations
@@ -54,3 +59,15 @@ def within(field: Field, results: Sequence[Result], wanted: str) -> Field:
     if not wanted or not others or not isinstance(field, Measured):
         return field
     return Absent(f"measured in scope {', '.join(others)}, the others in {wanted}: not comparable")
+
+
+def ends(field: Field | None, whole: Field | None) -> str:
+    """Return `bounds`, `95 % over 12 blocks`, or '' without ends; `whole` is the energy of the same window.
+
+    Bounds are those of the whole window divided, so that they count the same updates; blocks are fewer.
+    """
+    if field is None or isinstance(field, Absent) or field.lo is None or field.hi is None:
+        return ""
+    if field.unit != "J" or whole is None or isinstance(whole, Absent) or field.n == whole.n:
+        return "bounds"
+    return f"95 % over {field.n} blocks"
