@@ -21,7 +21,7 @@ import numpy as np
 from facts import publish
 from numpy.typing import NDArray
 
-from edgescope.analysis.cells.means import spread
+from edgescope.analysis.cells.replicates import spread
 from edgescope.analysis.energy.of_run import consumption
 from edgescope.records import QUERY_DTYPES, Channel, Field, Measured, Queries, Readings, Window
 

@@ -20,7 +20,7 @@ from facts import publish
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import traces
-from edgescope.analysis.cells.means import spread
+from edgescope.analysis.cells.replicates import spread
 from edgescope.analysis.run.summary import metrics
 from edgescope.records import Measured
 from edgescope.scenarios.closed import SingleStream

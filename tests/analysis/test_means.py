@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from edgescope.analysis.cells.means import log_mean, plain_mean, spread
+from edgescope.analysis.cells.replicates import log_mean, plain_mean, spread
 from edgescope.records import Absent, Measured
 from edgescope.stats import paired_log_ratio
 

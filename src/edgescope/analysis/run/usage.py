@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgescope import cores
-from edgescope.analysis.cells.means import spread
+from edgescope.analysis.cells.replicates import spread
 from edgescope.analysis.run import throttling
 from edgescope.analysis.run.throttling import Hold
 from edgescope.records import Absent, Field, Json, Measured, Readings, Result, Window

@@ -19,9 +19,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgescope.analysis.cells.means import log_mean, plain_mean, spread
 from edgescope.analysis.cells.quotient import of_pairs
-from edgescope.analysis.cells.replicates import MEASURED, NOT_RUN, by_replicate, neighbours, value_of
+from edgescope.analysis.cells.replicates import (
+    MEASURED,
+    NOT_RUN,
+    by_replicate,
+    log_mean,
+    neighbours,
+    plain_mean,
+    spread,
+    value_of,
+)
 from edgescope.analysis.cells.variants import SCREEN_S, VariantRow, pick, table, variant
 from edgescope.analysis.predict import roofline
 from edgescope.errors import UsageError
