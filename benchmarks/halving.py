@@ -26,8 +26,7 @@ from typing import Any
 from facts import publish
 
 from edgescope.analysis.cells import variants
-from edgescope.analysis.cells.quotient import of_pairs
-from edgescope.analysis.cells.replicates import across, by_replicate
+from edgescope.analysis.cells.replicates import across, by_replicate, of_pairs
 from edgescope.bench import here
 from edgescope.cli.optimize import installed
 from edgescope.isolate.fresh import Limits

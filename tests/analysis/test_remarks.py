@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from crowds import CPU, crowd, gpu_trials
-from edgescope.analysis.cells.quotient import above, of_fields, quotient
+from edgescope.analysis.cells.replicates import above, of_fields, quotient
 from edgescope.analysis.cells.sharing_gain import remarks, times
 from edgescope.records import Absent, Measured
 

@@ -11,15 +11,18 @@ from scipy import stats
 
 from edgescope.analysis.cells import replicates
 from edgescope.analysis.cells.percentiles import percentiles
-from edgescope.analysis.cells.quotient import NOTICED, above, of_fields, quotient
 from edgescope.analysis.cells.replicates import (
+    NOTICED,
+    above,
     across,
     bounds,
     by_replicate,
     judged,
     latencies_s,
     neighbours,
+    of_fields,
     paired_values,
+    quotient,
     reaching,
 )
 from edgescope.records import Absent, Measured, Status, Trial

@@ -10,7 +10,7 @@ from scipy.signal import lfilter
 from scipy.stats import binomtest, trim_mean
 from scipy.stats.mstats import trimmed_mean_ci
 
-from edgescope.analysis.cells.quotient import of_pairs
+from edgescope.analysis.cells.replicates import of_pairs
 from edgescope.records import Measured
 from edgescope.stats import (
     Interval,

@@ -14,8 +14,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from edgescope.analysis.cells.percentiles import percentiles
-from edgescope.analysis.cells.quotient import of_fields, of_pairs
-from edgescope.analysis.cells.replicates import MIN_REPLICATES, across, by_replicate, judged, neighbours
+from edgescope.analysis.cells.replicates import (
+    MIN_REPLICATES,
+    across,
+    by_replicate,
+    judged,
+    neighbours,
+    of_fields,
+    of_pairs,
+)
 from edgescope.analysis.energy.scopes import METRICS, scope, scopes
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Json, Measured, Result

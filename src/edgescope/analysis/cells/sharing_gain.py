@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edgescope.analysis.cells.concurrency import Cell, cells, key, sharing_words
-from edgescope.analysis.cells.quotient import NOTICED, above, quotient
-from edgescope.analysis.cells.replicates import log_mean
+from edgescope.analysis.cells.replicates import NOTICED, above, log_mean, quotient
 from edgescope.records import Field, Measured, Result, Trust
 
 

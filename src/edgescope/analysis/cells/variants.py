@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.objective import FASTEST, Objective, Wanted, goal
 from edgescope.analysis.cells.percentiles import percentiles
-from edgescope.analysis.cells.quotient import of_pairs
 from edgescope.analysis.cells.replicates import (
     MEASURED,
     NEIGHBOURS_S,
@@ -26,6 +25,7 @@ from edgescope.analysis.cells.replicates import (
     by_replicate,
     judged,
     neighbours,
+    of_pairs,
     paired_values,
     pairs,
 )

@@ -7,7 +7,7 @@ from collections import Counter
 from edgescope.analysis.cells.concurrency import Cell, key, setup
 from edgescope.analysis.cells.concurrency import place as place_of
 from edgescope.analysis.cells.machines import called
-from edgescope.analysis.cells.quotient import of_fields
+from edgescope.analysis.cells.replicates import of_fields
 from edgescope.analysis.cells.sharing_gain import times
 from edgescope.papers.concurrent_inference.paper import Number
 from edgescope.papers.concurrent_inference.rule import Answer, brief

@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgescope.analysis.cells.quotient import of_pairs
 from edgescope.analysis.cells.replicates import (
     MEASURED,
     NOT_RUN,
     by_replicate,
     log_mean,
     neighbours,
+    of_pairs,
     plain_mean,
     spread,
     value_of,
