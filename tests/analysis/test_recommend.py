@@ -9,8 +9,7 @@ import pytest
 
 from edgescope.analysis.cells.choices import belongs, choices, load
 from edgescope.analysis.cells.objective import wanted
-from edgescope.analysis.cells.pareto import nondominated
-from edgescope.analysis.cells.recommend import _tied, recommend
+from edgescope.analysis.cells.recommend import _tied, nondominated, recommend
 from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Machine, Measured, Status, Trial, Window, Worker

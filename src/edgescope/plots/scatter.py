@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from edgescope.analysis.cells.pareto import pareto
+from edgescope.analysis.cells.recommend import pareto
 from edgescope.analysis.cells.variants import VariantRow, VariantTable
 from edgescope.plots.style import (
     LINE,

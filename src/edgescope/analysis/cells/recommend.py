@@ -5,20 +5,25 @@
 One question is put to the cells of one machine. A cell keeps a constraint when the end of its interval that hurts does
 (choices.py); the pick is the best mean of those that keep them all. Where none does, the nearest one is named with the
 constraint that binds. Nothing here measures: a pick of one process says so.
+
+The Pareto front: the rows that nothing beats on both axes at once.
+
+Everything off the front is a bad buy whatever one cares about; on it, each gain on one axis costs on the
+other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from edgescope.analysis.cells import choices as rows_of
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.bounds import apart
 from edgescope.analysis.cells.choices import Choice, Spreads
 from edgescope.analysis.cells.objective import QUANTITIES, STEADY, Wanted
-from edgescope.analysis.cells.pareto import nondominated
 from edgescope.analysis.cells.sharing_gain import Remark, remarks
 from edgescope.analysis.cells.variants import WORDS, show
 from edgescope.errors import UsageError
@@ -209,3 +214,38 @@ def _infeasible(ranked: Sequence[Choice], wanted: Wanted) -> tuple[Choice | None
 def _absent(choice: Choice, wanted: Wanted) -> str:
     found = getattr(choice, wanted.goal.column)
     return found.reason if isinstance(found, Absent) else "not measured"
+
+
+Row = TypeVar("Row")
+
+
+def pareto(
+    rows: Iterable[Row], x: Callable[[Row], float | None], y: Callable[[Row], float | None]
+) -> list[Row]:
+    """Return the rows on the front of two costs (less is better), by rising x.
+
+    A row without one of them is left out. Negate a key to make more better. Rows equal on both
+    all stay.
+    """
+    points = [(a, b, row) for row in rows if (a := x(row)) is not None and (b := y(row)) is not None]
+    front: list[tuple[float, float, Row]] = []
+    for point in sorted(points, key=lambda p: p[:2]):
+        if not front or point[1] < front[-1][1] or point[:2] == front[-1][:2]:
+            front.append(point)
+    return [row for *_, row in front]
+
+
+def nondominated(rows: Iterable[Row], costs: Callable[[Row], Sequence[float] | None]) -> list[Row]:
+    """Return the rows that no other is as good as on every cost and better on one, in their order.
+
+    A row without costs is left out; equals all stay.
+    """
+    points = [(found, row) for row in rows if (found := costs(row)) is not None]
+
+    def beaten(mine: Sequence[float]) -> bool:
+        return any(
+            all(a <= b for a, b in zip(other, mine, strict=True)) and tuple(other) != tuple(mine)
+            for other, _ in points
+        )
+
+    return [row for found, row in points if not beaten(found)]
