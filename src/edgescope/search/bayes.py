@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgescope.analysis.cells.figures import Figures
-from edgescope.analysis.cells.objective import QUANTITIES, STEADY, Constraint, Wanted, judged_end
+from edgescope.analysis.cells.objective import QUANTITIES, STEADY, Constraint, Figures, Wanted, judged_end
 from edgescope.analysis.predict import priors
 from edgescope.analysis.predict.gp import Axis, Floats, Surrogate, axes, product
 from edgescope.records import Measured, Status, Trial

@@ -6,6 +6,8 @@ A constraint is judged on the end of the interval that hurts: of `p99<=33ms` the
 is one. Only `accuracy` is judged on its value, because twenty labelled photographs leave an interval that nothing
 would pass. `0.98ref` is relative to the fp32 reference: the labelled accuracy of both, or, where there are no labels,
 the top-1 agreement with it. What was not measured does not keep a constraint.
+
+What constraints are judged on: the figures of one variant by name, whatever table its row belongs to.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from edgescope.analysis.cells.figures import Figures
 from edgescope.errors import UsageError
 from edgescope.records import Absent, Field, Measured
 
@@ -255,3 +257,37 @@ def wanted(objective: str, constraints: Sequence[str] = ()) -> Wanted:
     """Return the question as typed; UsageError where a part of it cannot be read."""
     goal(objective)
     return Wanted(objective, tuple(parse(text) for text in constraints))
+
+
+# ruff: noqa: D102  (each is what its name says)
+
+
+class Figures(Protocol):
+    """The figures of one variant that constraints are judged on: a column each, in SI."""
+
+    @property
+    def p50_s(self) -> Field: ...
+    @property
+    def p90_s(self) -> Field: ...
+    @property
+    def p95_s(self) -> Field: ...
+    @property
+    def p99_s(self) -> Field: ...
+    @property
+    def p999_s(self) -> Field: ...
+    @property
+    def throughput_sps(self) -> Field: ...
+    @property
+    def accuracy(self) -> Field: ...
+    @property
+    def reference_accuracy(self) -> Field: ...
+    @property
+    def agreement(self) -> Field: ...
+    @property
+    def peak_rss_bytes(self) -> Field: ...
+    @property
+    def gpu_memory_bytes(self) -> Field: ...
+    @property
+    def power_w(self) -> Field: ...
+    @property
+    def energy_per_sample_j(self) -> Field: ...
