@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgescope.analysis.cells.concurrency import Cell
-from edgescope.analysis.cells.memory_line import MemoryLine
+from edgescope.analysis.cells.concurrency import Cell, MemoryLine
 from edgescope.analysis.cells.sharing_gain import times
 from edgescope.papers.concurrent_inference import figures as plots
 from edgescope.papers.concurrent_inference import report_words as words

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from edgescope.analysis.cells.concurrency import Cell
-from edgescope.analysis.cells.memory_line import MemoryLine
+from edgescope.analysis.cells.concurrency import Cell, MemoryLine
 from edgescope.papers.concurrent_inference.rule import Checked
 from edgescope.papers.concurrent_inference.table import Concurrent
 from edgescope.records import Json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from edgescope.analysis.cells.memory_line import MemoryLine
+from edgescope.analysis.cells.concurrency import MemoryLine
 from edgescope.analysis.cells.sharing_gain import times
 from edgescope.papers.concurrent_inference import report_words as words
 from edgescope.papers.concurrent_inference.report_grids import QUANTITIES, Grid, firsts, grid

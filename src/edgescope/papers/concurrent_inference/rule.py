@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
-from edgescope.analysis.cells.concurrency import Cell, sharing_words
-from edgescope.analysis.cells.memory_line import MemoryLine
+from edgescope.analysis.cells.concurrency import Cell, MemoryLine, sharing_words
 from edgescope.papers.concurrent_inference.paper import PaperRule
 from edgescope.records import Machine, Trust
 

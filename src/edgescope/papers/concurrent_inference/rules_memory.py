@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgescope.analysis.cells.memory_line import NEAR, MemoryLine
+from edgescope.analysis.cells.concurrency import NEAR, MemoryLine
 from edgescope.analysis.cells.replicates import above, of_fields
 from edgescope.analysis.cells.series import Series, over_precisions
 from edgescope.analysis.cells.sharing_gain import times

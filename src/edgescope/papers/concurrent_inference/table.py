@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells import sharing_gain as remarks
-from edgescope.analysis.cells.concurrency import Cell, axes, cells, setup, wanted
-from edgescope.analysis.cells.memory_line import MemoryLine, memory_line
+from edgescope.analysis.cells.concurrency import Cell, MemoryLine, axes, cells, memory_line, setup, wanted
 from edgescope.analysis.cells.replicates import quotient
 from edgescope.analysis.cells.series import PRECISIONS, Series, over_processes
 from edgescope.analysis.energy.scopes import usual
