@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from edgescope.analysis.cells.concurrency import Cell, sharing_words
-from edgescope.analysis.cells.series import PRECISIONS
+from edgescope.analysis.cells.concurrency import PRECISIONS, Cell, sharing_words
 from edgescope.papers.concurrent_inference.paper import Number
 from edgescope.papers.concurrent_inference.table import Concurrent
 from edgescope.plots.panels import Look, Marks, Panel, Point, Row, measured, panels

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from edgescope.analysis.cells.concurrency import NEAR, MemoryLine
+from edgescope.analysis.cells.concurrency import NEAR, MemoryLine, Series, over_precisions
 from edgescope.analysis.cells.replicates import above, of_fields
-from edgescope.analysis.cells.series import Series, over_precisions
 from edgescope.analysis.cells.sharing_gain import times
 from edgescope.papers.concurrent_inference.rule import Answer, Found, View, Voice, heard, per_cent, unknown
 from edgescope.records import Absent, Field, Measured, Status

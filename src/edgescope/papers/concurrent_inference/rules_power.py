@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from edgescope.analysis.cells.concurrency import Cell
+from edgescope.analysis.cells.concurrency import WIDTH, Cell, Series, over_precisions, over_processes
 from edgescope.analysis.cells.replicates import NOTICED, above, of_fields
-from edgescope.analysis.cells.series import WIDTH, Series, over_precisions, over_processes
 from edgescope.analysis.cells.sharing_gain import digits, times
 from edgescope.papers.concurrent_inference.rule import (
     Answer,

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from edgescope.analysis.cells.concurrency import Cell, scaled
+from edgescope.analysis.cells.concurrency import (
+    Cell,
+    Series,
+    over_batches,
+    over_precisions,
+    over_processes,
+    scaled,
+)
 from edgescope.analysis.cells.replicates import above, quotient
-from edgescope.analysis.cells.series import Series, over_batches, over_precisions, over_processes
 from edgescope.analysis.cells.sharing_gain import digits, times
 from edgescope.papers.concurrent_inference.rule import (
     Answer,

@@ -13,9 +13,19 @@ from dataclasses import dataclass
 
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells import sharing_gain as remarks
-from edgescope.analysis.cells.concurrency import Cell, MemoryLine, axes, cells, memory_line, setup, wanted
+from edgescope.analysis.cells.concurrency import (
+    PRECISIONS,
+    Cell,
+    MemoryLine,
+    Series,
+    axes,
+    cells,
+    memory_line,
+    over_processes,
+    setup,
+    wanted,
+)
 from edgescope.analysis.cells.replicates import quotient
-from edgescope.analysis.cells.series import PRECISIONS, Series, over_processes
 from edgescope.analysis.energy.scopes import usual
 from edgescope.analysis.run.usage import GPU
 from edgescope.errors import UsageError
