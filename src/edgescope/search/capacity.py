@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgescope.analysis.capacity.answer import Capacity, Tried, answer, edge, following
-from edgescope.analysis.capacity.caveats import doubts
+from edgescope.analysis.capacity.answer import Capacity, Tried, answer, doubts, edge, following
 from edgescope.analysis.capacity.slo_check import FULL, MEASURED, Point, judge, near
 from edgescope.analysis.predict import queueing
 from edgescope.analysis.predict.queueing import Load

@@ -4,6 +4,8 @@ Three facts bound the answer before anything is searched: the closed loop's thro
 the queue it would feed (analysis.queueing), and one client (less cannot be offered). The search starts from
 there, steps by one twentieth and soon doubles the step until it has one number that fits and one that does not, halves
 what lies between, and looks again at a number beside the edge that was not clear.
+
+What is to be held against a capacity answer: the machine as it was, a client that fares worse than the others.
 """
 
 from __future__ import annotations
@@ -11,10 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgescope.analysis.capacity.limit import Limit, binding
-from edgescope.analysis.capacity.slo_check import Point
+from edgescope.analysis.capacity.slo_check import Point, shown
 from edgescope.analysis.cells.slo import Slo
-from edgescope.records import Field
+from edgescope.analysis.run.backlog import measured_rows
+from edgescope.errors import message
+from edgescope.records import Field, Queries, Trust
+from edgescope.stats import percentile
 
 #: A number of clients does not fit when it clearly failed, or failed this often.
 FAILURES = 2
@@ -129,3 +137,49 @@ def answer(
         throughput,
         tuple(warnings),
     )
+
+
+def doubts(found: Capacity) -> tuple[str, ...]:
+    """Return the warnings that belong to the run an answer rests on."""
+    rests_on = found.confirmed or found.above
+    if rests_on is None or not rests_on.held:
+        return ()
+    unequal = _unequal(found.confirmed) if found.confirmed else ""
+    return tuple(text for text in (_untrusted(rests_on), unequal) if text)
+
+
+def _untrusted(point: Point) -> str:
+    verdict = point.result.verdict
+    if verdict.trust is Trust.CLEAN:
+        return ""
+    what = f"the run that the answer rests on is {verdict.trust.value}"
+    effect = "The answer is that of this machine as it was then"
+    fix = "the same command with --fresh on a quiet machine"
+    return message("W-CAP-3", what, evidence="; ".join(verdict.evidence[:2]), effect=effect, fix=fix)
+
+
+def _unequal(point: Point) -> str:
+    """Say which promise a client with a process of its own does not get, though all of them together do; or ''."""
+    if point.result.trial.processes == 1:
+        return ""
+    rows = measured_rows(point.result)
+    for slo in (h.slo for h in point.held if h.slo.quantile is not None):
+        q = slo.quantile or 0.0
+        each = [_of(rows, n) for n in range(point.result.trial.processes)]
+        worst = max((percentile(x, q) for x in each if len(x) * (1 - q) >= 1), default=0.0)
+        if not slo.kept_by(worst):
+            return message(
+                "W-CAP-4",
+                f"the worst client's own {slo.name} is {shown(worst, 's')}",
+                evidence=f"promised {shown(slo.limit, 's')}, which all clients together get",
+                effect="The promise does not hold for each of them",
+                fix="--sharing pinned, or --serve one",
+            )
+    return ""
+
+
+def _of(rows: Queries, worker: int) -> NDArray[np.float64]:
+    """Return the latencies (s) of one worker's queries."""
+    mine = rows.columns["worker"] == worker
+    own = Queries({name: column[mine] for name, column in rows.columns.items()})
+    return np.asarray(own.latency_ns(), dtype=np.float64) * 1e-9
