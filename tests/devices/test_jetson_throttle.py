@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.devices.base import Unsupported
-from edgescope.devices.jetson.held import HeldClocks
-from edgescope.devices.jetson.throttle import JetsonThrottleWatch
+from edgescope.devices.jetson.throttle import HeldClocks, JetsonThrottleWatch
 
 ZONE = "sys/class/thermal/thermal_zone0"
 POLICY = "sys/devices/system/cpu/cpufreq/policy0"

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgescope.devices.base import Mode
 from edgescope.devices.cpu.sensors import policies
-from edgescope.devices.jetson.held import HELD, pair
+from edgescope.devices.jetson.throttle import HELD, pair
 from edgescope.devices.kernel_files import KernelFile, cpu_list, fact, is_absent
 from edgescope.devices.trips import Trip
 from edgescope.doctor.finding import Finding
