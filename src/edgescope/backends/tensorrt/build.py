@@ -3,11 +3,20 @@
 The builder times many kernels for every layer, which takes seconds on a desktop and many minutes on a board. What it
 measured is kept in a timing cache for this TensorRT and GPU, so that the next engine is built faster and of the same
 kernels. TF32 is on in TensorRT unless cleared: it is cleared for fp32, or the number would be tf32 under another name.
+
+Signs of life while an engine is built, which takes minutes on a board, and a limit where TensorRT can be stopped.
+
+A build runs inside one call that cannot be interrupted from outside; from TensorRT 10 it asks a monitor after every
+step whether to go on. Before that a build that hangs ends with the trial, which the parent process kills on time-out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +28,6 @@ from edgescope import cache
 from edgescope.artifacts import onnx_export
 from edgescope.backends.tensorrt import api_types as types
 from edgescope.backends.tensorrt.api_types import VERSION, Builder, Config, Log, Network, Shape
-from edgescope.backends.tensorrt.progress import stopping_after, ticking
 from edgescope.errors import DeviceError, SafetyError, UnsupportedError, UsageError
 from edgescope.records import Json
 
@@ -232,3 +240,52 @@ def _failed(request: Request, log: Log, *, stopped: bool) -> DeviceError | Safet
         effect="There is no number for this cell",
         fix="--precision fp32, --option workspace_mb=1024, or --backend onnxruntime",
     )
+
+
+#: Seconds between two lines.
+EVERY_S = 10.0
+
+
+@contextmanager
+def ticking(what: str) -> Iterator[None]:
+    """Print `what` and the seconds so far on stderr every EVERY_S while the block runs."""
+    done, start = threading.Event(), time.monotonic()
+
+    def tick() -> None:
+        while not done.wait(EVERY_S):
+            print(f"{what}: {time.monotonic() - start:.0f} s so far", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def stopping_after(seconds: float) -> Any:
+    """Return a progress monitor that ends the build at the first step after so many seconds (TensorRT 10 and later).
+
+    Its attribute `stopped` says whether it did.
+    """
+
+    class Deadline(trt.IProgressMonitor):  # type: ignore[misc]
+        """Says yes until the time is over."""
+
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+            self.stopped, self.end = False, time.monotonic() + seconds
+
+        def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
+            """Nothing to do."""
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            """Return whether to go on."""
+            self.stopped = self.stopped or time.monotonic() > self.end
+            return not self.stopped
+
+        def phase_finish(self, phase_name: str) -> None:
+            """Nothing to do."""
+
+    return Deadline()
