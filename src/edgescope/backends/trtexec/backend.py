@@ -37,8 +37,7 @@ from edgescope.backends.base import Artifact, Driven, Session, Spec, checked, sp
 from edgescope.backends.tensorrt import engine_file, layers, options
 from edgescope.backends.trtexec import errors, exports, flags, program
 from edgescope.backends.trtexec import trace as tracing
-from edgescope.backends.trtexec.build import build, job_of, switched, whole_number
-from edgescope.backends.trtexec.given import given_engine
+from edgescope.backends.trtexec.build import build, given_engine, job_of, switched, whole_number
 from edgescope.backends.trtexec.log import Log
 from edgescope.backends.trtexec.program import HERE, Place, Ran, Tool
 from edgescope.errors import ModelError, SettingError, UsageError, message

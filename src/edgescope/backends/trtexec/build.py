@@ -3,12 +3,15 @@
 An engine is cached with its sidecar (engine_file.py) under everything that decides what it is. The times that TensorRT
 takes of its kernels while it builds are kept too (a timing cache for each version and GPU): the next build of a similar
 network is faster, which the sidecar's flags say.
+
+An engine that the user gives to trtexec: the file the trial pins, of its model and precision, for this board.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -243,3 +246,48 @@ def whole_number(spec: Spec, name: str, usual: int, *, least: int = 1) -> int:
     if isinstance(value, bool) or not str(value).isdigit() or int(value) < least:
         raise UsageError("E-OPT-2", f"{name} must be a whole number of at least {least}, not {value!r}")
     return int(value)
+
+
+#: Digits of the content that pin a file, as those of a model do.
+DIGITS = 12
+
+
+def given_engine(named: str, model: Model, spec: Spec, tool: Tool) -> tuple[Path, EngineFacts]:
+    """Return the engine of `PATH#digest` and its facts.
+
+    UsageError E-TRTX-16 where it is not pinned by content or is not the pinned file, UnsupportedError E-TRTX-17 where
+    it is not of this model and precision, E-ENG-1 and E-ENG-2 as engine_file.check().
+    """
+    bare, mark, pin = named.rpartition("#")
+    path = Path(bare if mark else named).expanduser().resolve()
+    facts = engine_file.check(path, **board_of(tool))
+    content = cache.content(path)[:DIGITS]
+    if pin != content or not mark:
+        raise UsageError(
+            "E-TRTX-16",
+            f"the engine {path.name} is not pinned by its content"
+            if not mark
+            else f"{path.name} is not the engine this trial was planned with",
+            evidence=f"its content is {content}" + (f", planned {pin}" if mark else ""),
+            effect="Two different engines would be filed as one trial",
+            fix=f"--option {shlex.quote(f'engine={path}#{content}')}",
+        )
+    _same(facts, path, model, spec)
+    return path, facts
+
+
+def _same(facts: EngineFacts, path: Path, model: Model, spec: Spec) -> None:
+    """Raise UnsupportedError where the engine is of another model or precision than the trial says."""
+    built = (facts.precision, facts.flags.get("model_digest", "not told"))
+    asked = (spec.precision, model.info.digest)
+    if built == asked:
+        return
+    raise UnsupportedError(
+        "E-TRTX-17",
+        f"{path.name} is not an engine of {model.info.name} in {spec.precision}",
+        evidence=f"its sidecar says {facts.model} in {built[0]}, model digest {built[1]}; asked {asked[1]}",
+        effect="Its number would be filed under another model or precision",
+        fix=f"--precision {built[0]}"
+        if built[1] == asked[1]
+        else "leave --option engine out: one is built from the model",
+    )
