@@ -1,18 +1,26 @@
-"""A finished run as a Result: what was found, and what follows from the rows and readings of its window."""
+"""A finished run as a Result: what was found, and what follows from the rows and readings of its window.
+
+Drives a scenario in this process, and says what the process came to need.
+"""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from edgescope.analysis.energy.of_run import consumption
 from edgescope.analysis.run import summary
 from edgescope.analysis.run.sustained import sustained
 from edgescope.bench.watch import Watch, board
+from edgescope.clock import Clock
 from edgescope.records import (
+    Absent,
     Effective,
     Field,
     Json,
+    Measured,
     ModelInfo,
     Queries,
     Result,
@@ -20,6 +28,8 @@ from edgescope.records import (
     Verification,
     Window,
 )
+from edgescope.scenarios import Scenario
+from edgescope.workloads.base import Work
 
 
 @dataclass(frozen=True)
@@ -71,3 +81,23 @@ def assembled(bare: Result, watch: Watch, run: Run) -> Result:
             *long_run.warnings,
         ),
     )
+
+
+def drive(scenario: Scenario, work: Work, clock: Clock) -> Queries:
+    """Drive the scenario with the garbage collector out of the way."""
+    gc.collect()
+    gc.freeze()
+    try:
+        return scenario.drive(work, clock)
+    finally:
+        gc.unfreeze()
+
+
+def peak_rss(process: str = "self") -> Field:
+    """Return a process's largest resident set so far (VmHWM), engine and libraries included."""
+    try:
+        text = Path(f"/proc/{process}/status").read_text()
+        kilobytes = next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM:"))
+    except (OSError, StopIteration) as error:
+        return Absent(f"/proc/{process}/status: {error!r}")
+    return Measured(float(kilobytes) * 1024, "bytes")

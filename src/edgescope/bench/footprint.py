@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgescope.bench.driving import peak_rss
+from edgescope.bench.assembling import peak_rss
 from edgescope.bench.watch import Devices
 from edgescope.records import Absent, Field, Measured
 

@@ -16,8 +16,7 @@ from edgescope import cache, registry
 from edgescope.analysis.run import backlog, summary
 from edgescope.backends.base import SelfDriven, spec_of
 from edgescope.bench import external, foreign, gate, mode, phases, replayed, workers
-from edgescope.bench.assembling import Run, assembled
-from edgescope.bench.driving import drive, peak_rss
+from edgescope.bench.assembling import Run, assembled, drive, peak_rss
 from edgescope.bench.failures import told
 from edgescope.bench.require import require
 from edgescope.bench.watch import Devices, Watch, available

@@ -23,8 +23,8 @@ import numpy as np
 from edgescope import cache, registry
 from edgescope.backends.base import SelfDriven, spec_of
 from edgescope.bench import gate
+from edgescope.bench.assembling import drive, peak_rss
 from edgescope.bench.child import die_with_parent
-from edgescope.bench.driving import drive, peak_rss
 from edgescope.bench.failures import told
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UnsupportedError
