@@ -9,7 +9,7 @@ from edgescope.analysis.run import summary
 from edgescope.backends.base import Backend, SelfDriven, spec_of
 from edgescope.bench import gate
 from edgescope.bench.assembling import Run, assembled
-from edgescope.bench.require import require
+from edgescope.bench.failures import require
 from edgescope.bench.watch import Watch, available
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UsageError

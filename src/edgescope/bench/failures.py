@@ -1,4 +1,7 @@
-"""What an exception says of a trial: a status and one line, whatever the model or its engine raised."""
+"""What an exception says of a trial: a status and one line, whatever the model or its engine raised.
+
+Did the engine do what was asked? A number under another label is no number.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from pathlib import Path
 
 from edgescope.errors import (
     EdgescopeError,
+    RanElsewhereError,
     SafetyError,
     UnavailableError,
     UnsupportedError,
     WrongOutputError,
     message,
 )
-from edgescope.records import Status
+from edgescope.records import Effective, Status, Trial
 
 
 def told(error: Exception) -> tuple[Status, str]:
@@ -55,3 +59,22 @@ def _raised(error: BaseException) -> str:
         evidence=f"{type(error).__name__}: {text}; {where}",
         effect="There is no number for this cell",
     )
+
+
+def require(trial: Trial, effective: Effective) -> None:
+    """Raise RanElsewhereError unless the engine did what was asked, as far as it tells."""
+    threads = trial.options.get("threads")
+    told = effective.threads if threads is not None and effective.threads is not None else threads
+    for code, what, asked, did in (
+        ("E-RAN-1", "device", trial.device, effective.device),
+        ("E-RAN-2", "precision", trial.precision, effective.precision),
+        ("E-RAN-3", "number of threads", threads, told),
+    ):
+        if asked != did:
+            raise RanElsewhereError(
+                code,
+                f"{trial.backend} was asked for {what} {asked} and ran with {did}",
+                evidence=effective.evidence,
+                effect=f"A number under the label {asked} would describe another {what}",
+                fix="ask for what this engine does here (edgescope backends), or use another --backend",
+            )

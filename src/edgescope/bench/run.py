@@ -17,8 +17,7 @@ from edgescope.analysis.run import backlog, summary
 from edgescope.backends.base import SelfDriven, spec_of
 from edgescope.bench import external, foreign, gate, mode, phases, replayed, workers
 from edgescope.bench.assembling import Run, assembled, drive, peak_rss
-from edgescope.bench.failures import told
-from edgescope.bench.require import require
+from edgescope.bench.failures import require, told
 from edgescope.bench.watch import Devices, Watch, available
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.devices import manifest

@@ -19,8 +19,8 @@ from edgescope.analysis.run import workers as crowd
 from edgescope.analysis.run.workers import Rows
 from edgescope.bench import footprint
 from edgescope.bench.assembling import Run, assembled
+from edgescope.bench.failures import require
 from edgescope.bench.footprint import Footprint
-from edgescope.bench.require import require
 from edgescope.bench.watch import Watch
 from edgescope.clock import MonotonicClock
 from edgescope.errors import WrongOutputError
