@@ -2,8 +2,7 @@
 
 import pytest
 
-from edgescope.bench.failures import told
-from edgescope.bench.replayed import marked
+from edgescope.bench.failures import marked, told
 from edgescope.bench.run import settled
 from edgescope.errors import (
     DeviceError,

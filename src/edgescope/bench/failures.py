@@ -1,12 +1,15 @@
 """What an exception says of a trial: a status and one line, whatever the model or its engine raised.
 
 Did the engine do what was asked? A number under another label is no number.
+
+A result whose sensors were a recording says so, and is never called clean.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 from edgescope.errors import (
@@ -18,7 +21,8 @@ from edgescope.errors import (
     WrongOutputError,
     message,
 )
-from edgescope.records import Effective, Status, Trial
+from edgescope.records import Effective, Result, Status, Trial, Trust, Verdict
+from edgescope.registry import REPLAYED
 
 
 def told(error: Exception) -> tuple[Status, str]:
@@ -78,3 +82,25 @@ def require(trial: Trial, effective: Effective) -> None:
                 effect=f"A number under the label {asked} would describe another {what}",
                 fix="ask for what this engine does here (edgescope backends), or use another --backend",
             )
+
+
+EVIDENCE = "the sensors are a recording"
+
+
+def marked(result: Result) -> Result:
+    """Return the result with the mark where its machine is a recording; any other as it is."""
+    mark = result.machine.state.get(REPLAYED)
+    if not mark:
+        return result
+    verdict = result.verdict
+    trust = Trust.UNKNOWN if verdict.trust is Trust.CLEAN else verdict.trust
+    warning = message(
+        "W-REC-1",
+        f"{EVIDENCE} of {mark['board']} ({mark['made']})",
+        effect="Its power, clocks and temperatures are not those of this run",
+    )
+    return replace(
+        result,
+        verdict=Verdict(trust, (EVIDENCE, *verdict.evidence)),
+        warnings=(*result.warnings, warning),
+    )

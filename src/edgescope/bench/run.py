@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from edgescope import cache, registry
 from edgescope.analysis.run import backlog, summary
 from edgescope.backends.base import SelfDriven, spec_of
-from edgescope.bench import external, foreign, gate, mode, phases, replayed, workers
+from edgescope.bench import external, failures, foreign, gate, mode, phases, workers
 from edgescope.bench.assembling import Run, assembled, drive, peak_rss
 from edgescope.bench.failures import require, told
 from edgescope.bench.watch import Devices, Watch, available
@@ -78,7 +78,7 @@ def answer(
         in_effect = mode.require(bare.trial, devices)
         return mode.noted(mode.kept(_measure(bare, clock, hz, devices, crews), devices), in_effect)
 
-    return replayed.marked(guarded(begun, measured))
+    return failures.marked(guarded(begun, measured))
 
 
 def refused(trial: Trial, devices: Devices, error: EdgescopeError) -> Result:
