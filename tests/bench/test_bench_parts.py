@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.backends.base import Phases
-from edgescope.bench import external, foreign, mode, phases
+from edgescope.bench import external, mode, phases
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.records import Absent, Effective, Measured, Status, Trial, Trust, Verdict
 from edgescope.sweep import noise
@@ -125,15 +125,15 @@ class Program:
 )
 def test_only_another_program_checks_answers_and_only_where_there_are_some(reference, answer, asked):
     program, opened = Program(), SimpleNamespace(answer=answer)
-    foreign.examine(program, opened, SimpleNamespace(reference=reference))
+    external.examine(program, opened, SimpleNamespace(reference=reference))
     assert program.asked == ([(answer, reference)] if asked else [])
-    foreign.examine(object(), opened, SimpleNamespace(reference=reference))
+    external.examine(object(), opened, SimpleNamespace(reference=reference))
 
 
 def test_what_another_program_says_stands_beside_the_result():
     plain = result(warnings=("W-A-1",), artifact={"path": None})
-    assert foreign.noted(plain, object()) is plain
-    told = foreign.noted(plain, Program())
+    assert external.noted(plain, object()) is plain
+    told = external.noted(plain, Program())
     assert told.driver == "external" and told.warnings == ("W-A-1", "W-P-1")
     assert told.artifact == {"path": None, "program": {"version": 5}}
 

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from edgescope import cache, registry
 from edgescope.analysis.run import backlog, summary
 from edgescope.backends.base import SelfDriven, spec_of
-from edgescope.bench import external, failures, foreign, gate, mode, phases, workers
+from edgescope.bench import external, failures, gate, mode, phases, workers
 from edgescope.bench.assembling import Run, assembled, drive, peak_rss
 from edgescope.bench.failures import require, told
 from edgescope.bench.watch import Devices, Watch, available
@@ -147,7 +147,7 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices, crews: Cre
         peak = peak_rss()
         parts = phases.metrics(opened, trial.io)
         verification = gate.check(trial, model, opened.answer, opened.artifact, bare.machine)
-        foreign.examine(scenario, opened, model)
+        external.examine(scenario, opened, model)
     ran = Run(
         model=model.info,
         artifact=opened.artifact,
@@ -164,7 +164,7 @@ def _measure(bare: Result, clock: Clock, hz: float, devices: Devices, crews: Cre
         },
     )
     result = assembled(bare, watch, ran)
-    result = foreign.noted(result, scenario)
+    result = external.noted(result, scenario)
     return settled(result, warmed=plan.settled, failure=opened.failure())
 
 
