@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from edgescope.bench import watch as watching
-from edgescope.bench.footprint import Footprint, footprints, pss, total
-from edgescope.bench.watch import Watch, available, joined, throttle_watch
+from edgescope.bench.watch import Footprint, Watch, available, footprints, joined, pss, throttle_watch, total
 from edgescope.devices.base import Failed, Throttle
 from edgescope.devices.null import NullDevice
 from edgescope.records import Absent, Channel, Machine, Measured, Readings, Trust, Window

@@ -17,11 +17,10 @@ import numpy as np
 from edgescope.analysis.run import backlog
 from edgescope.analysis.run import workers as crowd
 from edgescope.analysis.run.workers import Rows
-from edgescope.bench import footprint
+from edgescope.bench import watch as footprint
 from edgescope.bench.assembling import Run, assembled
 from edgescope.bench.failures import require
-from edgescope.bench.footprint import Footprint
-from edgescope.bench.watch import Watch
+from edgescope.bench.watch import Footprint, Watch
 from edgescope.clock import MonotonicClock
 from edgescope.errors import WrongOutputError
 from edgescope.isolate import placement as seating
