@@ -14,8 +14,7 @@ from edgescope.study import grid
 from edgescope.sweep import run as sweep
 from edgescope.sweep.cooldown import Cooling
 from edgescope.sweep.eta import Pace
-from edgescope.sweep.memory import GPU, HOST, AsDescribed, Forecast
-from edgescope.sweep.skip import Exhausted, size
+from edgescope.sweep.memory import GPU, HOST, AsDescribed, Exhausted, Forecast, size
 from making import MACHINE, result
 
 SIZES = st.integers(1, 8)

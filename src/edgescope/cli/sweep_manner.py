@@ -42,8 +42,7 @@ def manner(args: argparse.Namespace, cells: Cells) -> Iterator[dict[str, Any]]:
 
 def _sieves(args: argparse.Namespace, cells: Cells) -> tuple[Sieve, ...]:
     """Return what keeps cells from being tried that ran out of memory smaller, or will not fit."""
-    from edgescope.sweep.memory import Forecast, ThisMachine
-    from edgescope.sweep.skip import Exhausted
+    from edgescope.sweep.memory import Exhausted, Forecast, ThisMachine
 
     room = ThisMachine(opened.limits(args), _free_gpu(cells.where), unified="jetson" in cells.where.stable)
     return Exhausted(), Forecast(room)

@@ -32,7 +32,7 @@ from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import FINAL, Store, read
 from edgescope.sweep.eta import Pace
-from edgescope.sweep.skip import kin, skipped
+from edgescope.sweep.memory import kin, skipped
 
 #: Fields of a Trial that nothing is built from: how a loaded model is driven, and for how long. Any other field, a new
 #: one too, makes another artifact or reference.
