@@ -62,7 +62,7 @@ def test_an_opset_too_late_for_onnx_runtime_is_named(tmp_path):
 
 def test_a_node_inside_a_branch_is_found(tmp_path):
     """If's branches are graphs of their own."""
-    from edgescope.models.user import onnx_nodes
+    from edgescope.models.user import onnx_reader
 
     def branch(op):
         out = helper.make_tensor_value_info("z", TensorProto.FLOAT, ["N", 3])
@@ -76,6 +76,6 @@ def test_a_node_inside_a_branch_is_found(tmp_path):
         opset_imports=[helper.make_opsetid("", 18)],
     )
     onnx.save(model, str(tmp_path / "net.onnx"))
-    assert onnx_nodes.named_in(tmp_path / "net.onnx", "no kernel for Frob(18)") == (
+    assert onnx_reader.named_in(tmp_path / "net.onnx", "no kernel for Frob(18)") == (
         "node 'in_Frob' (Frob of domain ai.onnx, opset 18)"
     )

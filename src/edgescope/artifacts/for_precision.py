@@ -82,8 +82,8 @@ def unreadable(code: str, engine: str, path: Path | None, error: BaseException) 
     said = " ".join(str(error).split())
     assert path is not None
     fix = "pip install 'edgescope[onnx]'"
-    node = need("edgescope.models.user.onnx_nodes:named_in", "the ONNX reader", fix)(path, said)
-    opsets = need("edgescope.models.user.onnx_nodes:opsets", "the ONNX reader", fix)(path)
+    node = need("edgescope.models.user.onnx_reader:named_in", "the ONNX reader", fix)(path, said)
+    opsets = need("edgescope.models.user.onnx_reader:opsets", "the ONNX reader", fix)(path)
     return ModelError(
         code,
         f"{engine} cannot load {path}",

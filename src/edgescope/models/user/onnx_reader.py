@@ -1,7 +1,14 @@
-"""The half of custom.py that needs onnx: whether a file is sound, what it takes, where its weights lie."""
+"""The half of custom.py that needs onnx: whether a file is sound, what it takes, where its weights lie.
+
+Which node of an ONNX file an engine or the checker stumbled over: its name, operator, domain and opset.
+
+Engines name the operator, or the node, somewhere in a long text, each in its own words. What they name is looked up
+in the file, so that every message says the same four things.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -10,7 +17,6 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from edgescope.errors import ModelError
-from edgescope.models.user import onnx_nodes
 from edgescope.records import Json
 
 KNOWN_DOMAINS = (
@@ -109,21 +115,21 @@ def _check(path: Path, model: Any) -> None:
     local = {function.domain for function in model.functions}
     foreign = {
         (node.domain, node.op_type): node
-        for node in onnx_nodes.every(model.graph)
+        for node in every(model.graph)
         if node.domain not in KNOWN_DOMAINS and node.domain not in local
     }
     if foreign:
         raise ModelError(
             "E-ONNX-4",
             f"{path.name} has operators that no engine here knows",
-            evidence=", ".join(onnx_nodes.described(node, model) for node in list(foreign.values())[:5]),
+            evidence=", ".join(described(node, model) for node in list(foreign.values())[:5]),
             fix="export it with standard operators",
         )
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:  # the checker and shape inference raise classes without a common base
         said = " ".join(str(error).split())
-        where = onnx_nodes.named_in(path, said) or f"opsets {onnx_nodes.opsets(path)}"
+        where = named_in(path, said) or f"opsets {opsets(path)}"
         raise ModelError(
             "E-ONNX-6",
             f"{path.name} fails the ONNX checker",
@@ -154,3 +160,47 @@ def _count(dims: Any) -> int:
     for size in dims:
         total *= size
     return total
+
+
+STANDARD = ("", "ai.onnx")
+MOST = 3
+
+
+def described(node: Any, model: Any) -> str:
+    """Return `node 'n7' (Frobnicate of domain com.acme, opset 1)`."""
+    domain = "ai.onnx" if node.domain in STANDARD else node.domain
+    versions = {
+        "ai.onnx" if entry.domain in STANDARD else entry.domain: entry.version for entry in model.opset_import
+    }
+    name = node.name or "making " + ", ".join(node.output)
+    return f"node {name!r} ({node.op_type} of domain {domain}, opset {versions.get(domain, 'not stated')})"
+
+
+def every(graph: Any) -> Iterator[Any]:
+    """Yield every node of a graph and of the graphs inside it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from every(inner)
+
+
+def named_in(path: Path, text: str) -> str:
+    """Return the nodes of an ONNX file whose name or operator a text contains, one an operator; '' where none is.
+
+    A node's own name decides; the operators are looked for where no node is named.
+    """
+    model = onnx.load(str(path), load_external_data=False)
+    words = set(re.findall(r"[\w./:-]+", text)) | set(re.findall(r"\w+", text))
+    nodes = list(every(model.graph))
+    found = [node for node in nodes if node.name and node.name in words] or [
+        node for node in nodes if node.op_type in words
+    ]
+    by_operator = {(node.domain, node.op_type): node for node in reversed(found)}
+    return ", ".join(described(node, model) for node in list(by_operator.values())[:MOST])
+
+
+def opsets(path: Path) -> str:
+    """Return `ai.onnx 18, com.acme 1` of an ONNX file."""
+    model = onnx.load(str(path), load_external_data=False)
+    return ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in model.opset_import)
