@@ -17,6 +17,11 @@ inputs, as many as hold 2^23 values and 8 at least: every input then brings far 
 and a gate on a board needs a hundred megabytes, not gigabytes.
 
 Everything here is arithmetic on arrays; the engine is a function that is passed in.
+
+How far a variant's outputs lie from the fp32 network's, where neither has a class to name: two figures of arrays.
+
+Outputs of a random network hardly depend on its input, so plain closeness proves nothing: both figures look only
+at what an input changes. verify judges them.
 """
 
 from __future__ import annotations
@@ -34,7 +39,6 @@ from edgescope.models.base import DENSE, MIN_FRAMES, TRAINED_FRAMES, Batch, Mode
 from edgescope.records import Absent, Field, Measured, Verification
 from edgescope.stats.pairs import wilson
 from edgescope.stats.shares import clustered_share
-from edgescope.verify.closeness import Outputs, centred_l2, rank_agreement
 
 Run = Callable[[Batch], Sequence[NDArray[Any]]]
 
@@ -298,3 +302,49 @@ def _value(field: Field) -> float:
 
 def _printed(field: Field) -> str:
     return f"{round(field.value * field.n)}/{field.n}" if isinstance(field, Measured) else "n/a"
+
+
+Outputs = tuple[NDArray[Any], ...]
+
+
+def centred_l2(got: Outputs, wanted: Outputs) -> float:
+    """Return |got - wanted| / |wanted - its mean over inputs| (Euclidean), the worst of all outputs.
+
+    0 where both are equal; infinity where fp32 does not depend on the input at all and the variant differs.
+    """
+    return max(_centred_l2(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def _centred_l2(got: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """Return it of one output; row by row, because in float64 a few outputs with a value a pixel fill a board."""
+    mean = wanted.mean(axis=0, dtype=np.float64)
+    rows = [_apart(a, b, mean) for a, b in zip(got, wanted, strict=True)]
+    difference, spread = (math.sqrt(sum(column)) for column in zip(*rows, strict=True))
+    if difference == 0.0:
+        return 0.0
+    return difference / spread if spread > 0.0 else float("inf")
+
+
+def _apart(got: NDArray[Any], wanted: NDArray[Any], mean: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the squared distances of one row's outputs, and of the wanted ones from their mean."""
+    exact = wanted.astype(np.float64)
+    return float(np.square(got - exact).sum()), float(np.square(exact - mean).sum())
+
+
+def rank_agreement(got: Outputs, wanted: Outputs) -> float:
+    """Return the share of (output element, pair of inputs) ordered as in fp32, the worst of all outputs.
+
+    Looks at up to 64 inputs and about 2,000 elements; pairs that are equal in fp32 are left out. 0.5 is
+    chance.
+    """
+    return min(_rank(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def _rank(got: NDArray[Any], wanted: NDArray[Any]) -> float:
+    n = min(64, len(wanted))
+    step = max(1, wanted[0].size // 2000)
+    a, b = (array[:n].reshape(n, -1)[:, ::step].astype(np.float64) for array in (got, wanted))
+    first, second = np.triu_indices(n, k=1)
+    order, truth = (np.sign(x[first] - x[second]) for x in (a, b))
+    told = truth != 0
+    return float((order == truth)[told].mean()) if told.any() else 1.0

@@ -22,9 +22,8 @@ from edgescope.errors import WrongOutputError
 from edgescope.models.base import MIN_FRAMES, TRAINED_FRAMES, Model, Purpose, Samples
 from edgescope.records import Json, Verification, digest
 from edgescope.records.codec import field_from_json, to_plain
-from edgescope.verify import closeness, judge
-from edgescope.verify.closeness import Outputs
-from edgescope.verify.judge import Reference, Run
+from edgescope.verify import judge
+from edgescope.verify.judge import Outputs, Reference, Run
 
 VERSION = 3  # raise when what is compared, or how, changes
 JUDGING = "by scenes"  # change when the same outputs may be judged otherwise; the fp32 outputs are kept
@@ -105,7 +104,7 @@ def unchanged(run: Run, samples: Samples, first: Outputs, batch: int) -> bool:
     except WrongOutputError:
         return False
     same_shapes = [array.shape for array in got] == [array.shape for array in first]
-    return same_shapes and closeness.centred_l2(got, first) <= QUICK_CEILING
+    return same_shapes and judge.centred_l2(got, first) <= QUICK_CEILING
 
 
 def _labelled(model: Model) -> Samples | None:
