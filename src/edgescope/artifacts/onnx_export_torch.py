@@ -1,4 +1,11 @@
-"""The half of export.py that needs torch and onnx: export, check, compare."""
+"""The half of export.py that needs torch and onnx: export, check, compare.
+
+Which line of the user's own code an exporter or a compiler stopped at.
+
+torch wraps an error several times on its way out. The chain is followed to its beginning, through tracebacks and
+through the `File "...", line N, in f` that torch.export writes into its messages; the deepest line that belongs
+neither to torch nor to Python is the one to look at.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +13,11 @@ import contextlib
 import errno
 import io
 import logging
+import re
 import shutil
+import sysconfig
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.artifacts import onnx_write, user_line
+from edgescope.artifacts import onnx_write
 from edgescope.artifacts.onnx_export import OPSET, TOLERANCE
 from edgescope.errors import ModelError
 from edgescope.models.base import Purpose, TensorSpec
@@ -91,7 +101,7 @@ def _written(write: Write, net: Net, path: Path, opset: int) -> None:
     except Exception as error:  # a network may raise anything while it is traced
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        line = user_line.of(error)
+        line = of(error)
         raise ModelError(
             "E-EXPORT-2",
             "this network cannot be exported to ONNX with an open batch axis",
@@ -241,6 +251,58 @@ def last_line(error: BaseException) -> str:
 
 def _cause(error: BaseException) -> str:
     """Return the first line of what an error goes back to, with its type."""
-    first = user_line.chain(error)[-1]
+    first = chain(error)[-1]
     lines = [line.strip() for line in str(first).splitlines() if line.strip()]
     return f"{type(first).__name__}: {lines[0][:300] if lines else ''}"
+
+
+WRITTEN = re.compile(r'File "([^"<>]+)", line (\d+), in (\S+)')
+ENGINES = ("torch", "onnx", "onnxscript", "onnx_ir", "sympy")
+OWN, PACKAGE, MACHINERY = range(3)
+Line = tuple[str, int, str]
+
+
+def of(error: BaseException) -> str:
+    """Return `net.py:12 in forward: x = x.item()`; '' where no line outside torch and Python is involved."""
+    lines = [line for part in chain(error) for line in _lines(part)]
+    kinds = [_kind(line[0]) for line in lines]
+    nearest = min(kinds, default=MACHINERY)
+    if nearest == MACHINERY:
+        return ""
+    file, number, name = next(
+        line for line, kind in reversed(list(zip(lines, kinds, strict=True))) if kind == nearest
+    )
+    return f"{Path(file).name}:{number} in {name}{_text(file, number)}"
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """Return an error and all it was raised from, the first cause last."""
+    found: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in found:
+        found.append(following)
+        following = following.__cause__ or following.__context__
+    return found
+
+
+def _lines(error: BaseException) -> Iterator[Line]:
+    for file, number, name in WRITTEN.findall(str(error)):
+        yield file, int(number), name
+    for frame in traceback.extract_tb(error.__traceback__):
+        yield frame.filename, frame.lineno or 0, frame.name
+
+
+def _kind(file: str) -> int:
+    """Return whether a source file is the user's own, a package's (where a network may come from) or machinery."""
+    full, paths = Path(file).absolute(), sysconfig.get_paths()
+    if not full.is_file() or full.is_relative_to(Path(__file__).parent):
+        return MACHINERY
+    for place in (Path(paths["purelib"]), Path(paths["platlib"])):
+        if full.is_relative_to(place):
+            return MACHINERY if full.relative_to(place).parts[0] in ENGINES else PACKAGE
+    return MACHINERY if full.is_relative_to(paths["stdlib"]) else OWN
+
+
+def _text(file: str, number: int) -> str:
+    lines = Path(file).read_text(errors="replace").splitlines()
+    return f": {lines[number - 1].strip()[:120]}" if 0 < number <= len(lines) else ""
