@@ -13,7 +13,7 @@ from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.jetson.device import JetsonDevice
 from edgescope.errors import DeviceError, StoreError, UnavailableError, UnsupportedError
 from edgescope.records import Trust, Window
-from edgescope.remote import files
+from edgescope.remote import board as files
 from edgescope.remote.address import Address
 from edgescope.remote.board import opened, translated
 from edgescope.remote.run import BoardWatch

@@ -145,7 +145,7 @@ def test_bench_on_a_board(served, network, tmp_path, capsys):
 
 
 def test_the_model_is_not_sent_twice(served, network):
-    from edgescope.remote import files
+    from edgescope.remote import board as files
     from edgescope.remote.board import opened
 
     _, _, url = served()

@@ -3,10 +3,14 @@
 `Board.run` does for a program on the board what `backends.trtexec.program.run` does here. The command line keeps its
 form; files it reads are sent first (unless the board has their content), those it writes are fetched afterwards, and
 the paths in it become names in the folder that the agent runs it in.
+
+Files between host and board, by their content: what is there already is not sent again.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,14 +18,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgescope import scratch
+from edgescope import cache, scratch
 from edgescope.backends.trtexec import program
 from edgescope.backends.trtexec.program import BEAT_S, Ran, Tool
 from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.errors import DeviceError, UnsupportedError
 from edgescope.records import Json, Machine
 from edgescope.registry import need
-from edgescope.remote import agent, alignment, errors, files
+from edgescope.remote import agent, alignment, errors
 from edgescope.remote.address import Address
 from edgescope.remote.readings import Rows
 from edgescope.remote.tree import Tree
@@ -122,7 +126,7 @@ class Board:
     ) -> Ran:
         """Run the program on the board and return what it did; times are the board's."""
         line = translated(argv, cwd)
-        digests = {name: files.put(self.wire, path) for name, path in line.sent.items()}
+        digests = {name: put(self.wire, path) for name, path in line.sent.items()}
         lines = _Lines("" if quiet else what)
         self.wire.events |= {"lines": lines.take, "waiting": lines.tell}
         try:
@@ -144,7 +148,7 @@ class Board:
         }
         if ended["code"] == 0:
             for name, digest in made.items():
-                files.get(self.wire, digest, line.fetched[name])
+                get(self.wire, digest, line.fetched[name])
         passing = [digest for name, digest in (*digests.items(), *made.items()) if name not in line.kept]
         self.wire.call("forget", sha256=passing)
         peak = ended.get("peak_bytes")
@@ -232,3 +236,41 @@ def opened(address: Address, argv: Sequence[str] | None = None) -> Iterator[Boar
         board = Board(wire, Tree(Path(name)), wire.offset())
         board.look()
         yield board
+
+
+#: Bytes of a file in one message.
+CHUNK = 1 << 18
+
+
+def put(wire: Wire, path: Path) -> str:
+    """Return the SHA-256 of a file once the board has its content; StoreError E-AGENT-6 where its disk is full."""
+    digest, doing = cache.content(path), f"receive {path.name}"
+    if wire.call("put_begin", sha256=digest, size=path.stat().st_size, doing=doing)["have"]:
+        return digest
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            wire.call("put", sha256=digest, data=base64.b64encode(chunk).decode(), doing=doing)
+    return digest
+
+
+def get(wire: Wire, digest: str, path: Path) -> None:
+    """Write the board's file with this SHA-256 to `path`; DeviceError where what came is another."""
+    state, offset, doing = hashlib.sha256(), 0, f"send {path.name}"
+    with open(path, "wb") as file:
+        while True:
+            part = wire.call("get", sha256=digest, offset=offset, doing=doing)
+            data = base64.b64decode(str(part["data"]))
+            file.write(data)
+            state.update(data)
+            offset += len(data)
+            if not data or offset >= int(part["size"]):
+                break
+    if state.hexdigest() != digest:
+        path.unlink()
+        raise DeviceError(
+            "E-AGENT-7",
+            f"{path.name} arrived damaged from {wire.address}",
+            evidence=f"{offset} bytes whose SHA-256 is {state.hexdigest()[:12]}, announced {digest[:12]}",
+            effect="There is no number",
+            fix="the same command again",
+        )
