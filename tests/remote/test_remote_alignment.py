@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.remote.alignment import Offset, offset, told
+from edgescope.remote.wire import Offset, offset, told
 
 TIMES = st.floats(1e-5, 0.2)
 

@@ -25,7 +25,8 @@ from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.errors import DeviceError, UnsupportedError
 from edgescope.records import Json, Machine
 from edgescope.registry import need
-from edgescope.remote import agent, alignment, errors
+from edgescope.remote import agent, errors
+from edgescope.remote import wire as alignment
 from edgescope.remote.address import Address
 from edgescope.remote.readings import Rows
 from edgescope.remote.tree import Tree

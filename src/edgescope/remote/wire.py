@@ -4,6 +4,12 @@ The program is ssh (or, in tests, the agent itself). Lines that come before the 
 and are skipped. Between an answer and the next the agent sends events: rows of the sampler, lines of a program; they go
 to whoever asked for them. While an answer is awaited the host says every few seconds that it is still there, because an
 agent whose host has been silent for a minute ends everything it started.
+
+How far two clocks are apart, from questions and answers over a pipe.
+
+The host notes its clock, the board says its own when the question arrives, the host notes its clock again. The board's
+moment lies between the two; the middle is taken, half the round trip is the uncertainty, and the shortest round trip
+knows best (Cristian 1989; NTP, RFC 5905, does the same). Two such estimates some time apart give the drift.
 """
 
 from __future__ import annotations
@@ -16,14 +22,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any
 
 from edgescope.errors import EdgescopeError
 from edgescope.records import Json
-from edgescope.remote import agent, alignment, errors
+from edgescope.remote import agent, errors
 from edgescope.remote.address import Address
-from edgescope.remote.alignment import Offset
 
 #: Seconds for ssh to connect and the agent to start (python3 from a cold SD card), and for a plain answer.
 HELLO_S, ANSWER_S = 60.0, 60.0
@@ -138,11 +144,11 @@ class Wire:
     def offset(self) -> Offset:
         """Return how far the board's clock is from ours now."""
         pings = []
-        for _ in range(alignment.PINGS):
+        for _ in range(PINGS):
             before = time.monotonic()
             board = float(self.call("ping")["t_s"])
             pings.append((before, board, time.monotonic()))
-        return alignment.offset(pings)
+        return offset(pings)
 
     def _message(self, deadline: float, doing: str) -> dict[str, Any]:
         line = self._line(deadline, doing)
@@ -202,3 +208,45 @@ class Wire:
 
 def _nothing(event: Mapping[str, Json]) -> None:
     """Take an event that nobody waits for."""
+
+
+Ping = tuple[float, float, float]
+"""(host before, board, host after), each in seconds of its own monotonic clock."""
+PINGS = 8
+
+
+@dataclass(frozen=True)
+class Offset:
+    """The board's clock less the host's at one moment of the host's."""
+
+    at_s: float
+    offset_s: float
+    uncertainty_s: float
+    """The true offset lies within this of `offset_s`, whatever the way there and back took."""
+    pings: int
+
+
+def offset(pings: Sequence[Ping]) -> Offset:
+    """Return the offset by the shortest round trip; ValueError where there is none."""
+    before, board, after = min(pings, key=lambda ping: ping[2] - ping[0])
+    middle = (before + after) / 2
+    return Offset(middle, board - middle, (after - before) / 2, len(pings))
+
+
+def told(first: Offset, last: Offset | None) -> dict[str, Json]:
+    """Return what a Result says of the two clocks; the drift only where it exceeds its own uncertainty."""
+    out: dict[str, Json] = {
+        "clock": "CLOCK_MONOTONIC of the board",
+        "offset_to_host_s": first.offset_s,
+        "offset_uncertainty_s": first.uncertainty_s,
+        "pings": first.pings,
+    }
+    if last is None or last.at_s <= first.at_s:
+        return out | {"drift_ppm": {"absent": "the clocks were compared once only"}}
+    change, unsure = last.offset_s - first.offset_s, first.uncertainty_s + last.uncertainty_s
+    lasted = last.at_s - first.at_s
+    out |= {"offset_to_host_after_s": last.offset_s, "offset_uncertainty_after_s": last.uncertainty_s}
+    if abs(change) <= unsure:
+        bound = f"below {unsure / lasted * 1e6:.0f} ppm: the change is within the uncertainty"
+        return out | {"drift_ppm": {"absent": bound}}
+    return out | {"drift_ppm": change / lasted * 1e6}
