@@ -336,6 +336,12 @@ def main() -> None:
     text = page(figures)
     print(text)
     if not args.no_publish:
+        sys.argv[1:] = [
+            "--work",
+            "DIR",
+            "--seed",
+            str(args.seed),
+        ]  # the page is no place for one's own folders
         from facts import publish  # imports edgescope, which a fork must not have done
 
         publish("mutation", figures, met=figures["packages"]["all"]["noticed_share"] >= 0.85)

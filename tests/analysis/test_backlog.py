@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.backlog import NAMES, backlog, in_system, warning
+from edgescope.analysis.run.open_loop import NAMES, backlog, in_system, warning
 from edgescope.records import QUERY_DROPPED, Absent, Queries, Window
 from making import queries as made
 

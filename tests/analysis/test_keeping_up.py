@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgescope.analysis.run.backlog import FEW, GROWTH, achieved, behind, busy, growth, measured_rows
+from edgescope.analysis.run.open_loop import FEW, GROWTH, achieved, behind, busy, growth, measured_rows
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_ERROR,

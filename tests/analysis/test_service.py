@@ -8,7 +8,7 @@ import pytest
 from edgescope.analysis.capacity.limit import binding
 from edgescope.analysis.capacity.slo_check import Kept, judge, words
 from edgescope.analysis.cells.slo import promises
-from edgescope.analysis.run.backlog import measured_rows
+from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.analysis.run.usage import usage
 from edgescope.records import (
     QUERY_DROPPED,

@@ -3,7 +3,7 @@
 import pytest
 
 from edgescope import bench
-from edgescope.bench.failures import require
+from edgescope.bench.outcome import require
 from edgescope.bench.run import settled
 from edgescope.devices.null import NullDevice
 from edgescope.errors import RanElsewhereError

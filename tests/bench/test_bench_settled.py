@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgescope.bench.failures import marked, told
+from edgescope.bench.outcome import marked, told
 from edgescope.bench.run import settled
 from edgescope.errors import (
     DeviceError,

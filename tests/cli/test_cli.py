@@ -1,6 +1,7 @@
 """The command line: exit codes, one JSON object of the published schema, and errors that say what to do."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -252,3 +253,10 @@ def test_a_mistake_is_a_message_and_no_result(tmp_path, capsys, monkeypatch, cod
     assert f"{code}: it cannot be" in said.out + said.err
     assert (ended, bool(list(Store(tmp_path / "store").results()))) == ((3, True) if stored else (2, False))
     assert stored or not said.out
+
+
+def test_the_package_is_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "edgescope", "--version"], capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(r"edgescope \d+\.\d+\.\d+\n", done.stdout)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fake_board import board, process, write
 
-from edgescope.devices.trips import Trip, next_trip
+from edgescope.devices.throttle import Trip, next_trip
 from edgescope.doctor import containers, readiness, readiness_jetson
 
 STATE = {"online_cpus": [0, 1], "affinity": [0, 1], "memory_total_bytes": 10**9}

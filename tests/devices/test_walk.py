@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from edgescope.bench.assembling import peak_rss
+from edgescope.bench.watch import peak_rss
 from edgescope.devices import walk
 
 

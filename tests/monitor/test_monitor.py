@@ -25,7 +25,7 @@ from fake_board import board, write
 
 from edgescope.devices.base import ChannelSpec, Failed, SourceSpec, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.trips import Trip
+from edgescope.devices.throttle import Trip
 from edgescope.monitor import frame, plain
 from edgescope.monitor.live import Monitor, Pace
 from edgescope.monitor.screen import painted

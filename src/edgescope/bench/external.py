@@ -11,8 +11,8 @@ from edgescope import cache
 from edgescope.analysis.run import summary
 from edgescope.backends.base import Backend, SelfDriven, spec_of
 from edgescope.bench import gate
-from edgescope.bench.assembling import Run, assembled
-from edgescope.bench.failures import require
+from edgescope.bench.collect import Run, assembled
+from edgescope.bench.outcome import require
 from edgescope.bench.watch import Watch, available
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UsageError

@@ -13,12 +13,12 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from edgescope import cache, registry
-from edgescope.analysis.run import backlog, summary
+from edgescope.analysis.run import open_loop, summary
 from edgescope.backends.base import SelfDriven, spec_of
-from edgescope.bench import external, failures, gate, mode, phases, workers
-from edgescope.bench.assembling import Run, assembled, drive, peak_rss
-from edgescope.bench.failures import require, told
-from edgescope.bench.watch import Devices, Watch, available
+from edgescope.bench import external, gate, mode, outcome, phases, workers
+from edgescope.bench.collect import Run, assembled, drive
+from edgescope.bench.outcome import require, told
+from edgescope.bench.watch import Devices, Watch, available, peak_rss
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.devices import manifest
 from edgescope.devices.replay import device
@@ -78,7 +78,7 @@ def answer(
         in_effect = mode.require(bare.trial, devices)
         return mode.noted(mode.kept(_measure(bare, clock, hz, devices, crews), devices), in_effect)
 
-    return failures.marked(guarded(begun, measured))
+    return outcome.marked(guarded(begun, measured))
 
 
 def refused(trial: Trial, devices: Devices, error: EdgescopeError) -> Result:
@@ -206,7 +206,7 @@ def settled(result: Result, *, warmed: bool = True, failure: str = "") -> Result
         isinstance(drift, Measured)
         and _certain(drift)
         and abs(drift.value) > UNSTABLE_DRIFT
-        and (result.trial.scenario not in backlog.OPEN or any(w.startswith(MOVING) for w in warnings))
+        and (result.trial.scenario not in open_loop.OPEN or any(w.startswith(MOVING) for w in warnings))
         and not isinstance(
             result.metrics.get("settled_s"), Measured
         )  # then burst and sustained are told apart

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from edgescope import scratch
 from edgescope.analysis.energy.idle import inner
-from edgescope.bench.assembling import peak_rss
 from edgescope.clock import Clock
 from edgescope.devices import spin, walk
 from edgescope.devices.base import Device, Throttle, ThrottleWatch
@@ -249,3 +248,13 @@ def total(fields: Sequence[Field], what: str) -> Field:
         )
     known = [f for f in fields if isinstance(f, Measured)]
     return Measured(sum(f.value for f in known), "bytes", n=len(known))
+
+
+def peak_rss(process: str = "self") -> Field:
+    """Return a process's largest resident set so far (VmHWM), engine and libraries included."""
+    try:
+        text = Path(f"/proc/{process}/status").read_text()
+        kilobytes = next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM:"))
+    except (OSError, StopIteration) as error:
+        return Absent(f"/proc/{process}/status: {error!r}")
+    return Measured(float(kilobytes) * 1024, "bytes")

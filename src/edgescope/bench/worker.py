@@ -23,9 +23,10 @@ import numpy as np
 from edgescope import cache, registry
 from edgescope.backends.base import SelfDriven, spec_of
 from edgescope.bench import gate
-from edgescope.bench.assembling import drive, peak_rss
 from edgescope.bench.child import die_with_parent
-from edgescope.bench.failures import told
+from edgescope.bench.collect import drive
+from edgescope.bench.outcome import told
+from edgescope.bench.watch import peak_rss
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.barrier import Agreed, Span

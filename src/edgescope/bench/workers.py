@@ -14,12 +14,12 @@ from functools import partial
 
 import numpy as np
 
-from edgescope.analysis.run import backlog
+from edgescope.analysis.run import open_loop
 from edgescope.analysis.run import workers as crowd
 from edgescope.analysis.run.workers import Rows
 from edgescope.bench import watch as footprint
-from edgescope.bench.assembling import Run, assembled
-from edgescope.bench.failures import require
+from edgescope.bench.collect import Run, assembled
+from edgescope.bench.outcome import require
 from edgescope.bench.watch import Footprint, Watch
 from edgescope.clock import MonotonicClock
 from edgescope.errors import WrongOutputError
@@ -64,7 +64,7 @@ class Found:
 
 def seconds(trial: Trial) -> float:
     """Return how long the workers measure: an open loop, whose queue has to settle, as long as it may."""
-    if trial.scenario in backlog.OPEN:
+    if trial.scenario in open_loop.OPEN:
         return trial.max_s
     return min(trial.max_s, max(trial.min_s, SHORTEST_S))
 
@@ -82,7 +82,7 @@ def measure(bare: Result, watch: Watch, crews: Crews | None = None) -> Found:
                     require(trial, Effective(**word["effective"]))
                 with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()):
                     look = partial(footprint.footprints, devices=watch.by_name, device=trial.device)
-                    patience = patience_s(trial) if trial.scenario in backlog.OPEN else 0.0
+                    patience = patience_s(trial) if trial.scenario in open_loop.OPEN else 0.0
                     driven = shift.drive(seconds(trial), look, patience_s=patience, edge=watch.mark)
                 return _found(bare, watch, shift, driven, kept)
         except CrewError as error:

@@ -14,7 +14,7 @@ from edgescope.devices.base import Mode
 from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.jetson.throttle import HELD, pair
 from edgescope.devices.kernel_files import KernelFile, cpu_list, fact, is_absent
-from edgescope.devices.trips import Trip
+from edgescope.devices.throttle import Trip
 from edgescope.doctor.finding import Finding
 
 NEAR_TRIP_C = 5.0

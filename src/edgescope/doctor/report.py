@@ -13,7 +13,7 @@ from pathlib import Path
 from edgescope.devices.base import Device
 from edgescope.devices.manifest import machine
 from edgescope.devices.settings import settings
-from edgescope.devices.trips import Trip, next_trip
+from edgescope.devices.throttle import Trip, next_trip
 from edgescope.doctor import containers, readiness, readiness_jetson, unlock
 from edgescope.doctor.finding import Finding
 from edgescope.doctor.probe import Metric, located, probe

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgescope.devices.base import ChannelSpec
-from edgescope.devices.trips import Trip
+from edgescope.devices.throttle import Trip
 from edgescope.doctor.about import folded
 from edgescope.doctor.readiness_jetson import is_fixed
 from edgescope.monitor.trials import Running

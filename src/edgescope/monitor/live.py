@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Device, SourceSpec
-from edgescope.devices.trips import Trip, next_trip
+from edgescope.devices.throttle import Trip, next_trip
 from edgescope.doctor.about import facts, title
 from edgescope.monitor import plain
 from edgescope.monitor.frame import ASCII, BLOCKS, View, rows

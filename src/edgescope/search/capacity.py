@@ -24,7 +24,7 @@ from edgescope.analysis.capacity.answer import Capacity, Tried, answer, doubts, 
 from edgescope.analysis.capacity.slo_check import FULL, MEASURED, Point, judge, near
 from edgescope.analysis.predict import queueing
 from edgescope.analysis.predict.queueing import Load
-from edgescope.analysis.run.backlog import measured_rows
+from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.analysis.run.usage import usage
 from edgescope.errors import StoreError, message
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edgescope.analysis.capacity.limit import Limit, binding
 from edgescope.analysis.capacity.slo_check import Point, shown
 from edgescope.analysis.cells.slo import Slo
-from edgescope.analysis.run.backlog import measured_rows
+from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.errors import message
 from edgescope.records import Field, Queries, Trust
 from edgescope.stats import percentile

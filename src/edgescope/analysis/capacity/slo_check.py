@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.cells.slo import RESOURCES, Slo
-from edgescope.analysis.run.backlog import achieved, behind, busy, growth, measured_rows
+from edgescope.analysis.run.open_loop import achieved, behind, busy, growth, measured_rows
 from edgescope.analysis.run.usage import first
 from edgescope.records import Absent, Field, Measured, Queries, Result, Status, Trust
 from edgescope.stats import Interval, percentile, quantile_interval, upper_bound

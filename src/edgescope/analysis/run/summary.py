@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.run import backlog, idle_gaps
+from edgescope.analysis.run import idle_gaps, open_loop
 from edgescope.errors import message
 from edgescope.records import QUERY_DROPPED, QUERY_ERROR, QUERY_OK, Absent, Field, Measured, Queries, Window
 from edgescope.stats import (
@@ -55,7 +55,7 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
     return {
         **(dict.fromkeys(latency, OFFLINE) if scenario in PILED else latency),
         "throughput_sps": IDLING if scenario == "idle_gap" else throughput(rows, window),
-        **(backlog.backlog(rows, window).fields if scenario in backlog.OPEN else {}),
+        **(open_loop.backlog(rows, window).fields if scenario in open_loop.OPEN else {}),
         **(idle_gaps.metrics(queries, window) if scenario == "idle_gap" else {}),
         "queries": Measured(float(len(rows)), "queries", n=len(rows)),
         "errors": Measured(float(np.count_nonzero(status == QUERY_ERROR)), "queries", n=len(rows)),
@@ -176,10 +176,10 @@ def warnings(queries: Queries, window: Window, scenario: str = "single_stream") 
     interval, failed = mean_interval(x), int(np.count_nonzero(rows.columns["status"] != QUERY_OK))
     timed = scenario not in PILED
     several = speeds(queries, window, scenario)
-    queue = backlog.backlog(rows, window) if scenario in backlog.OPEN else None
+    queue = open_loop.backlog(rows, window) if scenario in open_loop.OPEN else None
     behind = queue is not None and queue.behind
     checks = (
-        (behind, backlog.warning(queue) if queue is not None and behind else ""),
+        (behind, open_loop.warning(queue) if queue is not None and behind else ""),
         (timed and not behind and not interval.reliable, _unreliable(interval)),
         (bool(several), _several(several)),
         (

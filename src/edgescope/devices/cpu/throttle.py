@@ -13,7 +13,7 @@ from pathlib import Path
 from edgescope.devices.base import Throttle
 from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.kernel_files import fact, finite, is_absent
-from edgescope.devices.trips import Looks
+from edgescope.devices.throttle import Looks
 
 _SLOWING = ("processor", "cpufreq", "cpu-", "devfreq", "intel_powerclamp", "tcc offset")
 """Beginnings of the types of cooling device that cost speed; fans and backlights do not."""

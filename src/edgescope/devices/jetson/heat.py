@@ -16,7 +16,7 @@ from edgescope.devices.jetson.fans import Fans
 from edgescope.devices.jetson.files import found, word
 from edgescope.devices.jetson.overcurrent import OverCurrent
 from edgescope.devices.kernel_files import KernelFile, fact, is_absent
-from edgescope.devices.trips import next_trip
+from edgescope.devices.throttle import next_trip
 
 __all__ = ["Cooling", "Fans", "OverCurrent"]
 

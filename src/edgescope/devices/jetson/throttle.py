@@ -25,7 +25,7 @@ from edgescope.devices.jetson.heat import cooling_devices, passive_zones, slows
 from edgescope.devices.jetson.overcurrent import Counters
 from edgescope.devices.jetson.soc import Gpu
 from edgescope.devices.kernel_files import KernelFile, fact, is_absent
-from edgescope.devices.trips import Looks
+from edgescope.devices.throttle import Looks
 from edgescope.errors import message
 
 _POWERED_OFF_C = -200.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from edgescope.analysis.energy.of_run import consumption
 from edgescope.analysis.run import summary
@@ -16,11 +15,9 @@ from edgescope.analysis.run.sustained import sustained
 from edgescope.bench.watch import Watch, board
 from edgescope.clock import Clock
 from edgescope.records import (
-    Absent,
     Effective,
     Field,
     Json,
-    Measured,
     ModelInfo,
     Queries,
     Result,
@@ -91,13 +88,3 @@ def drive(scenario: Scenario, work: Work, clock: Clock) -> Queries:
         return scenario.drive(work, clock)
     finally:
         gc.unfreeze()
-
-
-def peak_rss(process: str = "self") -> Field:
-    """Return a process's largest resident set so far (VmHWM), engine and libraries included."""
-    try:
-        text = Path(f"/proc/{process}/status").read_text()
-        kilobytes = next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM:"))
-    except (OSError, StopIteration) as error:
-        return Absent(f"/proc/{process}/status: {error!r}")
-    return Measured(float(kilobytes) * 1024, "bytes")
