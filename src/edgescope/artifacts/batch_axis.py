@@ -2,7 +2,7 @@
 
 torch's exporter is asked to call it "N", but some versions write a name of their own ("s77", "batch"). ONNX
 Runtime closes an axis by its name, so a file with another one would silently keep it open and run slower.
-Only labels change, never the computation. This is the half of export.py that needs nothing but onnx.
+Only labels change, never the computation. This is the half of onnx_export.py that needs nothing but onnx.
 """
 
 from __future__ import annotations

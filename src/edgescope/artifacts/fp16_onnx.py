@@ -1,4 +1,4 @@
-"""The half of lower.py that needs onnx: weights and operators to fp16, inputs and outputs as they were."""
+"""The half of fp16.py that needs onnx: weights and operators to fp16, inputs and outputs as they were."""
 
 from __future__ import annotations
 

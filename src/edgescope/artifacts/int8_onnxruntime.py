@@ -1,4 +1,4 @@
-"""The half of quantize.py that needs onnx and onnxruntime: find ranges, round, correct the biases.
+"""The half of int8.py that needs onnx and onnxruntime: find ranges, round, correct the biases.
 
 Two steps, so that per-layer fallback can round many times for one calibration: `prepare` folds the graph and finds
 ranges and means on the calibration inputs; `rounded` makes the QDQ file, some nodes left in fp32.

@@ -3,7 +3,7 @@
 A model's calibration inputs are split. Ranges are found on the larger part; the rest is held back, and on it every
 layer of the int8 network, convolutions as well as sums and pools, is given the fp32 network's own tensors and its
 output compared with that network's. The error it adds, by rounding its inputs and its weights, ranks it. Then
-bisection finds how many of the worst layers must stay in fp32 for the outputs to pass an inner criterion: verify.py's
+bisection finds how many of the worst layers must stay in fp32 for the outputs to pass an inner criterion: the gate's
 own measures, with a margin, on the held-back inputs. The accuracy gate's inputs are never looked at, so its verdict
 on the mixture is as good as on any other file.
 

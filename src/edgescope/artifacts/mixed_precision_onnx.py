@@ -1,4 +1,4 @@
-"""The half of fallback.py that needs onnx and onnxruntime: compare layer by layer, rank, bisect.
+"""The half of mixed_precision.py that needs onnx and onnxruntime: compare layer by layer, rank, bisect.
 
 To compare, the int8 graph is cut: every layer takes the fp32 network's own tensors, rounds them, and works with its
 rounded weights. Each then shows its own error alone. In the uncut graph a layer that destroys the signal would hide

@@ -1,4 +1,4 @@
-"""The half of export.py that needs torch and onnx: export, check, compare.
+"""The half of onnx_export.py that needs torch and onnx: export, check, compare.
 
 Which line of the user's own code an exporter or a compiler stopped at.
 

@@ -1,4 +1,4 @@
-"""The half of tflite_export.py that needs litert-torch: convert, quantise, compare with PyTorch."""
+"""The half of tflite.py that needs litert-torch: convert, quantise, compare with PyTorch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which reference a running trial is verified against, and what else could change its outputs.
 
-The reference is computed by another backend, in the `prepare` process; the arithmetic is in verify.py, what is
-remembered between processes in reference.py.
+The reference is computed by another backend, in the `prepare` process; the arithmetic is in verify/judge.py, what is
+remembered between processes in verify/reference.py.
 """
 
 from __future__ import annotations

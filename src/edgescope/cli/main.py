@@ -58,7 +58,7 @@ VERBS = {
 }
 
 BOARD = "EDGESCOPE_BOARD"
-"""Environment variable that --board sets; devices.replay reads it."""
+"""Environment variable that --board sets; devices.replay.device reads it."""
 
 EPILOG = """exit codes: 0 ok, 1 a trial or gate failed, 2 usage, 3 unsupported or not installed, 4 a setting is not in
 effect, 5 stopped for memory or thermal safety, 6 ran elsewhere than asked, 130 interrupted"""

@@ -1,4 +1,4 @@
-"""The half of deploy.py that needs torch: a module as a file that PyTorch runs without the code that defined it."""
+"""The half of save.py that needs torch: a module as a file that PyTorch runs without the code that defined it."""
 
 from __future__ import annotations
 

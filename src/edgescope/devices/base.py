@@ -73,7 +73,7 @@ class Undo:
     what: str
     """What will be so again, for the user: `nvpmodel 25W (1)`."""
     request: tuple[str, ...]
-    """The words of one change that `modes.act` knows; doing it twice does no harm."""
+    """The words of one change that `modes.privileged` knows; doing it twice does no harm."""
     root: str = "/"
 
 

@@ -1,7 +1,7 @@
 """Is this machine ready for a measurement? Findings diagnose, then prescribe; each carries a code.
 
 This half is any Linux machine's: who is busy, which settings make clocks move; which programs run meanwhile is
-onlookers.py. What a board adds (heat, modes, cores that are off, fan, supply) is readiness_board.py; what cannot be
+onlookers.py. What a board adds (heat, modes, cores that are off, fan, supply) is readiness_jetson.py; what cannot be
 measured at all, and what would unlock it, is unlock.py.
 """
 

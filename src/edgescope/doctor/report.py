@@ -1,7 +1,7 @@
 """What this machine can measure, what would disturb a measurement now, and what one command would unlock.
 
 Data only: the command line prints it. Metrics are probed by probe.py, findings come from readiness.py,
-readiness_board.py and unlock.py.
+readiness_jetson.py and unlock.py.
 """
 
 from __future__ import annotations

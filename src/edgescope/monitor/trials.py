@@ -1,6 +1,6 @@
 """Which trial runs here now: read from /proc, so nothing is added to the process that is measured.
 
-A trial's process is `python -m edgescope.bench.child run FOLDER PARENT` (isolate.py) and its question lies in
+A trial's process is `python -m edgescope.bench.child run FOLDER PARENT` (isolate/fresh.py) and its question lies in
 FOLDER/trial.json. Listing /proc costs about 0.1 ms; only processes that are new are asked for their command.
 """
 

@@ -498,7 +498,7 @@ class Result:
     meter: Meter | None = None
     """What power_w and the energies of `metrics` were measured with; None where no meter answered."""
     metrics: Mapping[str, Field] = field(default_factory=dict)
-    """Derived from the raw rows by analysis.summary; recomputable."""
+    """Derived from the raw rows by analysis.run.summary; recomputable."""
     warnings: tuple[str, ...] = ()
     queries: Queries | None = None
     readings: Readings | None = None

@@ -1,6 +1,6 @@
 """Results to a page, a Markdown table or a CSV: the file's suffix says which.
 
-All three print the same table of variants (analysis.variants); the HTML page adds plots and all that
+All three print the same table of variants (analysis.cells.variants); the HTML page adds plots and all that
 defends the choice. Formats are data: suffix -> the module whose `write(results, path, ...)` makes it.
 """
 

@@ -1,7 +1,7 @@
 """What a report is about: one chapter per model, machine and load, each with its table and its pick.
 
-Numbers of different models, machines or loads do not belong in one table (analysis.question). Results that did not
-finish keep their place: a chapter of failures alone is still a chapter that says what happened.
+Numbers of different models, machines or loads do not belong in one table (analysis.cells.question). Results that did
+not finish keep their place: a chapter of failures alone is still a chapter that says what happened.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Stored results of the grid's cells are read first, as knowledge. Then the budget is spent on cells that nobody has
 measured, a fresh process a cell; one that fails teaches and costs nothing of it. What was stored when the search began
-is remembered (search_start.py), so the same command after an interruption goes on where it was, and ends. The cell that
+is remembered (start.py), so the same command after an interruption goes on where it was, and ends. The cell that
 the search would pick is run again in further processes: with bounds that now know what lies between processes it must
 still keep every constraint, and by its mean over them still be the best; otherwise the next one is confirmed. The runs
 go to the store as those of a sweep do.

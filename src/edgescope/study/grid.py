@@ -58,7 +58,7 @@ class Study:
     sweep: Mapping[str, Json] | None = None
     """cooldown, timeout, order_seed ... as on the command line."""
     objective: str = ""
-    """What to be best at, one of analysis.objective.OBJECTIVES; '' where the file names none."""
+    """What to be best at, one of analysis.cells.objective.OBJECTIVES; '' where the file names none."""
     constraints: tuple[str, ...] = ()
     """Bounds that a pick must keep, as written: `p99<=33ms`."""
     notes: tuple[str, ...] = ()

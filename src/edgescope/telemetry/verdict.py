@@ -2,7 +2,7 @@
 
 The order is: what certainly went wrong (THROTTLED, then DISTURBED), then what cannot be known (UNKNOWN), then
 CLEAN. Idle down-clocking is not throttling: a low clock counts only while busy, or with a counter or a slower spin
-probe beside it. What each guard means is in analysis.throttling.
+probe beside it. What each guard means is in analysis.run.throttling.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def judge(
 
     `cost` is the sampler's cost(), `throttle` what the devices' counters did, `slowdown` the spin probe's
     seconds after over before (devices.spin.slowdown), `memory` the memory probe's (devices.walk); None where not
-    taken. `speeds` names those that the window's own queries ran at, where they were several (analysis.summary).
+    taken. `speeds` names those that the window's own queries ran at, where they were several (analysis.run.summary).
 
     THROTTLED   a throttling counter moved; a `throttled_*` channel was set at any reading of the window (thermal,
                 over-current, under-voltage) or in more than its share of them (power cap 5 %, clock 20 %); or

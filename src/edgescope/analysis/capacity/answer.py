@@ -1,7 +1,7 @@
 """How many clients fit: which number to try next, and what the tries say together.
 
 Three facts bound the answer before anything is searched: the closed loop's throughput (what one process can answer),
-the queue it would feed (analysis.queueing), and one client (less cannot be offered). The search starts from
+the queue it would feed (analysis.predict.queueing), and one client (less cannot be offered). The search starts from
 there, steps by one twentieth and soon doubles the step until it has one number that fits and one that does not, halves
 what lies between, and looks again at a number beside the edge that was not clear.
 

@@ -1,7 +1,7 @@
 """Replicates: the fresh processes that repeat one cell, and what they say together.
 
 Two processes of the same program differ (memory layout, placement, the machine's mood) by more than the noise
-within either, so the spread between replicates is what an interval must show (percentiles: analysis.percentiles).
+within either, so the spread between replicates is what an interval must show (percentiles: analysis.cells.percentiles).
 
 What a meter cannot have seen it misses in every replicate alike (a sensor that lags behind a short warm-up): the spread
 between them does not show it, so intervals of power and energy reach at least as far as the mean of the meter's bounds.

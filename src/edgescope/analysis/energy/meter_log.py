@@ -3,7 +3,7 @@
 Meters differ in everything: a preamble before the header, commas or semicolons, decimal points or commas, time as ISO
 8601, as a count since 1970 in seconds to nanoseconds or as seconds since they were switched on, power in W or mW or
 only as volts and amperes. Columns are recognised by the names they carry; what cannot be told is asked for, not
-guessed. Only differences of time are used, because the meter's clock is not ours: analysis.align places it by the
+guessed. Only differences of time are used, because the meter's clock is not ours: align.py places it by the
 load's own edge.
 """
 

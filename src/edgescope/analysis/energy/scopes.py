@@ -5,7 +5,7 @@ twice as frugal as another for no reason but its meter. Two rails share a scope'
 
 What stands beside a power or an energy of one run: an interval at 95 %, or bounds that hold for certain.
 
-Only energy per sample has an interval within one run (analysis.blocks); every other pair of ends says what the meter
+Only energy per sample has an interval within one run (window.py); every other pair of ends says what the meter
 cannot have seen of this window. The two answer different questions and may differ in width by a lot.
 """
 

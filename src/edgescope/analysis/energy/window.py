@@ -5,7 +5,7 @@ edges is interpolated between its updates. One that is dear to read (NVML's) is 
 the energy between them is that of the power beside it. Power readings are collapsed to the sensor's own updates and
 integrated by trapezoid with interpolated edges; polling faster than the sensor adds no knowledge, so the number of
 distinct updates is reported and too few of them are a warning. `lo` and `hi` bound what either cannot have seen
-(analysis.integral).
+(analysis.energy.integral).
 Energy has a scope: what the meter sits in front of. Figures of two scopes must not be compared.
 
 How sure one long run is of its energy per sample: Student's t over blocks of its window, never over samples.

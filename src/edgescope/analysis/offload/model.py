@@ -1,13 +1,14 @@
 """Whether a query is better answered at the edge, in the cloud, or shared: by measured service times and a network.
 
     edge   = waiting + service, measured on this board
-    cloud  = up + waiting + service measured there + down + round trip + recovery of what was lost    (analysis.transit)
+    cloud  = up + waiting + service measured there + down + round trip + recovery of what was lost    (transit.py)
     boards = the same edge, several times: queries take the boards in turn
     split  = the edge takes what it can within the constraints, the cloud the rest: queries are shared, not layers
 
 The two machines stay apart: each option names the machine that was measured. What comes out for anything but the
 unloaded edge is *modelled* from measured rows, and says so. The percentiles are of drawn sums, and stand with a 95 %
-interval over bootstraps of the rows. Constraints are judged on the end that hurts, as everywhere (analysis.objective).
+interval over bootstraps of the rows. Constraints are judged on the end that hurts, as everywhere
+(analysis.cells.objective).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Logarithms of throughput, power and memory are guessed, because what an axis doe
 batch, 1.3 times the throughput): on a log scale factors add. A guess is a Gaussian process whose covariance is a sum
 over the axes (each alone, and a smaller part for each pair), so that one cell teaches about every cell that shares a
 level with it; numbers (batch, processes, threads) lie on a log2 scale and neighbours resemble each other, words
-(precision, sharing) are alike or not. Its mean are slopes that physics suggests (expectations.py), themselves unsure.
+(precision, sharing) are alike or not. Its mean are slopes that physics suggests (priors.py), themselves unsure.
 
 How strong each axis is cannot be fitted to five points. Some dozens of settings are drawn once and averaged, each
 weighted by how well it explains what was seen. numpy alone; a grid of a thousand cells takes milliseconds.

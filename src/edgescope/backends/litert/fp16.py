@@ -1,4 +1,4 @@
-"""The half of litert.py that runs a float .tflite in fp16, through the API that can ask XNNPACK for it.
+"""The half of backend.py that runs a float .tflite in fp16, through the API that can ask XNNPACK for it.
 
 LiteRT tells neither the arithmetic nor the operators of what it compiled this way, only whether XNNPACK took all of
 it. Proof comes from the outputs: rounding to 11 bits leaves its mark, so outputs as close to those of fp32 as another

@@ -1,6 +1,6 @@
 """Replay: the devices of a recorded board, measured by the same code that measures a real one.
 
-The devices of a recording are the real ones over its tree of files (stage.py). Their sources run in the sampler's
+The devices of a recording are the real ones over its tree of files (playback.py). Their sources run in the sampler's
 process as always, each wrapped in a ReplaySource that first lets the tree move on and then reads. What they say is
 the board's own: its paths, and its reasons where a file could not be read.
 

@@ -25,7 +25,7 @@ MAX_SECONDS, MAX_HZ = 3600.0, 50.0
 _NAMING = re.compile(r"hostname|serial|uuid|mac_address|^environment$|^command$|^git$")
 """Facts of a machine's state that name it, its owner or what else he does."""
 _SERIAL_END = re.compile(r" #\w+$")
-"""What devices.cpu_facts appends to a Jetson's name: the end of its serial number."""
+"""What devices.cpu.facts appends to a Jetson's name: the end of its serial number."""
 
 
 def plan(output: str, seconds: float, hz: float, results: str | None) -> Plan:

@@ -1,4 +1,4 @@
-"""Decodes a video into small frames: the part of clips.py that needs PyAV."""
+"""Decodes a video into small frames: the part of dataset.py that needs PyAV."""
 
 from __future__ import annotations
 

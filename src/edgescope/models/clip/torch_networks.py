@@ -1,4 +1,4 @@
-"""Three small networks that name the action in a clip, in PyTorch: the half of video.py that needs torch.
+"""Three small networks that name the action in a clip, in PyTorch: the half of network.py that needs torch.
 
 A study of the Jetson Nano (arXiv 2406.17749) measured a 3D-CNN, an autoencoder classifier and a DenseNet for
 clips and printed only their sizes: 20,333,956 / 332,807 / 109,386 parameters and 116.6 / 22.4 / 27.7 MFLOP. The

@@ -1,4 +1,4 @@
-"""Builds the zoo's image networks in PyTorch: the half of image.py that needs torch, torchvision and timm.
+"""Builds the zoo's image networks in PyTorch: the half of network.py that needs torch, torchvision and timm.
 
 An untrained network is initialised from a seed, so that every process builds the same one. The classifiers stay as
 their library starts them; what is done to the two others, and why, is in models/image/initialisation.py.

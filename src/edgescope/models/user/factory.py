@@ -1,4 +1,4 @@
-"""The half of custom.py that needs torch: call a factory; note what it returned and what it read.
+"""The half of files.py that needs torch: call a factory; note what it returned and what it read.
 
 A factory is called in several processes: one exports the network, others run it. All must get the same
 weights, or right answers would look wrong. So the usual random generators are seeded before each call, and

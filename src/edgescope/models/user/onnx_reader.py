@@ -1,4 +1,4 @@
-"""The half of custom.py that needs onnx: whether a file is sound, what it takes, where its weights lie.
+"""The half of files.py that needs onnx: whether a file is sound, what it takes, where its weights lie.
 
 Which node of an ONNX file an engine or the checker stumbled over: its name, operator, domain and opset.
 
