@@ -3,8 +3,8 @@
 First every word (a model, a precision, an engine) is seen once, beside the best cell so far, and before the budget ends
 every axis (batch, processes) has been varied. Otherwise the next one is the cell whose expected gain is the largest: by
 how much it may beat the best cell seen, times how likely it is to keep the constraints and to run at all (expected
-constrained improvement; Jones et al. 1998, Gardner et al. 2014). The guesses are those of analysis/predict/gp.py; latency,
-energy and the rest are put together from guesses of throughput, tail, power and memory (analysis/predict/priors.py).
+constrained improvement; Jones et al. 1998, Gardner et al. 2014). The guesses are those of analysis/predict/gp.py;
+latency, energy and the rest are put together from guesses of throughput, tail, power and memory (priors.py beside it).
 
 A cell that failed teaches too: one that ran out of memory rules out all that need more of everything, a variant with
 wrong outputs has them in every cell, and an engine that cannot do what one cell asks probably cannot next door.

@@ -1,8 +1,8 @@
 """The search for how many clients fit: a closed loop, short runs, a sustained one.
 
-One closed loop says how long a query takes and what can be answered at most; from these analysis.predict.queueing guesses
-where the edge is. Short open-loop runs then bracket it (analysis.capacity.answer says which comes next), and the answer is
-confirmed by a run long enough for the promised quantile's upper bound; where that fails, one client fewer is confirmed.
+One closed loop says how long a query takes and what can be answered at most; from these analysis.predict.queueing
+guesses where the edge is. Short open-loop runs then bracket it (analysis.capacity.answer says which comes next), and
+the answer is confirmed by a run long enough for the promised quantile's upper bound; where that fails, one client fewer is confirmed.
 Every run is a Trial through Cells, so the store is the only memory: what was interrupted resumes, and takes the same
 decisions from the same rows.
 
