@@ -2,9 +2,9 @@
 
 One closed loop says how long a query takes and what can be answered at most; from these analysis.predict.queueing
 guesses where the edge is. Short open-loop runs then bracket it (analysis.capacity.answer says which comes next), and
-the answer is confirmed by a run long enough for the promised quantile's upper bound; where that fails, one client fewer is confirmed.
-Every run is a Trial through Cells, so the store is the only memory: what was interrupted resumes, and takes the same
-decisions from the same rows.
+the answer is confirmed by a run long enough for the promised quantile's upper bound; where that fails, one client
+fewer is confirmed. Every run is a Trial through Cells, so the store is the only memory: what was interrupted resumes,
+and takes the same decisions from the same rows.
 
 Which search of a question goes on: the newest that the store holds of it, or another one, measured from anew.
 
