@@ -395,7 +395,7 @@ def test_a_full_disk_during_a_build_leaves_nothing(board, network, monkeypatch):
 def test_a_long_build_gives_signs_of_life(board, network, monkeypatch, capsys):
     here, model = board(), network()
     here.trt.build_s = 0.3
-    monkeypatch.setattr(here.part("progress"), "EVERY_S", 0.05)
+    monkeypatch.setattr(here.part("build"), "EVERY_S", 0.05)
     prepare(here, model, spec())
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) >= 3

@@ -28,8 +28,7 @@ from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, int8_option
 from edgescope.backends.base import Artifact, Session, Spec, checked, counted, precision_of
 from edgescope.backends.ort import cuda as _ort_cuda
 from edgescope.backends.ort import tensorrt_build as build
-from edgescope.backends.tensorrt import cudart, engine_file
-from edgescope.backends.tensorrt import options as needs
+from edgescope.backends.tensorrt import cudart, engine_file, needs
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Model
 from edgescope.records import Effective, Json, digest

@@ -31,9 +31,8 @@ from edgescope.artifacts import onnx_export
 from edgescope.artifacts.for_precision import int8_options, onnx_file, refuse
 from edgescope.backends.base import Artifact, Phases, Spec
 from edgescope.backends.tensorrt import api_types as types
-from edgescope.backends.tensorrt import build, cudart, engine_file
+from edgescope.backends.tensorrt import build, cudart, engine_file, needs
 from edgescope.backends.tensorrt import layers as _trt_layers
-from edgescope.backends.tensorrt import options as needs
 from edgescope.backends.tensorrt.context_io import open_io
 from edgescope.backends.tensorrt.engine_file import EngineFacts
 from edgescope.backends.tensorrt.execution import Lane

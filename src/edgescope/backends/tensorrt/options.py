@@ -1,13 +1,10 @@
-"""What a trial may ask of TensorRT beside precision and batch, read and checked before anything is built.
-
-What TensorRT needs of the GPU, whoever drives it: in process, through trtexec or through ONNX Runtime.
-"""
+"""What a trial may ask of TensorRT beside precision and batch, read and checked before anything is built."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, refuse
+from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
 from edgescope.backends.base import Spec, checked
 from edgescope.backends.tensorrt import api_types as types
 from edgescope.errors import UnsupportedError, UsageError
@@ -90,23 +87,3 @@ def _flag(spec: Spec, name: str, default: bool) -> bool:
     if not isinstance(value, bool):
         raise UsageError("E-OPT-2", f"{name} must be true or false, not {value!r}")
     return value
-
-
-#: First compute capability whose tensor cores take them (Ampere, Orin).
-LEAST = {"tf32": (8, 0), "bf16": (8, 0)}
-
-
-def require(engine: str, precision: str, capability: str, board: str) -> None:
-    """Raise UnsupportedError E-PREC-1 for a precision that a GPU of this compute capability does not compute in.
-
-    TensorRT takes the flag all the same and runs fp32, and its layers look alike.
-    """
-    least = LEAST.get(precision)
-    if least is None or not capability or _numbers(capability) >= least:
-        return
-    why = f"{precision} begins at compute capability {least[0]}.{least[1]}, this GPU has {capability}"
-    raise refuse(engine, precision, why, where=board or "this GPU")
-
-
-def _numbers(capability: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in capability.split("."))

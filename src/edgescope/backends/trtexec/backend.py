@@ -34,7 +34,7 @@ from edgescope import scratch
 from edgescope.artifacts import onnx_export
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
 from edgescope.backends.base import Artifact, Driven, Session, Spec, checked, spec_of
-from edgescope.backends.tensorrt import engine_file, layers, options
+from edgescope.backends.tensorrt import engine_file, layers, needs
 from edgescope.backends.trtexec import errors, exports, flags, program
 from edgescope.backends.trtexec import trace as tracing
 from edgescope.backends.trtexec.build import build, given_engine, job_of, switched, whole_number
@@ -86,7 +86,7 @@ class TrtExec:
         checked("trtexec", spec, self.OPTIONS)
         _check_options(spec)
         tool = self._tool(spec)
-        options.require("trtexec", spec.precision, tool.compute_capability, tool.device)
+        needs.require("trtexec", spec.precision, tool.compute_capability, tool.device)
         notes: dict[str, Json]
         if (given := spec.options.get("engine")) is not None:
             path, facts = given_engine(str(given), model, spec, tool)

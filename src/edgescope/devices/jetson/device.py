@@ -24,7 +24,7 @@ _SOURCES = (
     ("soc:Gpu", 1),
     ("soc:Emc", 5),
     ("soc:CpuClusters", 5),
-    ("held:HeldClocks", 5),
+    ("throttle:HeldClocks", 5),
     ("heat:Cooling", 5),
     ("heat:OverCurrent", 10),
     ("heat:Fans", 10),
