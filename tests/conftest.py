@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-ALONE = ("crew", "telemetry", "scenarios", "modes/test_in_trials.py", "test_isolate.py")
+ALONE = ("telemetry", "scenarios", "modes/test_in_trials.py", "isolate/test_isolate.py")
 """Folders and files whose tests measure time, or take memory or cores from whatever runs beside them."""
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgescope.analysis.energy import meter_log
 from edgescope.analysis.energy.wall import _widened, wall
 from edgescope.errors import UsageError
-from edgescope.records import QUERY_DTYPES, Idle, Measured, Queries, Trial, Window
+from edgescope.records import QUERY_DTYPES, Absent, Idle, Measured, Queries, Trial, Window
 from making import result
 
 S = 1_000_000_000
@@ -214,8 +214,12 @@ def test_the_wall_energy_is_found_whatever_the_meters_clock(
     assert got.consumption.meter.scope == "wall"
     real = BUSY_W * RUN
     assert m["energy_j"].lo <= real <= m["energy_j"].hi
-    assert m["energy_j"].value == pytest.approx(real, rel=0.03)
-    assert m["energy_dynamic_j"].value == pytest.approx((BUSY_W - IDLE_W) * RUN, rel=0.06)
+    dynamic, above = m["energy_dynamic_j"], (BUSY_W - IDLE_W) * RUN
+    if missing:  # a row that is missing at an edge costs certainty: the bounds hold, or there is no figure
+        assert isinstance(dynamic, Absent) or dynamic.lo <= above <= dynamic.hi
+    else:
+        assert m["energy_j"].value == pytest.approx(real, rel=0.03)
+        assert dynamic.value == pytest.approx(above, rel=0.06)
     assert a.step_w == pytest.approx(BUSY_W - IDLE_W, rel=0.05)
 
 
@@ -308,3 +312,10 @@ def test_a_log_is_read_in_any_usual_encoding(encoding, tmp_path):
     path = tmp_path / "log.csv"
     path.write_bytes("time (s),power (W),Gerät\n0,5,a\n1,6,b\n2,7,c\n".encode(encoding))
     assert list(meter_log.read(path).watts) == [5, 6, 7]
+
+
+def test_rows_that_are_missing_at_an_edge_widen_it_and_are_no_drift(tmp_path):
+    """Seed 35 of a 2 Hz log: 1.5 s without a row where the load ends, which had been taken for a clock 7 % off."""
+    lost = energy_of(tmp_path, offset=0.0, hz=2.0, before=0.5, after=1.0, missing=0.05, seed=35).alignment
+    whole = energy_of(tmp_path, offset=0.0, hz=2.0, before=0.5, after=1.0).alignment
+    assert not lost.drifts and lost.uncertainty_s > whole.uncertainty_s + 0.4

@@ -170,7 +170,7 @@ def _edge(log: MeterLog, run: Load, guess: float, edge_s: float, reach: float) -
     """Return (offset, its uncertainty, step in W) by least squares over the rows around one edge.
 
     The uncertainty is where the sum of squares exceeds its least by F(1, n - 3) at 95 %, half a row (a meter does not
-    say whether a row is the mean since the last one or the moment's), and half of how wide the edge itself is: whether
+    say whether a row is the mean since the last one or the moment's) or half of what is missing there, and half of how wide the edge itself is: whether
     a ramp is the machine's, which follows the load, or the meter's, which may be centred on it, no log can say.
     """
     near = np.abs(log.t_s - guess - edge_s) <= reach
@@ -190,7 +190,13 @@ def _edge(log: MeterLog, run: Load, guess: float, edge_s: float, reach: float) -
     squares, _ = _squares(watts, [run.level(t - centre, w) for w in widths])
     limit = float(squares.min()) * (1 + critical) + 1e-12 * float(np.sum(watts**2))
     ramp = float(widths[squares <= limit].max()) - period
-    return centre, half + pitch + (period + ramp) / 2, float(steps[best])
+    return centre, half + pitch + (_gap(t, centre + edge_s, period) + ramp) / 2, float(steps[best])
+
+
+def _gap(t: Floats, edge_s: float, period: float) -> float:
+    """Return the longest time without a row within two rows of an edge, at least the usual time between rows."""
+    near = np.abs(t[1:] - edge_s) <= np.diff(t) + 2 * period
+    return float(max(period, np.diff(t)[near].max(initial=0.0)))
 
 
 def _squares(watts: Floats, of: Sequence[Floats]) -> tuple[Floats, Floats]:
