@@ -170,8 +170,9 @@ def _edge(log: MeterLog, run: Load, guess: float, edge_s: float, reach: float) -
     """Return (offset, its uncertainty, step in W) by least squares over the rows around one edge.
 
     The uncertainty is where the sum of squares exceeds its least by F(1, n - 3) at 95 %, half a row (a meter does not
-    say whether a row is the mean since the last one or the moment's) or half of what is missing there, and half of how wide the edge itself is: whether
-    a ramp is the machine's, which follows the load, or the meter's, which may be centred on it, no log can say.
+    say whether a row is the mean since the last one or the moment's) or half of what is missing there, and half of how
+    wide the edge itself is: whether a ramp is the machine's, which follows the load, or the meter's, which may be
+    centred on it, no log can say.
     """
     near = np.abs(log.t_s - guess - edge_s) <= reach
     t, watts = log.t_s[near], log.watts[near]
