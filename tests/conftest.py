@@ -8,14 +8,25 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-ALONE = ("telemetry", "scenarios", "modes/test_in_trials.py", "isolate/test_isolate.py")
+ALONE = ("telemetry", "scenarios", "modes/test_in_trials.py")
 """Folders and files whose tests measure time, or take memory or cores from whatever runs beside them."""
+
+
+def alone(path: Path) -> bool:
+    """Return whether a file's tests run with nothing beside them."""
+    return any(path.is_relative_to(HERE / name) for name in ALONE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not read what `-m "alone and ..."` leaves out: reading all tests takes longer than many of them."""
+    wanted = config.option.markexpr.startswith("alone") and collection_path.suffix == ".py"
+    return True if wanted and not alone(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what `make test` runs with nothing beside it."""
     for item in items:
-        if any(item.path.is_relative_to(HERE / name) for name in ALONE):
+        if alone(item.path):
             item.add_marker(pytest.mark.alone)
 
 
@@ -54,6 +65,8 @@ def pytest_configure() -> None:
     """Take Ctrl-C as usual: a shell ignores it for what runs in the background, and so would what tests start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "PYTEST_XDIST_WORKER" in os.environ:  # an OpenMP thread that spins for work takes the other worker's core
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -88,7 +88,7 @@ def images(n):
     return np.random.default_rng(1).standard_normal((n, 3, 32, 32), dtype=np.float32)
 
 
-@pytest.mark.parametrize(("options", "batch"), [({"graph": True}, 1), (FUSED, 1), (FUSED, 2)])
+@pytest.mark.parametrize(("options", "batch"), [({"graph": True}, 1), (FUSED, 2)])
 def test_a_replayed_graph_answers_each_batch_anew(model, tmp_path, options, batch):
     trial = Trial(model=model, backend="torch_eager", device="cuda", options=options, batch=batch)
     module, (name,) = deployed(trial, tmp_path)

@@ -113,7 +113,7 @@ def test_a_query_that_fails_in_the_middle_fails_the_trial_and_keeps_the_rows():
 def test_a_trial_that_is_stopped_while_it_measures_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    long = Trial(model="null", backend="null", warmup=0, min_s=60, max_s=60)
+    long = Trial(model="null", backend="null", warmup=0, min_s=60, max_s=60, options={"delay_us": 1000})
     assert any(
         seen_until_stopped(long, limit_s, tmp_path) for limit_s in (6, 20, 60)
     )  # a start may take long

@@ -107,7 +107,7 @@ def trial(kind: Kind, replicate: int = 0, model: str = "mobilenet_v2") -> Trial:
 def queries(kind: Kind, start_ns: int, seed: int, seconds: float = 2.0) -> tuple[Queries, Window]:
     """A closed loop with a slow warm-up, correlated noise and a heavy tail."""
     rng = np.random.default_rng(seed)
-    n = max(40, int(seconds * 1e3 / kind.ms))
+    n = min(100_000, max(40, int(seconds * 1e3 / kind.ms)))
     noise = np.zeros(n)
     steps = rng.normal(0, 0.012, n)
     for i in range(1, n):

@@ -395,7 +395,7 @@ def test_what_cannot_be_understood_is_said_before_anything_runs(tmp_path, monkey
 @pytest.mark.slow
 def test_optimize_whole_on_a_real_network(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    fewer = "torch_compile,bf16,litert,qdq=s8s8,layout=channels_last"  # tests of their own hold these
+    fewer = "torch_compile,bf16,litert,openvino+int8,layout=channels_last"  # tests of their own hold these
     flags = ["--device", "cpu", "--skip", fewer, "--rounds", "1", "--duration", "300ms"]
     code = main(["optimize", "squeezenet1_1", *flags, "--json", "--report", "r.html", "--save", "kept"])
     found = json.loads(capsys.readouterr().out)

@@ -36,7 +36,7 @@ def stopped(latencies, rule):
 def test_mean_interval_covers_with_the_stop_rule_active(rel_width, min_s, seed):
     rho, true_tau = 0.9, 19.0
     covered, widths, counts = [], [], []
-    for series in ar1(1000, 26_000, rho, seed):
+    for series in ar1(500, 26_000, rho, seed):
         n, reason = stopped(series, StopRule(rel_width, int(min_s * 1e9), 10**11))
         interval = mean_interval(series[:n])
         assert reason == "rel_width" and interval.reliable

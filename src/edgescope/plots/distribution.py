@@ -70,8 +70,12 @@ def sorted_s(row: VariantRow) -> NDArray[np.float64]:
     if len(parts) < 2:
         return np.sort(parts[0]) if parts else np.zeros(0)
     count = min(len(x) for x in parts)
-    shares = np.linspace(0, 1, count)
-    return np.asarray(np.mean([np.quantile(x, shares) for x in parts], axis=0))
+    return np.asarray(np.mean([_at_ranks(np.sort(x), count) for x in parts], axis=0))
+
+
+def _at_ranks(x: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Return the quantiles of sorted `x` at `count` equal steps; np.quantile takes seconds for so many."""
+    return np.interp(np.linspace(0, len(x) - 1, count), np.arange(len(x)), x)
 
 
 def stretched(share: NDArray[np.float64] | float) -> NDArray[np.float64]:

@@ -163,12 +163,18 @@ def early_stopping_estimate(latencies: ArrayLike, q: float = 0.99) -> float | Ab
     data = np.asarray(latencies)
     n = len(data)
     if not _passes(n, 1, q):
-        return refusal(n, next(k for k in range(n + 1, 10_000_000) if _passes(k, 1, q)))
+        return refusal(n, _fewest(q))
     lo, hi = 1, n
     while hi - lo > 1:
         middle = (lo + hi) // 2
         lo, hi = (middle, hi) if _passes(n, middle, q) else (lo, middle)
     return float(np.partition(data, n - lo)[n - lo])
+
+
+@lru_cache(maxsize=64)
+def _fewest(q: float) -> int:
+    """Return with how many queries t = 1 passes for the first time; looked up, because every short run asks."""
+    return next(n for n in range(2, 10_000_000) if _passes(n, 1, q))
 
 
 def _passes(n: int, over: int, q: float) -> bool:
