@@ -65,7 +65,7 @@ def pytest_configure() -> None:
     """Take Ctrl-C as usual: a shell ignores it for what runs in the background, and so would what tests start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "PYTEST_XDIST_WORKER" in os.environ:  # an OpenMP thread that spins for work takes the other worker's core
+    if "PYTEST_XDIST_WORKER" in os.environ:  # OpenMP threads that spin take the other worker's core
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 

@@ -79,7 +79,11 @@ def test_the_readmes_python_runs(tmp_path):
     for kind, body in BLOCK.findall((ROOT / "README.md").read_text()):
         if kind == "python":
             done = subprocess.run(
-                [sys.executable, "-c", SHORTER + body], cwd=tmp_path, capture_output=True, text=True, check=False
+                [sys.executable, "-c", SHORTER + body],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             assert done.returncode == 0, done.stderr
             assert "Measured(value=" in done.stdout

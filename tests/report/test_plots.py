@@ -108,6 +108,13 @@ def test_percentile_curves_reach_the_extremes_and_carry_the_tables_marks(found: 
         assert marks == pytest.approx(wanted) and wanted
 
 
+@pytest.mark.parametrize("count", [1, 2, 40, 99])
+def test_a_replicate_with_more_queries_is_read_at_the_quantiles_between_its_ranks(count: int) -> None:
+    x = np.sort(np.random.default_rng(3).exponential(size=99))
+    wanted = np.quantile(x, np.linspace(0, 1, count))
+    np.testing.assert_allclose(distribution._at_ranks(x, count), wanted, rtol=1e-12)
+
+
 def test_a_quantile_lies_on_its_curve(found: VariantTable) -> None:
     figure = plots.percentiles(found)
     row = next(r for r in found.rows if r.label == "onnxruntime fp32 b1")
