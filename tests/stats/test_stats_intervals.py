@@ -44,7 +44,7 @@ def test_mean_interval_covers_with_the_stop_rule_active(rel_width, min_s, seed):
         widths.append(interval.half_width / (1.96 * CV * MEAN_NS * np.sqrt(true_tau / n)))
         counts.append(n)
     assert min(counts) >= 3000
-    assert np.mean(covered) >= 0.92
+    assert np.mean(covered) >= 0.93  # of 500, as sure to miss a true 90 % as 92 % of 1000
     assert np.median(widths) <= 1.4
 
 
