@@ -18,17 +18,17 @@ from typing import Any
 
 from facts import publish
 
-from edgescope import cache, registry
 from edgescope.bench import present
+from edgescope.bench.parts import HERE
 from edgescope.bench.watch import Watch
 from edgescope.clock import MonotonicClock
-from edgescope.models import zoo
 from edgescope.records import Trial
 from edgescope.scenarios import SingleStream
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import paired_log_ratio
-from edgescope.workloads.base import Opened
-from edgescope.workloads.inference import Inference, batches_of
+from edgescope.workloads.base import Work
+from edgescope.workloads.blocking import Failures, Inline
+from edgescope.workloads.inference import loaded
 
 
 def bare(session: Any, batches: list[Any], queries: int) -> float:
@@ -40,10 +40,10 @@ def bare(session: Any, batches: list[Any], queries: int) -> float:
     return queries / (time.monotonic() - start)
 
 
-def driven(trial: Trial, opened: Opened) -> float:
+def driven(trial: Trial, work: Work) -> float:
     """Queries per second of the measured window of a scenario."""
     plan = Plan(trial)
-    SingleStream(trial, plan).drive(opened.work, MonotonicClock())
+    SingleStream(trial, plan).drive(work, MonotonicClock())
     window = plan.window
     return (window.stop - window.first) / ((window.stop_ns - window.start_ns) / 1e9)
 
@@ -54,20 +54,20 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=25)
     args = parser.parse_args()
     trial = Trial(model="mobilenet_v2", backend="onnxruntime", warmup=0, max_queries=args.queries, max_s=600)
-    model, rng = zoo.get(trial.model), random.Random(0)
-    backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
+    model, rng, backend = HERE.model(trial), random.Random(0), HERE.backend(trial.backend)
     ours, theirs = [], []
     watch = Watch(present(), 10.0)
     with (
-        Inference().open(trial, model, backend, cache.folder("artifacts")) as opened,
+        loaded(trial, model, backend, HERE) as ready,
         watch.watching(),
     ):
-        session, batches = opened.answer.__self__.session, batches_of(model, trial)
+        session, batches, size = ready.session.session, ready.batches, len(ready.batches)
+        work = Inline(lambda query_id: ready.session(batches[query_id % size]), Failures())
         bare(session, batches, 200)
         for _ in range(args.pairs):
             for arm in rng.sample(("ours", "theirs"), 2):
                 if arm == "ours":
-                    ours.append(driven(trial, opened))
+                    ours.append(driven(trial, work))
                 else:
                     theirs.append(bare(session, batches, args.queries))
     ratio = paired_log_ratio(ours, theirs)

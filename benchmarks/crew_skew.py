@@ -52,7 +52,7 @@ def runs(trial: Trial, count: int, crews: Crews) -> list[Result]:
     devices, found = bench.present(), []
     for number in range(count):
         crews.begin({})
-        begun = bench.begin(replace(trial, replicate=number), devices)
+        begun = bench.begin(replace(trial, replicate=number), bench.here())
         result = bench.answer(begun, devices=devices, crews=crews)
         if result.status not in (Status.OK, Status.UNSTABLE):
             raise SystemExit(f"{trial.model}: {result.status.value}: {result.reason}")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from facts import publish
 
-from edgescope.bench import begin, present
+from edgescope.bench import begin, here
 from edgescope.records import Measured, Status, Trial
 from edgescope.store.results import Store
 
@@ -33,7 +33,7 @@ def timed(command: list[str]) -> float:
 
 def fill(root: Path, n: int) -> None:
     """Store n results with this machine's real manifest."""
-    store, begun = Store(root), begin(Trial(model="null", backend="null"), present())
+    store, begun = Store(root), begin(Trial(model="null", backend="null"), here())
     metrics = {f"latency_p{q}_s": Measured(1e-3, "s", 0.9e-3, 1.1e-3, 1000) for q in range(50, 100)}
     for i in range(n):
         trial = Trial(model="null", backend="null", batch=i + 1)

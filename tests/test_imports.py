@@ -23,7 +23,7 @@ BESIDES = {
     "edgescope.sweep.run": ("edgescope.modes.",),
     "edgescope.sweep.reuse": ("edgescope.modes.",),
     "edgescope.sweep.noise": ("edgescope.modes.",),
-    "edgescope.study.grid": ("edgescope.scenarios.settings",),
+    "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.workloads.options"),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
     "edgescope.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
     "edgescope.search.capacity_question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.arrivals"),

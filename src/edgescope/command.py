@@ -22,6 +22,7 @@ PIN = re.compile(r"#[0-9a-f]{12}$")
 """The content of a file behind a name; reading the command appends that of the file as it is then."""
 NAMES: Mapping[str, str] = {
     "options": "--option",
+    "workload_options": "--workload-option",
     "idle_s": "--idle",
     "min_s": "--min-duration",
     "max_s": "--max-duration",
@@ -108,6 +109,11 @@ def _options(trial: Trial) -> Iterator[str]:
             yield f"{name}={option_text(bare)}"
 
 
+def _workload_options(trial: Trial) -> Iterator[str]:
+    for name, value in trial.workload_options.items():
+        yield f"{name}={option_text(PIN.sub('', value) if isinstance(value, str) else value)}"
+
+
 def _is_threads(name: str, value: Json) -> bool:
     return name == "threads" and type(value) is int
 
@@ -146,6 +152,7 @@ WRITTEN: Mapping[str, Written] = {
     "batch": _always("batch"),
     "shapes": _shapes,
     "workload": _other("workload"),
+    "workload_options": _workload_options,
     "scenario": _other("scenario"),
     "rate": _other("rate", _number),
     "arrivals": _bare,

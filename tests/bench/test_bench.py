@@ -3,8 +3,8 @@
 import pytest
 
 from edgescope import bench
-from edgescope.bench.outcome import require
-from edgescope.bench.run import settled
+from edgescope.bench.drivers import require
+from edgescope.bench.outcome import settled
 from edgescope.devices.null import NullDevice
 from edgescope.errors import RanElsewhereError
 from edgescope.records import Absent, Effective, Measured, Status, Trial, Trust

@@ -4,11 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgescope.analysis.run import breakdown
 from edgescope.backends.base import Phases
-from edgescope.bench import external, mode, phases
+from edgescope.bench import drivers, mode
+from edgescope.bench.parts import HERE, program_of
 from edgescope.errors import SettingError, UnsupportedError, UsageError
-from edgescope.records import Absent, Effective, Measured, Status, Trial, Trust, Verdict
+from edgescope.records import UNIT, Absent, Effective, Measured, Status, Trial, Trust, Verdict
 from edgescope.sweep import noise
+from edgescope.workloads import inference
+from edgescope.workloads.inference import Loaded, phase_spans
 from making import result
 
 
@@ -70,37 +74,85 @@ def test_the_mode_stands_among_the_machines_facts_and_the_engines_evidence():
     assert mode.noted(plain, "") is plain
 
 
+class Timed:
+    """A session whose queries tell their phases, and take `each_s` of a clock that stands still otherwise."""
+
+    def __init__(self, now, each_s):
+        self.now, self.each_s, self.rows = (
+            now,
+            each_s,
+            iter(Phases(1000 + k, 10, None, 500, 70) for k in range(999)),
+        )
+
+    def phases(self, batch):
+        self.now[0] += self.each_s
+        return next(self.rows)
+
+
+def ready(session):
+    return Loaded(session, [{}], len, {}, {})
+
+
 @pytest.mark.parametrize(("each_s", "n"), [(1e-4, 199), (0.042, 23), (0.5, 9), (5.0, 9)])
 def test_phases_come_from_as_many_queries_as_a_second_has_10_to_200(monkeypatch, each_s, n):
-    now, rows = [50.0], iter(Phases(1000 + k, 10, None, 500, 70) for k in range(999))
-
-    def query():
-        now[0] += each_s
-        return next(rows)
-
-    monkeypatch.setattr(phases, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    found = phases.metrics(SimpleNamespace(phases=query), "pageable")
+    now = [50.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=lambda: round(now[0] * 1e9))
+    monkeypatch.setattr(inference, "time", clock)
+    spans = inference._breakdown(ready(Timed(now, each_s)))
+    found = breakdown.metrics(spans)
     assert found["phased_latency_s"].n == n  # the first query warms the events up
     assert found["phased_latency_s"].value == pytest.approx((1000 + (n + 1) / 2) * 1e-9)
-    assert found["enqueue_s"].value == pytest.approx(10e-9) and isinstance(found["h2d_s"], Absent)
+    assert found["enqueue_s"].value == pytest.approx(10e-9)
+    assert found["h2d_s"] == Absent(breakdown.UNTOLD)
     assert (found["gpu_compute_s"].value, found["d2h_s"].value) == (pytest.approx(5e-7), pytest.approx(7e-8))
 
 
 def test_on_the_device_there_are_no_copies_and_without_events_no_phases():
-    row = Phases(1000, 10, 20, 500, 70)
-    found = phases.metrics(SimpleNamespace(phases=lambda: row), "device")
-    assert found["h2d_s"] == found["d2h_s"] == Absent("io device leaves the copies out")
-    assert isinstance(found["enqueue_s"], Measured)
-    assert phases.metrics(SimpleNamespace(phases=None), "device") == {}
+    session = Timed([0.0], 1.0)
+    assert inference._untold(ready(session), "device") == dict.fromkeys(
+        ("h2d_s", "d2h_s"), Absent("io device leaves the copies out")
+    )
+    assert inference._untold(ready(session), "host") == {}
+    assert inference._untold(ready(len), "device") == {}
+    assert (
+        len(inference._breakdown(ready(len))) == 0
+        and breakdown.metrics(inference._breakdown(ready(len))) == {}
+    )
+
+
+def test_phases_are_spans_of_one_query_after_another():
+    spans = phase_spans([Phases(1000, 10, 20, 500, 70), Phases(2000, None, 20, 600, 80)])
+    assert spans.durations_ns(UNIT).tolist() == [1000, 2000] and spans.durations_ns("enqueue").tolist() == [
+        10
+    ]
+    start = spans.columns["start_ns"]
+    assert start[spans.columns["query_id"] == 1].min() == start.min() + 1000
 
 
 @pytest.mark.parametrize(
     ("scenario", "taken"), [("single_stream", True), ("offline", True), ("multi_stream", False)]
 )
-def test_a_program_with_its_own_loop_offers_two_scenarios(scenario, taken):
-    bare = result(Trial(model="null", backend="trtexec", scenario=scenario))
-    with pytest.raises(AssertionError if taken else UsageError, match=None if taken else "E-SCEN-9"):
-        external.measure(bare, None, object(), None)  # what is no backend is a mistake of ours
+def test_a_program_with_its_own_loop_offers_two_scenarios(monkeypatch, scenario, taken):
+    class Owner:
+        """An engine that owns its loop."""
+
+        def prepare(self, model, spec, folder):
+            return SimpleNamespace(path=None, digest="", notes={})
+
+        def load(self, artifact):
+            raise NotImplementedError
+
+        def drive(self, artifact, trial):
+            return trial
+
+    monkeypatch.setattr(type(HERE), "backend", lambda self, name: Owner())
+    trial = Trial(model="null", backend="trtexec", scenario=scenario)
+    if not taken:
+        with pytest.raises(UsageError, match="E-SCEN-9"):
+            program_of(trial)
+        return
+    program = program_of(trial)
+    assert program.drive() is trial and program.model.name == "null"
 
 
 class Program:
@@ -109,8 +161,8 @@ class Program:
     def __init__(self):
         self.asked = []
 
-    def accuracy(self, answer, model):
-        self.asked.append((answer, model.reference))
+    def accuracy(self, exam):
+        self.asked.append(exam)
 
     def notes(self):
         return {"program": {"version": 5}}
@@ -119,23 +171,48 @@ class Program:
         return ("W-P-1",)
 
 
-@pytest.mark.parametrize(
-    ("reference", "answer", "asked"),
-    [("onnxruntime", len, True), ("onnxruntime", None, False), ("null", len, False), ("none", len, False)],
-)
-def test_only_another_program_checks_answers_and_only_where_there_are_some(reference, answer, asked):
-    program, opened = Program(), SimpleNamespace(answer=answer)
-    external.examine(program, opened, SimpleNamespace(reference=reference))
-    assert program.asked == ([(answer, reference)] if asked else [])
-    external.examine(object(), opened, SimpleNamespace(reference=reference))
+def test_what_another_program_says_stands_beside_the_result(monkeypatch):
+    """A scenario whose load another program makes asks the work's exam, where it has one."""
+    from contextlib import contextmanager
+
+    from edgescope.bench.parts import Open, open_trial
+    from edgescope.bench.watch import Watch
+    from edgescope.devices.null import NullDevice
+
+    trial = Trial(model="null", backend="null", max_s=0.05, min_s=0.05)
+    program = Program()
+
+    @contextmanager
+    def opened(trial, plan):
+        with open_trial(trial, plan) as ready:
+            program.drive = ready.scenario.drive
+            yield Open(
+                program,
+                ready.opened if bare else SimpleNamespace(**vars(ready.opened) | {"exam": lambda: "an exam"}),
+            )
+
+    monkeypatch.setattr(drivers, "open_trial", opened)
+    for bare in (True, False):
+        run = drivers.InProcess(drivers.MonotonicClock()).measure(
+            result(trial), Watch({"null": NullDevice()}, 0)
+        )
+        assert run.driver == "external" and run.warnings == ("W-P-1",)
+        assert run.artifact["program"] == {"version": 5}
+        assert program.asked == ([] if bare else ["an exam"])
 
 
-def test_what_another_program_says_stands_beside_the_result():
-    plain = result(warnings=("W-A-1",), artifact={"path": None})
-    assert external.noted(plain, object()) is plain
-    told = external.noted(plain, Program())
-    assert told.driver == "external" and told.warnings == ("W-A-1", "W-P-1")
-    assert told.artifact == {"path": None, "program": {"version": 5}}
+@pytest.mark.parametrize(("reference", "asked"), [("onnxruntime", True), ("null", False), ("none", False)])
+def test_there_is_an_exam_only_where_something_is_computed(monkeypatch, reference, asked):
+    import numpy as np
+
+    arrays = {"x": np.arange(3.0)[:, None]}
+    monkeypatch.setattr(inference.judge, "gate_samples", lambda model: SimpleNamespace(arrays=arrays))
+    monkeypatch.setattr(inference.judge, "outputs", lambda answer, samples, rows: answer(samples.arrays))
+    found = inference.exam(SimpleNamespace(reference=reference), 2, lambda batch: [batch["x"] * 2])
+    assert (found is not None) is asked
+    if asked:
+        assert found.size == 3
+        assert [array.tolist() for (array,) in found.answers([2, 0])] == [[4.0], [0.0]]
 
 
 def test_pairs_are_measured_until_another_would_not_fit(monkeypatch):

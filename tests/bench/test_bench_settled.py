@@ -2,8 +2,7 @@
 
 import pytest
 
-from edgescope.bench.outcome import marked, told
-from edgescope.bench.run import settled
+from edgescope.bench.outcome import guarded, settled, status_of
 from edgescope.errors import (
     DeviceError,
     ModelError,
@@ -71,11 +70,19 @@ def test_wrong_outputs_outrank_failed_queries_and_those_a_drift():
 
 
 def test_a_warm_up_that_was_cut_off_is_said_beside_what_was_warned_of_before():
-    assert [w[:8] for w in settled(result(warnings=("W-TEST-1",)), warmed=False).warnings] == [
-        "W-TEST-1",
-        "W-WARM-1",
-    ]
-    assert settled(result(warnings=("W-TEST-1",))).warnings == ("W-TEST-1",)
+    from edgescope.bench.drivers import Run
+    from edgescope.bench.outcome import concluded
+    from edgescope.bench.watch import Watch
+
+    begun = result()
+    keys = {
+        name: getattr(begun, name)
+        for name in ("model", "artifact", "effective", "verification", "queries", "window")
+    }
+    for warmed, codes in ((False, ["W-TEST-1", "W-WARM-1"]), (True, ["W-TEST-1"])):
+        run = Run(**keys, metrics={}, warnings=("W-TEST-1",), warmed=warmed)
+        found = [w[:8] for w in concluded(begun, Watch({}, 0), run).warnings]
+        assert [code for code in found if code in ("W-TEST-1", "W-WARM-1")] == codes
 
 
 def caused(error, cause):
@@ -104,7 +111,7 @@ def test_an_exception_becomes_a_status(error, status, capfd):
     try:
         raise error
     except Exception as raised:
-        assert told(raised)[0] is status
+        assert status_of(raised)[0] is status
     ours = getattr(error, "code", "") == "E-X-1"
     assert ("Traceback" in capfd.readouterr().err) is not ours
 
@@ -116,7 +123,7 @@ def test_what_a_model_raised_is_told_in_one_line_with_its_place():
     try:
         deep()
     except ValueError as error:
-        _, reason = told(error)
+        _, reason = status_of(error)
     assert reason.startswith("E-RUN-1: the model or its engine raised an error (ValueError: a long xxx")
     assert "; test_bench_settled.py:" in reason and " in deep)" in reason and "x" * 293 in reason
     assert "x" * 294 not in reason and "\n" not in reason
@@ -129,42 +136,33 @@ def test_what_a_model_raised_is_told_in_one_line_with_its_place():
 def test_a_recording_is_never_clean(trust, becomes):
     mark = {REPLAYED: {"board": "orin", "made": "typed"}}
     played = result(machine=Machine({}, mark), verdict=Verdict(trust, ("e",)), warnings=("W-A-1",))
-    found = marked(played)
+    found = guarded(played, lambda begun: begun)
     assert found.verdict == Verdict(becomes, ("the sensors are a recording", "e"))
     assert found.warnings[0] == "W-A-1" and found.warnings[1].startswith("W-REC-1")
     real = result(verdict=Verdict(trust, ("e",)))
-    assert marked(real) is real
+    assert guarded(real, lambda begun: begun) is real
 
 
 @pytest.mark.parametrize(
     ("processes", "crews", "led"), [(2, None, True), (1, object(), True), (1, None, False)]
 )
-def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(monkeypatch, processes, crews, led):
-    from importlib import import_module
+def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(processes, crews, led):
+    from edgescope.bench.drivers import InProcess
+    from edgescope.bench.run import driver
+    from edgescope.bench.workers import Workers
+    from edgescope.clock import MonotonicClock
 
-    from edgescope.bench.workers import Found
+    trial = Trial(model="null", backend="null", processes=processes)
+    found = driver(trial, MonotonicClock(), crews)
+    assert isinstance(found, Workers if led else InProcess)
+    if led:
+        assert found.crews is crews
 
-    run = import_module("edgescope.bench.run")  # edgescope.bench.run is the function
 
-    drift = {"drift": Measured(0.4, "1", 0.3, 0.5, 9)}
-    asked = []
+def test_a_worker_that_died_says_what_became_of_the_trial():
+    from edgescope.isolate.process import CrewError
 
-    def measure(bare, watch, given):
-        asked.append(given)
-        return Found(result(bare.trial, metrics=drift), warmed=False, failure="")
-
-    monkeypatch.setattr(run.workers, "measure", measure)
-    monkeypatch.setattr(run.zoo, "get", lambda *_: 1 / 0)
-    bare = result(Trial(model="null", backend="null", processes=processes))
-    if not led:
-        with pytest.raises(ZeroDivisionError):
-            run._measure(bare, None, 0, {}, crews)
-        return
-    found = run._measure(bare, None, 0, {}, crews)
-    assert asked == [crews] and found.status is Status.UNSTABLE and "W-WARM-1" in found.warnings[-1]
-    crashed = Found(result(bare.trial, status=Status.CRASHED, metrics=drift), warmed=False, failure="")
-    monkeypatch.setattr(run.workers, "measure", lambda *_: crashed)
-    assert run._measure(bare, None, 0, {}, crews) is crashed.result
+    assert status_of(CrewError(Status.CRASHED, "E-CREW-2: gone")) == (Status.CRASHED, "E-CREW-2: gone")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +177,7 @@ def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(monkeypa
 def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, reference, answer, found):
     from types import SimpleNamespace
 
-    from edgescope.bench import gate
+    from edgescope.workloads import gate
 
     facts = {}
 
@@ -191,7 +189,8 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
     monkeypatch.setattr(gate.reference, "verified", verified)
     model = SimpleNamespace(reference=reference, closed_batch=None)
     trial = Trial(model="null", backend="null", options={"threads": 2}, shapes={"x": (1, 2)})
-    said = gate.check(trial, model, answer, {"digest": "d"}, result().machine)
+    parts = SimpleNamespace()
+    said = gate.check(trial, model, answer, {"digest": "d"}, machine=result().machine, parts=parts)
     assert said == (gate.NOTHING if found == "nothing" else found)
     if found == "asked":
         assert (
@@ -199,5 +198,5 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
             and facts["shapes"] == {"x": [1, 2]}
             and facts["artifact"] == "d"
         )
-        assert gate.prepare(model) == "truth of 8"
-        assert gate.prepare(SimpleNamespace(reference="onnxruntime", closed_batch=3)) == "truth of 3"
+        assert gate.prepare(model, parts) == "truth of 8"
+        assert gate.prepare(SimpleNamespace(reference="onnxruntime", closed_batch=3), parts) == "truth of 3"

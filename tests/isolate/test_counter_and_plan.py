@@ -18,7 +18,7 @@ def test_threads_lose_no_count_and_two_maps_of_a_file_are_one_counter(tmp_path):
         ended = threading.Semaphore(0)
         work = mine.counted(blocking(lambda query_id: None, 4, Failures()), 1)
         for query_id in range(500):
-            work.issue(query_id, 2, lambda query_id, state: ended.release())
+            work.issue(query_id, 2, lambda query_id, state, *more: ended.release())
         for _ in range(500):
             ended.acquire()
         while theirs.look().counts[1] < 1000:  # the last is counted just after it is done
@@ -32,7 +32,7 @@ def test_done_comes_before_it_is_counted(tmp_path):
     with Counter(tmp_path / "c", 1) as counter:
         work = counter.counted(blocking(lambda query_id: None, 1, Failures()), 0)
         for query_id in range(2):
-            work.issue(query_id, 1, lambda query_id, state: seen.append(counter.look().counts[0]))
+            work.issue(query_id, 1, lambda query_id, state, *more: seen.append(counter.look().counts[0]))
         assert seen == [0, 1] and counter.look().counts == (2,)
 
 
@@ -84,7 +84,7 @@ class Work:
 def test_many_workers_have_cells_of_their_own_and_a_new_shift_counts_from_zero(tmp_path):
     with Counter(tmp_path / "c", 200) as counter:  # more than a page
         for number in range(200):
-            counter.counted(Work(), number).issue(0, number + 1, lambda query_id, state: None)
+            counter.counted(Work(), number).issue(0, number + 1, lambda query_id, state, *more: None)
         assert counter.look().counts == tuple(range(1, 201))
         counter.counted(Work(), 7)
         assert counter.look().counts[6:9] == (7, 0, 9)
@@ -96,8 +96,8 @@ def test_every_query_counts_its_own_samples_and_tells_its_own_done(tmp_path):
         inner = Work()
         work = counter.counted(inner, 0)
         for samples in (2, 2, 5, 2):
-            work.issue(samples, samples, lambda query_id, state: told.append(query_id))
-        first, second = (lambda q, s: told.append("a")), (lambda q, s: told.append("b"))
+            work.issue(samples, samples, lambda query_id, state, *more: told.append(query_id))
+        first, second = (lambda q, s, *more: told.append("a")), (lambda q, s, *more: told.append("b"))
         work.issue(0, 1, first)
         work.issue(0, 1, second)
         work.flush()

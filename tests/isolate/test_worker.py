@@ -1,15 +1,19 @@
 """A worker's side of a shift in this process: what it says to which order."""
 
 import time
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from edgescope.bench import worker
-from edgescope.errors import UnsupportedError
 from edgescope.isolate.counter import Counter
 from edgescope.models import zoo
+from edgescope.models.base import Purpose, Samples
 from edgescope.records import Trial
+from edgescope.workloads.base import Glimpse
+from edgescope.workloads.inference import _glimpse
 
 TRIAL = Trial(model="null", backend="null", warmup=0, batch=2, seed=5, options={"delay_us": 500})
 
@@ -79,7 +83,7 @@ def test_a_whole_shift_is_told_step_by_step(tmp_path):
     (answer,) = talk.words("answer")
     with np.load(answer["outputs"]) as outputs:
         assert answer["output_bytes"] == sum(outputs[name].nbytes for name in outputs.files)
-    assert answer["input_bytes"] == sum(a.nbytes for a in worker._one_batch(zoo.get("null"), 2).values())
+    assert answer["input_bytes"] == 2 * zoo.get("null").samples(Purpose.BENCH, 1).arrays["input"].nbytes
 
 
 def test_a_second_trial_follows_the_first_and_the_end_of_the_leader_ends_it(tmp_path):
@@ -120,45 +124,51 @@ def test_workers_are_cameras_with_phases_of_their_own_and_one_alone_has_none(tmp
 @pytest.mark.parametrize(
     ("scenario", "drivable"), [("idle_gap", False), ("single_stream", True), ("mlperf_offline", False)]
 )
-def test_what_owns_its_loop_cannot_agree_on_a_start(scenario, drivable):
-    class Foreign:
-        def accuracy(self, answer, model):
+def test_what_owns_its_loop_cannot_agree_on_a_start(tmp_path, monkeypatch, scenario, drivable):
+    class Loadgen:
+        def accuracy(self, exam):
             pass
 
         notes = warnings = accuracy
 
-    trial = Trial(model="null", backend="null", scenario=scenario)
-    made = Foreign() if scenario.startswith("mlperf") else object()
+    if scenario.startswith("mlperf"):
+        opened = worker.open_trial
+
+        @contextmanager
+        def foreign(trial, plan):
+            with opened(replace(trial, scenario="single_stream"), plan) as ready:
+                yield replace(ready, scenario=Loadgen())
+
+        monkeypatch.setattr(worker, "open_trial", foreign)
+    talk, _ = served(tmp_path, order(tmp_path, replace(TRIAL, scenario=scenario)), *DRIVE, {"do": "close"})
     if drivable:
-        worker._drivable(trial, object(), made)
+        assert len(talk.words("driven")) == 1
     else:
-        with pytest.raises(UnsupportedError, match=f"E-CREW-1: {scenario} owns its loop"):
-            worker._drivable(trial, object(), made)
+        (failed,) = talk.words("failed")
+        assert failed["status"] == "unsupported"
+        assert failed["reason"].startswith(f"E-CREW-1: {scenario} owns its loop")
 
 
-def test_a_program_of_its_own_is_named():
-    class Own:
-        def drive(self, artifact, trial):
-            pass
-
-    with pytest.raises(UnsupportedError, match="E-CREW-1: trtexec owns its loop"):
-        worker._drivable(Trial(model="null", backend="trtexec"), Own(), object())
+def test_a_program_of_its_own_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "program_of", lambda trial: object())
+    talk, _ = served(tmp_path, order(tmp_path, Trial(model="null", backend="trtexec")))
+    assert talk.words("failed")[0]["reason"].startswith("E-CREW-1: trtexec owns its loop")
 
 
-def test_a_batch_is_the_first_input_as_often_as_the_batch_is_large():
+def test_a_glimpse_is_the_first_input_as_often_as_the_batch_is_large():
     class Two:
         def samples(self, purpose, n):
-            from edgescope.models.base import Samples
-
             return Samples({"x": np.arange(6.0).reshape(2, 3)}, ("a", "b"), "a test")
 
     class Empty:
         def samples(self, purpose, n):
             return None
 
-    batch = worker._one_batch(Two(), 3)
-    assert np.array_equal(batch["x"], np.tile(np.arange(3.0), (3, 1))) and batch["x"].flags["C_CONTIGUOUS"]
-    assert worker._one_batch(Empty(), 3) is None
+    given = []
+    found = _glimpse(Two(), 3, lambda batch: given.append(batch["x"]) or [batch["x"][:, :1]])
+    assert np.array_equal(given[0], np.tile(np.arange(3.0), (3, 1))) and given[0].flags["C_CONTIGUOUS"]
+    assert found.input_bytes == 9 * 8 and found.outputs[0].tolist() == [[0.0]] * 3
+    assert _glimpse(Empty(), 3, len) == Glimpse()
 
 
 def test_loading_ahead_says_what_it_took_and_swallows_what_is_wrong(tmp_path):

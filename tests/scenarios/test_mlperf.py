@@ -18,6 +18,7 @@ from edgescope.records import QUERY_OK, Absent, ModelInfo, Status, Trial
 from edgescope.scenarios import Foreign, mlperf_log
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.store import results
+from edgescope.workloads.inference import exam
 
 needs_loadgen = pytest.mark.skipif(
     importlib.util.find_spec("mlperf_loadgen") is None, reason="mlcommons-loadgen is not here"
@@ -139,7 +140,7 @@ class Classifier:
 
     def __init__(self):
         self.info = ModelInfo("six", "unknown", False, "a test", "d")
-        self.inputs = NullModel().inputs
+        self.inputs, self.reference = NullModel().inputs, "torch_eager"
 
     def samples(self, purpose, n):
         x = np.arange(6, dtype=np.float32).reshape(6, 1)
@@ -161,7 +162,7 @@ def loadgen(scenario="mlperf_offline", **keys):
 def test_accuracy_mode_logs_the_answers_of_the_gate(batch):
     scenario = loadgen(batch=batch)
     assert isinstance(scenario, Foreign)
-    scenario.accuracy(twice, Classifier())
+    scenario.accuracy(exam(Classifier(), batch, twice))
     found = scenario.notes()["loadgen"]["accuracy"]
     assert found == {"samples": 6, "in_log": 6, "identical": 6, "centred_l2": 0.0}
     assert scenario.warnings() == ()
@@ -178,7 +179,7 @@ def test_accuracy_mode_finds_an_engine_that_answers_loadgen_otherwise():
         return [batch["input"] * (2 if calls <= 6 else 3)]
 
     scenario = loadgen()
-    scenario.accuracy(fickle, Classifier())
+    scenario.accuracy(exam(Classifier(), 1, fickle))
     assert scenario.notes()["loadgen"]["accuracy"]["identical"] == 1  # 0 x 3 is 0
     assert "W-MLPERF-3" in scenario.warnings()[0]
 
@@ -195,7 +196,7 @@ def test_an_engine_that_raises_in_accuracy_mode_does_not_end_the_process():
         return [batch["input"]]
 
     with pytest.raises(RuntimeError, match="out of luck"):
-        loadgen().accuracy(breaks, Classifier())
+        loadgen().accuracy(exam(Classifier(), 1, breaks))
 
 
 @needs_loadgen

@@ -289,7 +289,7 @@ def test_every_query_that_falls_due_has_one_row_whatever_the_load(rate, service_
 
 def test_a_queue_that_wanders_is_not_called_unstable():
     """Near capacity latency moves by chance; only what is significant at 1 % counts in an open loop."""
-    from edgescope.bench.run import settled
+    from edgescope.bench.outcome import settled
     from edgescope.records import Status
     from making import result
 

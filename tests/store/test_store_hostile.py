@@ -227,8 +227,8 @@ def attacked(tmp_path: Path, outside: Path, attack: Attack) -> Store:
 def test_what_cannot_be_listed_costs_itself_alone(what, tmp_path, outside, capsys):
     kept = attacked(tmp_path, outside, LISTING[what])
     before = snapshot(outside)
-    assert [r.id for r in kept.results()] == (
-        [GOOD.id] if what != "a machine is a link" else ["bad", GOOD.id]
+    assert sorted(r.id for r in kept.results()) == (
+        [GOOD.id] if what != "a machine is a link" else sorted(["bad", GOOD.id])
     )
     assert [p.code for p in kept.problems] in (["E-STORE-4"], ["E-STORE-6"], ["E-STORE-3"])
     assert all(str(p).isprintable() for p in kept.problems)

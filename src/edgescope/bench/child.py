@@ -40,6 +40,7 @@ def main(argv: list[str]) -> int:
     if verb == "serve":
         return serve()
     from edgescope import bench
+    from edgescope.devices import manifest
     from edgescope.records import Trial
     from edgescope.store import results
 
@@ -48,7 +49,7 @@ def main(argv: list[str]) -> int:
         registry.need(registry.ON_BOARD, "a board over ssh", "")(verb, trial, on, folder)
         return 0
     devices = bench.present()
-    begun = bench.begin(trial, devices)
+    begun = bench.begin(trial, manifest.machine(devices))
     for name in ("begun", "result"):
         (folder / name).mkdir()
     results.write(
@@ -79,12 +80,13 @@ def serve() -> int:
 
 def _answer(verb: str, folder: Path, crews: Crews) -> None:
     from edgescope import bench
+    from edgescope.devices import manifest
     from edgescope.records import Trial
     from edgescope.store import results
 
     trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
     devices = bench.present()
-    begun = bench.begin(trial, devices)
+    begun = bench.begin(trial, manifest.machine(devices))
     for name in ("begun", "result"):
         (folder / name).mkdir()
     results.write(begun, folder / "begun")

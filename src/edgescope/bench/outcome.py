@@ -1,35 +1,156 @@
-"""What an exception says of a trial: a status and one line, whatever the model or its engine raised.
+"""What became of a trial: the one place that sets a Result's status, its verdict and its warnings.
 
-Did the engine do what was asked? A number under another label is no number.
-
-A result whose sensors were a recording says so, and is never called clean.
+A run that finished is judged by its own numbers; a mode that did not last, a recording in place of sensors, outputs
+that are wrong and errors of an engine all end here.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from edgescope.analysis.energy.of_run import consumption
+from edgescope.analysis.run import open_loop, summary
+from edgescope.analysis.run.sustained import sustained
+from edgescope.bench import mode
+from edgescope.bench.drivers import Run
+from edgescope.bench.watch import Watch, board
 from edgescope.errors import (
     EdgescopeError,
-    RanElsewhereError,
     SafetyError,
     UnavailableError,
     UnsupportedError,
     WrongOutputError,
     message,
 )
-from edgescope.records import Effective, Result, Status, Trial, Trust, Verdict
+from edgescope.isolate.process import CrewError
+from edgescope.records import Measured, Result, Status, Trust, Verdict
 from edgescope.registry import REPLAYED
 
+#: Significant drift of the latency over the window beyond which the run is called unstable.
+UNSTABLE_DRIFT = 0.25
+#: What must be said of an open loop, too: a queue near capacity moves by a quarter in one run of ten by chance.
+MOVING = ("W-LOAD-1", "W-STAT-4")
+RECORDING = "the sensors are a recording"
 
-def told(error: Exception) -> tuple[Status, str]:
+
+def guarded(begun: Result, work: Callable[[Result], Result]) -> Result:
+    """Return work(begun), or the begun result with the status and reason of what was raised."""
+    try:
+        found = work(begun)
+    except Exception as error:  # models and engines raise anything
+        status, reason = status_of(error)
+        found = replace(begun, status=status, reason=reason)
+    return _marked(found)
+
+
+def concluded(begun: Result, watch: Watch, run: Run, mode_evidence: str = "") -> Result:
+    """Return the Result of a run that finished: what it used, how it went on, and whether it counts.
+
+    `mode_evidence` is what was read when it began to know that its mode was in effect.
+    """
+    found = settled(_assembled(begun, watch, run), run.failure)
+    return mode.noted(mode.kept(found, watch.by_name), mode_evidence)
+
+
+def _assembled(begun: Result, watch: Watch, run: Run) -> Result:
+    trial, queries, window = begun.trial, run.queries, run.window
+    spent = consumption(
+        watch.readings,
+        queries,
+        window,
+        idle=watch.idle,
+        device=run.effective.device,
+        board=board(),
+        beside=trial.beside,
+    )
+    long_run = sustained(queries, watch.readings, window, trial.scenario)
+    return replace(
+        begun,
+        status=Status.OK,
+        driver=run.driver,
+        model=run.model,
+        artifact=run.artifact,
+        effective=run.effective,
+        verification=run.verification,
+        window=window,
+        workers=run.workers,
+        idle=watch.idle,
+        meter=spent.meter,
+        metrics={**long_run.fields, **spent.metrics, **watch.metrics(), **run.metrics},
+        queries=queries,
+        readings=watch.readings,
+        spans=run.spans,
+        verdict=watch.verdict(window, summary.speeds(queries, window, trial.scenario)),
+        warnings=(
+            *run.warnings,
+            *spent.warnings,
+            *summary.warnings(queries, window, trial.scenario),
+            *long_run.warnings,
+            *(() if run.warmed else (_not_warm(),)),
+        ),
+    )
+
+
+def _not_warm() -> str:
+    return message(
+        "W-WARM-1",
+        "the latencies had not settled when the warm-up was cut off",
+        effect="The first measured queries may be slower than the rest",
+        fix="--warmup 30s",
+    )
+
+
+def settled(result: Result, failure: str = "") -> Result:
+    """Return the result with the status that its own numbers give it; `failure`: the first failed unit's text."""
+    check, errors = result.verification, result.metrics.get("errors")
+    if check is not None and not check.passed:
+        reason = message("E-OUT-2", f"wrong outputs: {check.detail}")
+        return replace(result, status=Status.WRONG_OUTPUT, reason=reason)
+    if isinstance(errors, Measured) and errors.value:
+        text = f"{errors.value:.0f} of {errors.n} queries failed"
+        return replace(result, status=Status.FAILED, reason=message("E-RUN-3", text, evidence=failure))
+    if drift := _drift(result):
+        return replace(result, status=Status.UNSTABLE, reason=_moved(drift, result.warnings))
+    return result
+
+
+def _drift(result: Result) -> Measured | None:
+    """Return by how much the latency moved, where that is certain and too much for a steady state."""
+    drift = result.metrics.get("drift")
+    if not isinstance(drift, Measured) or not _certain(drift) or abs(drift.value) <= UNSTABLE_DRIFT:
+        return None
+    if result.trial.scenario in open_loop.OPEN and not any(w.startswith(MOVING) for w in result.warnings):
+        return None
+    told_apart = isinstance(result.metrics.get("settled_s"), Measured)  # burst and sustained speed
+    return None if told_apart else drift
+
+
+def _certain(change: Measured) -> bool:
+    """Whether the interval of a change excludes none."""
+    return change.lo is not None and change.hi is not None and (change.lo > 0 or change.hi < 0)
+
+
+def _moved(drift: Measured, warnings: tuple[str, ...]) -> str:
+    """Say why there is no steady state: a load beyond what can be served has none however long the warm-up."""
+    text = f"latency moved by {drift.value:+.0%} over the window"
+    if any(warning.startswith("W-LOAD-1") for warning in warnings):
+        return message(
+            "E-STAT-2", text, evidence="more was offered than could be served", fix="a lower --rate"
+        )
+    return message("E-STAT-1", text, fix="--warmup 30s")
+
+
+def status_of(error: Exception) -> tuple[Status, str]:
     """Return the status and the reason of a trial that `error` ended.
 
     Of an error that edgescope did not raise on purpose the trace goes to stderr, its end to the reason.
     """
+    if isinstance(error, CrewError):
+        return error.status, error.reason
     if isinstance(error, EdgescopeError):
         return _status(error), str(error)
     traceback.print_exception(error, file=sys.stderr)
@@ -65,29 +186,7 @@ def _raised(error: BaseException) -> str:
     )
 
 
-def require(trial: Trial, effective: Effective) -> None:
-    """Raise RanElsewhereError unless the engine did what was asked, as far as it tells."""
-    threads = trial.options.get("threads")
-    told = effective.threads if threads is not None and effective.threads is not None else threads
-    for code, what, asked, did in (
-        ("E-RAN-1", "device", trial.device, effective.device),
-        ("E-RAN-2", "precision", trial.precision, effective.precision),
-        ("E-RAN-3", "number of threads", threads, told),
-    ):
-        if asked != did:
-            raise RanElsewhereError(
-                code,
-                f"{trial.backend} was asked for {what} {asked} and ran with {did}",
-                evidence=effective.evidence,
-                effect=f"A number under the label {asked} would describe another {what}",
-                fix="ask for what this engine does here (edgescope backends), or use another --backend",
-            )
-
-
-EVIDENCE = "the sensors are a recording"
-
-
-def marked(result: Result) -> Result:
+def _marked(result: Result) -> Result:
     """Return the result with the mark where its machine is a recording; any other as it is."""
     mark = result.machine.state.get(REPLAYED)
     if not mark:
@@ -96,11 +195,11 @@ def marked(result: Result) -> Result:
     trust = Trust.UNKNOWN if verdict.trust is Trust.CLEAN else verdict.trust
     warning = message(
         "W-REC-1",
-        f"{EVIDENCE} of {mark['board']} ({mark['made']})",
+        f"{RECORDING} of {mark['board']} ({mark['made']})",
         effect="Its power, clocks and temperatures are not those of this run",
     )
     return replace(
         result,
-        verdict=Verdict(trust, (EVIDENCE, *verdict.evidence)),
+        verdict=Verdict(trust, (RECORDING, *verdict.evidence)),
         warnings=(*result.warnings, warning),
     )

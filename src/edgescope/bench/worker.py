@@ -12,7 +12,6 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -20,22 +19,19 @@ from typing import Any
 
 import numpy as np
 
-from edgescope import cache, registry
-from edgescope.backends.base import SelfDriven, spec_of
-from edgescope.bench import gate
 from edgescope.bench.child import die_with_parent
-from edgescope.bench.collect import drive
-from edgescope.bench.outcome import told
+from edgescope.bench.drivers import drive
+from edgescope.bench.outcome import status_of
+from edgescope.bench.parts import open_trial, program_of
 from edgescope.bench.watch import peak_rss
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.barrier import Agreed, Span
 from edgescope.isolate.counter import Counter
 from edgescope.isolate.pipe import Talk
-from edgescope.models import zoo
-from edgescope.models.base import Batch, Model, Purpose
 from edgescope.records import Json, Machine, Measured, Queries, Trial, codec
 from edgescope.scenarios import Foreign
+from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import Opened
 
 #: Scenarios that end when they are through, whatever others do.
@@ -59,20 +55,19 @@ class Shift:
 
     def work(self) -> None:
         """Open, drive and verify as the leader says; the session is closed when this returns."""
-        trial = self.trial
-        scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, self.plan)
-        model = zoo.get(trial.model, trial.shapes, trial.batch)
-        backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
-        _drivable(trial, backend, scenario)
-        workload = registry.load(registry.WORKLOADS, trial.workload, "workload")()
-        with workload.open(trial, model, backend, cache.folder("artifacts")) as opened:
-            self._say_opened(opened, model)
+        if program_of(self.trial) is not None:
+            raise _not_drivable(self.trial.backend)
+        with open_trial(self.trial, self.plan) as ready:
+            opened, scenario = ready.opened, ready.scenario
+            if isinstance(scenario, Foreign) or self.trial.scenario in ALONE:
+                raise _not_drivable(self.trial.scenario)
+            self._say_opened(opened)
             self._hear("drive")
             with Counter(self.folder / "counter", self.workers) as counter:
                 work = counter.counted(opened.work, self.number)
                 queries = drive(scenario, work, MonotonicClock())
                 self._say_driven(queries, opened)
-                self._after(opened, model)
+                self._after(opened)
 
     def _hear(self, what: str) -> dict[str, Json]:
         order = self.talk.hear()
@@ -85,13 +80,13 @@ class Shift:
         order = self._hear("start")
         return Span(int(order["start_ns"]), int(order["stop_ns"]))
 
-    def _say_opened(self, opened: Opened, model: Model) -> None:
+    def _say_opened(self, opened: Opened) -> None:
         self.talk.say(
             "opened",
             effective=asdict(opened.effective()),
             facts={name: codec.field_to_json(value) for name, value in opened.facts.items()},
             artifact=dict(opened.artifact),
-            model=asdict(model.info),
+            model=asdict(opened.model),
         )
 
     def _say_driven(self, queries: Queries, opened: Opened) -> None:
@@ -106,47 +101,32 @@ class Shift:
             failure=opened.failure(),
         )
 
-    def _after(self, opened: Opened, model: Model) -> None:
+    def _after(self, opened: Opened) -> None:
         """Answer what the leader asks of the open session, until it says close."""
         while (order := self.talk.hear())["do"] != "close":
             if order["do"] == "verify":
-                machine = Machine(**order["machine"])
-                check = gate.check(self.trial, model, opened.answer, opened.artifact, machine)
+                check = opened.verify(Machine(**order["machine"]))
                 self.talk.say("verified", verification=codec.verification_to_json(check) if check else None)
             elif order["do"] == "answer":
-                self._say_answer(opened, model)
+                self._say_answer(opened)
             else:
                 raise Abandoned
 
-    def _say_answer(self, opened: Opened, model: Model) -> None:
-        """Answer one bench input, for comparison with the other workers; say how large a batch is."""
-        batch = _one_batch(model, self.trial.batch)
-        outputs: Sequence[Any] = () if opened.answer is None or batch is None else opened.answer(batch)
-        path = self.folder / f"answer-{self.number}.npz"
-        np.savez(path, *outputs)
-        given = 0 if batch is None else sum(array.nbytes for array in batch.values())
-        made = sum(np.asarray(array).nbytes for array in outputs)
-        self.talk.say("answer", outputs=str(path), input_bytes=given, output_bytes=made)
+    def _say_answer(self, opened: Opened) -> None:
+        """Answer one input, for comparison with the other workers; say how large a batch is."""
+        found, path = opened.glimpse(), self.folder / f"answer-{self.number}.npz"
+        np.savez(path, *found.outputs)
+        made = sum(array.nbytes for array in found.outputs)
+        self.talk.say("answer", outputs=str(path), input_bytes=found.input_bytes, output_bytes=made)
 
 
-def _drivable(trial: Trial, backend: object, scenario: object) -> None:
-    """Raise UnsupportedError for what would not begin and end when the others do."""
-    own = trial.backend if isinstance(backend, SelfDriven) else ""
-    own = own or (trial.scenario if isinstance(scenario, Foreign) or trial.scenario in ALONE else "")
-    if own:
-        raise UnsupportedError(
-            "E-CREW-1",
-            f"{own} owns its loop, so its processes cannot agree on a start and a stop",
-            fix="--processes 1 --sharing shared, or a backend and a scenario that edgescope drives",
-        )
-
-
-def _one_batch(model: Model, size: int) -> Batch | None:
-    samples = model.samples(Purpose.BENCH, 1)
-    if samples is None or not len(samples):
-        return None
-    rows = np.zeros(size, dtype=np.int64)
-    return {name: np.ascontiguousarray(array[rows]) for name, array in samples.arrays.items()}
+def _not_drivable(name: str) -> UnsupportedError:
+    """Return why what owns its loop cannot begin and end when the others do."""
+    return UnsupportedError(
+        "E-CREW-1",
+        f"{name} owns its loop, so its processes cannot agree on a start and a stop",
+        fix="--processes 1 --sharing shared, or a backend and a scenario that edgescope drives",
+    )
 
 
 def serve(talk: Talk) -> None:
@@ -168,7 +148,7 @@ def serve(talk: Talk) -> None:
         except EOFError:
             return
         except Exception as error:  # models and engines raise anything
-            status, reason = told(error)
+            status, reason = status_of(error)
             talk.say("failed", status=status.value, reason=reason)
         give_back()
         talk.say("closed")
@@ -180,10 +160,9 @@ def load(trial: Trial) -> None:
     What a process does only once is then done: importing the engine, opening the GPU, finding its libraries.
     """
     with suppress(Exception):
-        model = zoo.get(trial.model, trial.shapes, trial.batch)
-        backend = registry.load(registry.BACKENDS, trial.backend, "backend")()
-        if not isinstance(backend, SelfDriven):
-            backend.load(backend.prepare(model, spec_of(trial), cache.folder("artifacts"))).close()
+        if program_of(trial) is None:
+            with open_trial(trial, Plan(trial)):
+                pass
     give_back()
 
 

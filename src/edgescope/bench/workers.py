@@ -1,7 +1,7 @@
 """A trial of several workers: this process leads them, watches the machine, and imports no engine.
 
 Worker 0 answers the accuracy gate after the window, in the session that was measured; the others must answer one input
-as it does. Every worker's engine is held against what was asked. See edgescope/crew.
+as it does. Every worker's engine is held against what was asked. See edgescope/isolate.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,8 +18,7 @@ from edgescope.analysis.run import open_loop
 from edgescope.analysis.run import workers as crowd
 from edgescope.analysis.run.workers import Rows
 from edgescope.bench import watch as footprint
-from edgescope.bench.collect import Run, assembled
-from edgescope.bench.outcome import require
+from edgescope.bench.drivers import Run, require
 from edgescope.bench.watch import Footprint, Watch
 from edgescope.clock import MonotonicClock
 from edgescope.errors import WrongOutputError
@@ -27,7 +26,6 @@ from edgescope.isolate import placement as seating
 from edgescope.isolate.barrier import AT_STOP
 from edgescope.isolate.leader import Driven, Shift
 from edgescope.isolate.pool import Crews
-from edgescope.isolate.process import CrewError
 from edgescope.modes import sharing
 from edgescope.records import (
     Absent,
@@ -53,15 +51,6 @@ WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 Looked = dict[int, Footprint]
 
 
-@dataclass(frozen=True)
-class Found:
-    """A measured result, and what its status depends on."""
-
-    result: Result
-    warmed: bool
-    failure: str
-
-
 def seconds(trial: Trial) -> float:
     """Return how long the workers measure: an open loop, whose queue has to settle, as long as it may."""
     if trial.scenario in open_loop.OPEN:
@@ -69,12 +58,17 @@ def seconds(trial: Trial) -> float:
     return min(trial.max_s, max(trial.min_s, SHORTEST_S))
 
 
-def measure(bare: Result, watch: Watch, crews: Crews | None = None) -> Found:
-    """Return the Result of a trial that several workers answer, those of `crews` where some are kept."""
-    trial = bare.trial
-    with ExitStack() as stack:
-        kept = crews or stack.enter_context(Crews())
-        try:
+class Workers:
+    """Leads workers that each open the trial, those of `crews` where some are kept."""
+
+    def __init__(self, crews: Crews | None = None) -> None:
+        self.crews = crews
+
+    def measure(self, begun: Result, watch: Watch) -> Run:
+        """Have all workers open the trial, drive it between an agreed start and stop, and collect what they did."""
+        trial = begun.trial
+        with ExitStack() as stack:
+            kept = self.crews or stack.enter_context(Crews())
             sharing.require(trial, {**os.environ, **kept.env})
             crew, seats = kept.of(trial), kept.seats(trial)
             with crew.shift(seating.trials(trial), seats, kept.limit_s, staff=kept.staff) as shift:
@@ -84,12 +78,10 @@ def measure(bare: Result, watch: Watch, crews: Crews | None = None) -> Found:
                     look = partial(footprint.footprints, devices=watch.by_name, device=trial.device)
                     patience = patience_s(trial) if trial.scenario in open_loop.OPEN else 0.0
                     driven = shift.drive(seconds(trial), look, patience_s=patience, edge=watch.mark)
-                return _found(bare, watch, shift, driven, kept)
-        except CrewError as error:
-            return Found(replace(bare, status=error.status, reason=error.reason), True, "")
+                return _run(begun, watch, shift, driven, kept)
 
 
-def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], kept: Crews) -> Found:
+def _run(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], kept: Crews) -> Run:
     trial, words, idle = bare.trial, driven.words, kept.idle(bare.trial)
     rows = [_rows(word) for word in words]
     start_ns, stop_ns = crowd.window_of(rows[: trial.processes], driven.span.start_ns, driven.span.stop_ns)
@@ -116,10 +108,19 @@ def _found(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], kep
     cpus = len(os.sched_getaffinity(0))
     crammed = seating.crammed(trial, cpus)
     warnings = (*([crammed] if crammed else []), *crowd.warnings(trial, metrics, each, cpus))
-    ran = Run(model, artifact, effective, verification, queries, window, metrics, warnings)
-    result = replace(assembled(bare, watch, ran), workers=workers)
-    failure = next((word["failure"] for word in words if word["failure"]), "")
-    return Found(result, all(word["settled"] for word in driven.ready), failure)
+    return Run(
+        model=model,
+        artifact=artifact,
+        effective=effective,
+        verification=verification,
+        queries=queries,
+        window=window,
+        metrics=metrics,
+        warnings=warnings,
+        warmed=all(word["settled"] for word in driven.ready),
+        failure=next((word["failure"] for word in words if word["failure"]), ""),
+        workers=workers,
+    )
 
 
 def _rows(word: dict[str, Json]) -> Rows:

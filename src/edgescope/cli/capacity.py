@@ -39,7 +39,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_engine(sub.add_argument_group("engine"))
     trial_flags.add_safety(sub)
     sub.set_defaults(scenario="single_stream", processes="1", beside="")  # the search sets them
-    sub.set_defaults(workload="inference", rel_width=0.01, max_queries=None, idle=0.0)
+    sub.set_defaults(workload="inference", workload_option=[], rel_width=0.01, max_queries=None, idle=0.0)
     sub.set_defaults(duration=None, soak=None, min_duration=None, max_duration=None)
 
 

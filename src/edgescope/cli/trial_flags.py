@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgescope import registry
 from edgescope.command import flag, option_value
 
 if TYPE_CHECKING:
@@ -169,8 +170,12 @@ def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: st
     group.add_argument(flag("sharing"), default="shared", help=text + several)
     text = "other models that run meanwhile, one more worker each, joined by +"
     group.add_argument(flag("beside"), default="", metavar="MODEL", help=text + several)
-    text = "what a query asks for (inference)"
+    text = f"kind of work that one query asks for: {', '.join(registry.WORKLOADS)} (inference)"
     group.add_argument(flag("workload"), default="inference", metavar="NAME", help=text)
+    text = "option of the workload, e.g. optimizer=adam of training (docs/workloads.md)"
+    group.add_argument(
+        flag("workload_options"), type=option, action="append", default=[], metavar="K=V", help=text
+    )
     add_engine(group)
 
 
@@ -212,6 +217,7 @@ def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
         options["calibration"] = folder.pin(str(options["calibration"]))
     out = {
         "workload": args.workload,
+        "workload_options": dict(args.workload_option),
         "scenario": args.scenario,
         "mode": args.mode,
         "rate": args.rate,

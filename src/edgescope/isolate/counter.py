@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from edgescope.records import QUERY_END
 from edgescope.workloads.base import Done, Work
 
 _STRIDE = 8
@@ -87,10 +88,12 @@ class Counted:
     def _counting(self, done: Done, samples: int) -> Done:
         cells, cell, lock = self._cells, self._cell, self._lock
 
-        def counted(query_id: int, state: int) -> None:
-            done(query_id, state)
+        def counted(query_id: int, state: int, held: int = 0, source_ns: int = -1) -> None:
+            done(query_id, state, held, source_ns)
+            if state == QUERY_END:
+                return
             with lock:
-                self._total += samples
+                self._total += held or samples
                 cells[cell] = self._total
 
         return counted

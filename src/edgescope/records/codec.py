@@ -88,6 +88,7 @@ def to_json(result: Result) -> dict[str, Json]:
         "metrics": _fields(result.metrics),
         "warnings": list(result.warnings),
         "channels": [dataclasses.asdict(c) for c in result.readings.channels] if result.readings else [],
+        "span_names": list(result.spans.names) if result.spans else [],
         "machine_id": result.machine.id,
         "machine": {"stable": dict(result.machine.stable), "state": dict(result.machine.state)},
     }
@@ -113,7 +114,7 @@ def from_json(data: Mapping[str, Json]) -> Result:
 
 def _read(data: Mapping[str, Json]) -> Result:
     """Return the result; the keys that older results of schema 1 lack have defaults."""
-    names = [f.name for f in dataclasses.fields(Result) if f.name not in ("queries", "readings")]
+    names = [f.name for f in dataclasses.fields(Result) if f.name not in ("queries", "readings", "spans")]
     older = {"workers", "idle", "meter"}
     given = {name: data[name] for name in names if name in data or name not in older}
     return plain_json.record(Result, given)
@@ -122,6 +123,12 @@ def _read(data: Mapping[str, Json]) -> Result:
 def channels(data: Mapping[str, Json]) -> tuple[Channel, ...]:
     """Return the telemetry channels named in a result's JSON; ValueError where they are none."""
     found: tuple[Channel, ...] = plain_json.value(tuple[Channel, ...], data.get("channels"), "channels")
+    return found
+
+
+def span_names(data: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return the names that a result's spans are numbered by; ValueError where they are none."""
+    found: tuple[str, ...] = plain_json.value(tuple[str, ...], data.get("span_names"), "span_names")
     return found
 
 

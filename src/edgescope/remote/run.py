@@ -11,19 +11,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 
-from edgescope import cache
-from edgescope.backends.base import spec_of
+from edgescope.backends.base import Backend
 from edgescope.backends.trtexec.backend import TrtExec
-from edgescope.bench import external, gate
-from edgescope.bench.run import SAMPLER_HZ, guarded, refused, settled
+from edgescope.bench.drivers import OwnLoop
+from edgescope.bench.outcome import concluded, guarded
+from edgescope.bench.parts import Here, prepare_trial, program_of
+from edgescope.bench.run import SAMPLER_HZ, begin, refused
 from edgescope.bench.watch import Watch, joined, throttle_watch
 from edgescope.clock import Clock
 from edgescope.errors import EdgescopeError, UnsupportedError
-from edgescope.isolate.fresh import new_id
-from edgescope.models import zoo
 from edgescope.records import Idle, Machine, Result, Status, Trial
 from edgescope.remote import address, errors
 from edgescope.remote.board import Board, opened
@@ -54,7 +52,7 @@ def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
         (folder / name).mkdir()
     try:
         with opened(address.parse(url)) as board:
-            begun = _begun(trial, board.machine())
+            begun = begin(trial, board.machine())
             results.write(begun, folder / "begun")
             result = (answer if verb == "run" else prepare)(begun, board)
     except EdgescopeError as error:  # before the board had said what it is, or while it said bye
@@ -63,21 +61,12 @@ def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
     results.write(result, folder / "result")
 
 
-def _begun(trial: Trial, machine: Machine) -> Result:
-    now = datetime.now(timezone.utc)
-    stamp = now.isoformat(timespec="milliseconds")
-    return Result(id=new_id(trial, now), trial=trial, machine=machine, status=Status.FAILED, started_at=stamp)
-
-
 def prepare(begun: Result, board: Board) -> Result:
     """Build the engine on the board, and the reference here; status ok when both are there."""
 
-    def build(bare: Result) -> Result:
-        trial = bare.trial
-        model = zoo.get(trial.model, trial.shapes, trial.batch)
-        _backend(trial, board).prepare(model, spec_of(trial), cache.folder("artifacts"))
-        gate.prepare(model)
-        return replace(bare, status=Status.OK)
+    def build(begun: Result) -> Result:
+        prepare_trial(begun.trial, _parts(begun.trial, board))
+        return replace(begun, status=Status.OK)
 
     return guarded(begun, build)
 
@@ -97,17 +86,28 @@ def _measure(bare: Result, board: Board) -> Result:
             effect="Nothing was measured",
             fix="edgescope on the board itself, or --processes 1 --sharing shared and nothing beside",
         )
-    model = zoo.get(trial.model, trial.shapes, trial.batch)
-    measured = external.measure(bare, model, _backend(trial, board), watch)
+    program = program_of(trial, _parts(trial, board))
+    assert program is not None, trial.backend  # every engine of BACKENDS owns its loop
+    run = OwnLoop(program).measure(bare, watch)
     about = {"agent": board.about(board.wire.offset())}
-    result = replace(measured, driver="agent", artifact={**measured.artifact, **about})
-    return settled(result)
+    return concluded(bare, watch, replace(run, driver="agent", artifact={**run.artifact, **about}))
 
 
-def _backend(trial: Trial, board: Board) -> TrtExec:
+class OnBoard(Here):
+    """Models and reference engines of this machine; programs run on the board."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+
+    def backend(self, name: str) -> Backend:
+        """Return the engine of that name."""
+        return TrtExec(self.board) if name in BACKENDS else super().backend(name)
+
+
+def _parts(trial: Trial, board: Board) -> OnBoard:
     if trial.backend not in BACKENDS:
         raise errors.wrong_backend(trial.backend)
-    return TrtExec(board)
+    return OnBoard(board)
 
 
 class BoardWatch(Watch):

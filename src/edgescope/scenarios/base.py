@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from edgescope.clock import Clock
-from edgescope.models.base import Model
 from edgescope.records import Json, Queries
-from edgescope.workloads.base import Answer, Work
+from edgescope.workloads.base import Exam, Work
 
 
 class Scenario(Protocol):
@@ -22,8 +21,8 @@ class Scenario(Protocol):
 class Foreign(Protocol):
     """Optional, of a scenario whose load another program makes (LoadGen); the Result says driver = external."""
 
-    def accuracy(self, answer: Answer, model: Model) -> None:
-        """Have that program ask every input of the gate, in its accuracy mode, and check what it was answered."""
+    def accuracy(self, exam: Exam) -> None:
+        """Have that program ask every input of the exam, in its accuracy mode, and check what it was answered."""
 
     def notes(self) -> Mapping[str, Json]:
         """Return what the program says of itself and of the run, and its log files as `files`: name -> text."""

@@ -69,7 +69,7 @@ class _Countdown:
         self.query_id, self.left, self.done = query_id, parts, done
         self.status, self.lock = 0, Lock()
 
-    def part(self, number: int, status: int) -> None:
+    def part(self, number: int, status: int, samples: int = 0, source_ns: int = -1) -> None:
         """Note that one part is done."""
         with self.lock:
             self.status = max(self.status, status)

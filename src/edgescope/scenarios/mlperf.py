@@ -25,7 +25,6 @@ import numpy as np
 from edgescope import scratch
 from edgescope.clock import Clock
 from edgescope.errors import message
-from edgescope.models.base import Model
 from edgescope.records import Absent, Json, Queries, Trial
 from edgescope.scenarios import mlperf_log, settings
 from edgescope.scenarios.closed import Split, typical_s
@@ -33,9 +32,8 @@ from edgescope.scenarios.mlperf_system import Samples, System, complete, run_tes
 from edgescope.scenarios.query_log import Ints, Log, closed
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import early_stopping_estimate
-from edgescope.verify import judge
 from edgescope.verify.reference import QUICK_CEILING
-from edgescope.workloads.base import Answer, Work
+from edgescope.workloads.base import Exam, Work
 
 SCENARIOS = {
     "mlperf_single_stream": "SingleStream",
@@ -86,33 +84,26 @@ class LoadGen:
             self.checked |= {"percentiles": self._percentiles(ours), "early_stopping": self._estimates(ours)}
         return queries
 
-    def accuracy(self, answer: Answer, model: Model) -> None:
-        """Have LoadGen ask every input of the gate, and compare its log with what `answer` says directly."""
-        samples, rows = judge.gate_samples(model), self.trial.batch
-        direct = judge.outputs(answer, samples, rows)
-        problems: list[Exception] = []
-
-        def outputs(indices: list[int]) -> list[bytes]:
-            index = np.resize(indices, rows)
-            got = answer({name: np.ascontiguousarray(array[index]) for name, array in samples.arrays.items()})
-            return [_bytes(array[k] for array in got) for k in range(len(indices))]
+    def accuracy(self, exam: Exam) -> None:
+        """Have LoadGen ask every input of the exam, and compare its log with the answers expected."""
+        rows, problems = self.trial.batch, list[Exception]()
 
         def issue(query: Samples) -> None:
             for start in range(0, len(query), rows):
                 some = query[start : start + rows]
                 try:
-                    said = outputs([index for _, index in some])
+                    said = [_bytes(arrays) for arrays in exam.answers([index for _, index in some])]
                 except Exception as error:  # must not pass through LoadGen's thread: it would end the process
                     problems.append(error)
                     said = [b""] * len(some)
                 complete([sample for sample, _ in some], said)
 
         with scratch.folder("loadgen") as name:
-            run_test(issue, self._settings(1e-3, "AccuracyOnly"), len(direct[0]), Path(name))
+            run_test(issue, self._settings(1e-3, "AccuracyOnly"), exam.size, Path(name))
             if problems:
                 raise problems[0]
             self.files |= mlperf_log.files(Path(name), "accuracy_")
-            self.checked |= {"accuracy": mlperf_log.compared(Path(name), direct)}
+            self.checked |= {"accuracy": mlperf_log.compared(Path(name), exam.expected)}
 
     def notes(self) -> Mapping[str, Json]:
         """Return LoadGen's version, settings and results, how they compare with ours, and its logs."""

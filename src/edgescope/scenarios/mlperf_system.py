@@ -71,8 +71,8 @@ class System:
         self.work.issue(self.log.add(self.clock.now()), self.batch, self._done(samples))
 
     def _done(self, samples: Samples) -> Done:
-        def done(query_id: int, status: int) -> None:
-            self.log.done(query_id, status)
+        def done(query_id: int, status: int, held: int = 0, source_ns: int = -1) -> None:
+            self.log.done(query_id, status, held, source_ns)
             complete([sample for sample, _ in samples])
 
         return done

@@ -20,7 +20,7 @@ from edgescope.records import Queries, Trial
 from edgescope.scenarios import arrivals, settings
 from edgescope.scenarios.query_log import Ints, Log, closed
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.workloads.base import Work
+from edgescope.workloads.base import EndOfInput, Work
 
 PATIENCE_SHARE, PATIENCE_S = 0.1, 1.0
 """How much longer than the window the queue is served, so that a healthy run drops nothing."""
@@ -83,7 +83,12 @@ class OpenLoop:
                 log.drop()
                 continue
             log.free.get()
-            work.issue(log.add(clock.now()), self.trial.batch, log.done)
+            try:
+                work.issue(log.add(clock.now()), self.trial.batch, log.done)
+            except EndOfInput:
+                due.pop()
+                plan.input_ended()
+                return due
             now = clock.now()
             if going and (now >= plan.check_ns or len(log) >= plan.limit):
                 going = plan.goes_on(now, len(log), latencies)

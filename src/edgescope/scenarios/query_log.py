@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.clock import Clock
-from edgescope.records import QUERY_DROPPED, QUERY_DTYPES, Queries
+from edgescope.records import QUERY_DROPPED, QUERY_DTYPES, QUERY_END, Queries
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.workloads.base import Done, Work
+from edgescope.workloads.base import Done, EndOfInput, Work
 
 Ints = NDArray[np.int64]
 
@@ -27,6 +27,12 @@ class Log:
         """First scheduled row and the times from there on; None in a closed loop."""
         self.streams: tuple[int, NDArray[np.int16]] | None = None
         """First row that belongs to a stream other than 0, and the streams from there on."""
+        self.sizes: dict[int, int] = {}
+        """Samples of the rows that held another number of them than the trial's batch."""
+        self.sources: dict[int, int] = {}
+        """When what a row answers came into being, of the rows for which that is known."""
+        self.ended = 0
+        """Rows that met the end of the input."""
         self.free: SimpleQueue[None] = SimpleQueue()
         self.slots = slots
         for _ in range(slots):
@@ -38,11 +44,16 @@ class Log:
 
     def _recorder(self, now: Callable[[], int]) -> Done:
         finished, status, release = self.finished, self.status, self.free.put
+        sizes, sources = self.sizes, self.sources
 
-        def done(query_id: int, state: int) -> None:
+        def done(query_id: int, state: int, samples: int = 0, source_ns: int = -1) -> None:
             finished[query_id] = now()
             if state:
                 status[query_id] = state
+            if samples:
+                sizes[query_id] = samples
+            if source_ns >= 0:
+                sources[query_id] = source_ns
             release(None)
 
         return done
@@ -59,12 +70,26 @@ class Log:
         self.status[self.add(-1)] = QUERY_DROPPED
 
     def drain(self, work: Work) -> None:
-        """Return when every query issued so far is done; the slots are free again."""
+        """Return when every query issued so far is done; the slots are free again, and rows without input are gone."""
         work.flush()
         for _ in range(self.slots):
             self.free.get()
         for _ in range(self.slots):
             self.free.put(None)
+        if QUERY_END in self.status:
+            self._forget_the_ended()
+
+    def _forget_the_ended(self) -> None:
+        """Take out the rows that met the end of the input: nothing was done in them."""
+        kept = [row for row, state in enumerate(self.status) if state != QUERY_END]
+        self.ended += len(self.status) - len(kept)
+        for column in (self.issued, self.finished, self.status):
+            column[:] = array(column.typecode, [column[row] for row in kept])
+        place = {row: k for k, row in enumerate(kept)}
+        for known in (self.sizes, self.sources):
+            moved = {place[row]: value for row, value in known.items() if row in place}
+            known.clear()
+            known.update(moved)
 
     def latencies(self, first: int) -> Ints:
         """Return service times (issued to done, ns) of the finished queries from row `first` on."""
@@ -80,14 +105,23 @@ class Log:
             "query_id": np.arange(n, dtype=np.int64),
             "worker": np.broadcast_to(np.int16(0), n),
             "stream": _from(self.streams, n, np.int16(0)),
-            "source_ns": np.broadcast_to(np.int64(-1), n),
+            "source_ns": _some(self.sources, n, np.int64(-1)),
             "scheduled_ns": _from(self.schedule, n, np.int64(-1)),
             "issued_ns": np.frombuffer(self.issued, dtype=np.int64),
             "done_ns": np.frombuffer(self.finished, dtype=np.int64),
-            "samples": np.broadcast_to(np.int32(samples), n),
+            "samples": _some(self.sizes, n, np.int32(samples)),
             "status": np.frombuffer(self.status, dtype=np.int8),
         }
         return Queries({name: columns[name] for name in QUERY_DTYPES})
+
+
+def _some(known: Mapping[int, int], n: int, otherwise: Any) -> NDArray[Any]:
+    """Return a column of n rows that holds `otherwise` but in the known rows."""
+    column = np.broadcast_to(otherwise, n)
+    if known:
+        column = np.array(column)
+        column[list(known)] = list(known.values())
+    return column
 
 
 def _from(known: tuple[int, NDArray[Any]] | None, n: int, otherwise: Any) -> NDArray[Any]:
@@ -102,22 +136,25 @@ def _from(known: tuple[int, NDArray[Any]] | None, n: int, otherwise: Any) -> NDA
 
 
 def closed(log: Log, work: Work, clock: Clock, plan: Plan, samples: int) -> None:
-    """Offer the next query whenever a slot is free, until the plan moves on from its present phase."""
+    """Offer the next query whenever a slot is free, until the plan moves on from its phase, or the input ends."""
     now, issue, done, acquire = clock.now, work.issue, log.done, log.free.get
     issued, finished, status = log.issued.append, log.finished.append, log.status.append
     query_id = len(log.issued)
     plan.begin(query_id, now())
     going = True
-    while going:
-        check_ns, limit = plan.check_ns, plan.limit
-        t = 0
-        while t < check_ns and query_id < limit:
-            acquire()
-            finished(-1)
-            status(0)
-            t = now()
-            issued(t)
-            issue(query_id, samples, done)
-            query_id += 1
-        going = plan.goes_on(now(), query_id, log.latencies)
+    try:
+        while going:
+            check_ns, limit = plan.check_ns, plan.limit
+            t = 0
+            while t < check_ns and query_id < limit:
+                acquire()
+                finished(-1)
+                status(0)
+                t = now()
+                issued(t)
+                issue(query_id, samples, done)
+                query_id += 1
+            going = plan.goes_on(now(), query_id, log.latencies)
+    except EndOfInput:
+        plan.input_ended()
     log.drain(work)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope.errors import UsageError
 from edgescope.records import Trial, Window
 from edgescope.stats import StopRule, warm
 
@@ -22,6 +23,8 @@ WARMUP_LOOK_NS = 50_000_000
 GROWTH = 1.3
 #: Samples in each of the three windows that must agree; 30 samples are the shortest warm-up.
 WARMUP_WINDOW = 5
+
+INPUT_ENDED = "the input has ended"
 
 Latencies = Callable[[int], NDArray[np.int64]]
 
@@ -117,6 +120,18 @@ class Plan:
             return False
         self.check_ns = self._start_ns + round(elapsed * GROWTH)
         return True
+
+    def input_ended(self) -> None:
+        """Note that nothing is left to do; UsageError where that was before anything was measured."""
+        if not self._measured:
+            raise UsageError(
+                "E-WORK-3",
+                "the input ended within the warm-up",
+                evidence=f"{self.trial.workload} of {self.trial.model}",
+                effect="Nothing is left to measure",
+                fix="--warmup 0, or a longer input",
+            )
+        self.stopped_by = INPUT_ENDED
 
     def end(self, rows: int, now_ns: int) -> None:
         """Note where the measured phase ended."""

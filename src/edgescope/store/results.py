@@ -3,6 +3,7 @@
     DIR/<machine id>/<result id>/result.json        everything but the raw rows
                                  queries.parquet    one row per query
                                  readings.parquet   t_ns, channel (index into result.json's channels), value
+                                 spans.parquet      what the time of a few units went to (records.SPAN_DTYPES)
                                  files/             logs of a program that drove the load (MLPerf LoadGen)
 
 Merging two machines' results is copying folders. DuckDB reads a tree of them in place:
@@ -28,11 +29,14 @@ from pathlib import Path
 from edgescope.errors import EdgescopeError, StoreError, UsageError
 from edgescope.records import (
     QUERY_DTYPES,
+    SPAN_DTYPES,
+    SPAN_KINDS,
     Json,
     Machine,
     Queries,
     Readings,
     Result,
+    Spans,
     Status,
     Window,
     codec,
@@ -41,8 +45,9 @@ from edgescope.records import (
 from edgescope.store import plain_files, rows
 
 ASIDE = ".incoming"
-RESULT, QUERIES, READINGS, FILES = "result.json", "queries.parquet", "readings.parquet", "files"
-_WRITTEN = {RESULT, QUERIES, READINGS, FILES}
+RESULT, FILES = "result.json", "files"
+QUERIES, READINGS, SPANS = "queries.parquet", "readings.parquet", "spans.parquet"
+_WRITTEN = {RESULT, QUERIES, READINGS, SPANS, FILES}
 READING_DTYPES = {"t_ns": "int64", "channel": "int16", "value": "float64"}
 #: Bytes of a result.json and of each log beside it, and logs of one result, that are read at most. Ours hold some
 #: ten kilobytes; what is larger was not written by a measurement and may not fit into memory.
@@ -275,6 +280,8 @@ def write(result: Result, folder: Path) -> None:
     if result.readings is not None:
         r = result.readings
         rows.write({"t_ns": r.t_ns, "channel": r.channel, "value": r.value}, folder / READINGS)
+    if result.spans is not None:
+        rows.write(result.spans.columns, folder / SPANS)
     files = result.artifact.get("files")
     for name, text in files.items() if isinstance(files, Mapping) else ():
         (folder / FILES).mkdir(exist_ok=True)
@@ -299,7 +306,7 @@ def read(folder: Path) -> Result:
     result = codec.from_json(data)
     if logs := _files(folder / FILES):
         result = replace(result, artifact={**result.artifact, "files": logs})
-    queries = readings = None
+    queries = readings = spans = None
     if plain_files.is_file(folder / QUERIES):
         queries = _queries(folder / QUERIES, result.window)
     elif result.window is not None:
@@ -310,7 +317,9 @@ def read(folder: Path) -> Result:
         )
     if plain_files.is_file(folder / READINGS):
         readings = _readings(folder / READINGS, data)
-    return replace(result, queries=queries, readings=readings)
+    if plain_files.is_file(folder / SPANS):
+        spans = _spans(folder / SPANS, data)
+    return replace(result, queries=queries, readings=readings, spans=spans)
 
 
 def _queries(path: Path, window: Window | None) -> Queries:
@@ -318,6 +327,18 @@ def _queries(path: Path, window: Window | None) -> Queries:
     if window is not None and not 0 <= window.first <= window.stop <= len(queries):
         raise _unreadable(path, f"it has {len(queries)} rows, the window is {window.first} to {window.stop}")
     return queries
+
+
+def _spans(path: Path, data: Mapping[str, Json]) -> Spans:
+    columns = rows.read(path, SPAN_DTYPES)
+    try:
+        names = codec.span_names(data)
+    except ValueError as error:
+        raise _unreadable(path.parent / RESULT, str(error)) from error
+    for column, known in (("name", len(names)), ("kind", len(SPAN_KINDS))):
+        if len(columns[column]) and not 0 <= columns[column].min() <= columns[column].max() < known:
+            raise _unreadable(path, f"its column {column} names what {RESULT} does not")
+    return Spans(names, columns)
 
 
 def _readings(path: Path, data: Mapping[str, Json]) -> Readings:

@@ -35,8 +35,9 @@ from edgescope.records import Json, Trial
 from edgescope.scenarios import settings
 from edgescope.study import schema, toml_lines
 from edgescope.study.rules import Conflict, Place, conflicts
-from edgescope.study.schema import Problem
+from edgescope.study.schema import OPTIONS, Problem
 from edgescope.verify import judge
+from edgescope.workloads import options
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -79,7 +80,8 @@ def grid(keys: Mapping[str, Json], say: Say = lambda text: None) -> tuple[Trial,
 
 def _product(keys: Mapping[str, Json], say: Say) -> Iterator[Trial]:
     """Yield the Trials of a grid, unchecked and with repetitions."""
-    if not isinstance(keys, Mapping) or not isinstance(keys.get("options", {}), Mapping):
+    inside = [keys.get(name, {}) for name in OPTIONS] if isinstance(keys, Mapping) else [None]
+    if not all(isinstance(table, Mapping) for table in inside):
         raise UsageError(
             "E-STUDY-8", "[trial] and [trial.options] must be tables of keys", evidence=str(keys)[:80]
         )
@@ -87,15 +89,17 @@ def _product(keys: Mapping[str, Json], say: Say) -> Iterator[Trial]:
     replicates = keys.pop("replicates", 1)
     if not isinstance(replicates, int) or replicates < 1:
         raise UsageError("E-STUDY-1", f"replicates must be a whole number of at least 1, not {replicates!r}")
-    options = keys.pop("options", {})
+    tables = {name: keys.pop(name, {}) for name in OPTIONS}
     axes = [_axis(name, value) for name, value in keys.items()]
-    inner = [_axis(name, value) for name, value in options.items()]
-    lengths = {values[0][0]: len(values) for values in (*axes, *inner)} | {"replicates": replicates}
+    inner = {name: [_axis(k, v) for k, v in table.items()] for name, table in tables.items()}
+    every = itertools.chain(axes, *inner.values())
+    lengths = {values[0][0]: len(values) for values in every} | {"replicates": replicates}
     bounded(math.prod(lengths.values()), lengths, say)
     for cell in itertools.product(*axes):
-        for extra in itertools.product(*inner):
+        for chosen in itertools.product(*(itertools.product(*table) for table in inner.values())):
+            extra = {name: dict(pairs) for name, pairs in zip(inner, chosen, strict=True)}
             for replicate in range(replicates):
-                yield _trial({**dict(cell), "options": dict(extra), "replicate": replicate})
+                yield _trial({**dict(cell), **extra, "replicate": replicate})
 
 
 def _trial(keys: dict[str, Any]) -> Trial:
@@ -104,7 +108,15 @@ def _trial(keys: dict[str, Any]) -> Trial:
     if keys.get("device") is None and isinstance(backend, str) and backend in registry.BACKENDS:
         keys["device"] = registry.home(backend)
     keys = settings.pinned(keys)
+    if given := keys.get("workload_options"):
+        keys["workload_options"] = options.pinned(given, _known(keys.get("workload", "inference")))
     return Trial.from_json({k: v for k, v in keys.items() if (k, v) != ("device", None)})
+
+
+def _known(workload: str) -> Mapping[str, options.Option]:
+    """Return the options of a kind of work; UsageError where there is no such kind."""
+    known: Mapping[str, options.Option] = registry.load(registry.WORKLOADS, workload, "workload").OPTIONS
+    return known
 
 
 def checked(trial: Trial) -> Trial:
@@ -123,6 +135,7 @@ def checked(trial: Trial) -> Trial:
             evidence=f"it runs on {' and '.join(able)}",
             fix=f"--device {able[0]}, or another --backend (edgescope backends)",
         )
+    options.read(trial.workload, trial.workload_options, _known(trial.workload))
     judge.asked(trial.precision, trial.gate)
     settings.checked(trial)
     ranges.checked(trial)

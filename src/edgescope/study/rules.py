@@ -17,7 +17,7 @@ from edgescope.errors import EdgescopeError, UsageError
 from edgescope.records import Json, Trial
 from edgescope.scenarios import settings
 from edgescope.study import toml_lines
-from edgescope.study.schema import Problem
+from edgescope.study.schema import OPTIONS, Problem
 
 _TORCH = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "tf32", "fp16", "bf16")}
 #: Backend -> device -> precisions that it has a path for on some machine; a backend that is not here has no limits.
@@ -104,10 +104,9 @@ class Place:
     def _spoken_of(self, error: EdgescopeError, trial: Trial | None) -> toml_lines.Path:
         """Return the value or key that an error names in what it says, else the key that it names anywhere."""
         given: Mapping[str, Json] = self.data["trial"]
-        options = given.get("options", {})
-        inner = next((key for key in options if _says(error.what, key)), None)
-        if inner is not None and not any(_says(error.what, key) for key in given):
-            return ("trial", "options", inner)
+        inner = ((table, key) for table in OPTIONS for key in given.get(table, {}) if _says(error.what, key))
+        if (found := next(inner, None)) is not None and not any(_says(error.what, key) for key in given):
+            return ("trial", *found)
         values = {key: getattr(trial, key, None) for key in given}
         named = [key for key in given if _says(error.what, key)]
         said = [key for key, value in values.items() if isinstance(value, str) and _says(error.what, value)]

@@ -39,6 +39,8 @@ _OF = {"str": TEXT, "int": WHOLE, "int | None": WHOLE, "float": NUMBER, "float |
 TRIAL: Mapping[str, str] = {
     f.name: _OF.get(str(f.type), TABLE) for f in dataclasses.fields(Trial) if f.name != "replicate"
 } | {"arrivals": EITHER}
+#: Keys of [trial] that are tables of options, whose lists are axes, too.
+OPTIONS = ("options", "workload_options")
 SWEEP: Mapping[str, str] = {
     "cooldown": TIME,
     "cooldown_c": NUMBER,
@@ -142,7 +144,8 @@ def _keys(section: str, at: Path, table: Mapping[str, Json]) -> Iterator[Problem
 def _elsewhere(section: str, key: str) -> str:
     """Return where a key that this section has not probably belongs, '' where nobody knows."""
     owner = next((f"move it below [{s}]" for s, keys in SECTIONS.items() if key in keys), "")
-    return owner or (f"[trial.options] {key} = ..., if it is the backend's" if section == "trial" else "")
+    text = f"[trial.options] {key} = ..., if it is the backend's; [trial.workload_options], if the workload's"
+    return owner or (text if section == "trial" else "")
 
 
 def _values(section: str, key: str, at: Path, value: Json) -> Iterator[Problem]:

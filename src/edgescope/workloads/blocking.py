@@ -1,4 +1,4 @@
-"""Adapts a plain blocking callable to Work: inline for one query in flight, a thread each for several."""
+"""Adapts a plain blocking callable to Work: inline for one unit in flight, a thread each for several."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from edgescope.records import QUERY_ERROR, QUERY_OK
-from edgescope.workloads.base import Done, Work
+from edgescope.records import QUERY_END, QUERY_ERROR, QUERY_OK
+from edgescope.workloads.base import Done, EndOfInput, Work
 
 Call = Callable[[int], object]
-"""call(query_id): does the work; returns when it is truly done, raises when it failed."""
+"""call(query_id): does one unit; returns when it is truly done, raises when it failed or no unit is left.
+
+It may return how many samples the unit held, as an int; anything else it returns is not looked at.
+"""
 
 
 class Failures:
@@ -27,29 +30,35 @@ class Failures:
 
 
 class Inline:
-    """Does each query in the caller's thread."""
+    """Does each unit in the caller's thread."""
 
     def __init__(self, call: Call, failures: Failures) -> None:
         self.call, self.failures = call, failures
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
-        """Do the query, then say so."""
+        """Do the unit, then say so."""
         try:
-            self.call(query_id)
-        except Exception as error:  # any engine may raise anything; the query is recorded as failed
+            held = self.call(query_id)
+        except EndOfInput:
+            done(query_id, QUERY_END)
+            raise
+        except Exception as error:  # any engine may raise anything; the unit is recorded as failed
             done(query_id, self.failures.add(error))
         else:
-            done(query_id, QUERY_OK)
+            if type(held) is int:
+                done(query_id, QUERY_OK, held)
+            else:
+                done(query_id, QUERY_OK)
 
     def flush(self) -> None:
         """Return at once: nothing is ever outstanding."""
 
 
 class Pool:
-    """One thread for each query in flight; engines release the interpreter lock while they compute."""
+    """One thread for each unit in flight; engines release the interpreter lock while they compute."""
 
     def __init__(self, call: Call, failures: Failures, threads: int) -> None:
-        self.inline = Inline(call, failures)
+        self.inline, self.ended = Inline(call, failures), False
         self.waiting: SimpleQueue[tuple[int, int, Done] | None] = SimpleQueue()
         self.threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(threads)]
         for thread in self.threads:
@@ -57,10 +66,16 @@ class Pool:
 
     def _serve(self) -> None:
         while (query := self.waiting.get()) is not None:
-            self.inline.issue(*query)
+            try:
+                self.inline.issue(*query)
+            except EndOfInput:
+                self.ended = True
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
-        """Hand the query to a free thread."""
+        """Hand the unit to a free thread; EndOfInput once one of them has met the end."""
+        if self.ended:
+            done(query_id, QUERY_END)
+            raise EndOfInput
         self.waiting.put((query_id, samples, done))
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""One query is one forward pass of one batch, inputs and outputs on the host.
+"""One unit is one forward pass of one batch, inputs and outputs on the host.
 
 Opening yields three of the four numbers a user waits for: build (making the engine's file, once per machine),
 load (file to ready session, once per start) and first (the first answer, with whatever the engine left to do
@@ -10,59 +10,157 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edgescope.backends.base import Artifact, Backend, Laned, Phased, Phases, Session, Staged, spec_of
-from edgescope.errors import UnavailableError, UnsupportedError
+from edgescope.backends.base import (
+    Artifact,
+    Backend,
+    Driven,
+    Laned,
+    Phased,
+    Phases,
+    SelfDriven,
+    Session,
+    Staged,
+    spec_of,
+)
+from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, Purpose, Samples
-from edgescope.records import Absent, Field, Json, Measured, Trial
-from edgescope.workloads.base import Answer, Opened
+from edgescope.records import (
+    UNIT,
+    Absent,
+    Field,
+    Json,
+    Machine,
+    Measured,
+    Spans,
+    Trial,
+    Verification,
+)
+from edgescope.verify import judge
+from edgescope.workloads import gate
+from edgescope.workloads.base import Answer, Exam, Glimpse, Opened, Parts, Program
 from edgescope.workloads.blocking import Failures, Pool, blocking
+from edgescope.workloads.options import Option, read
 
 #: Distinct inputs cycled through, so that no engine answers from a cache and data-dependent work varies.
 POOL = 8
+#: Queries with device events after the window: as many as fit into the seconds, at most so many, at least a few.
+MOST, FEWEST, SECONDS = 200, 10, 1.0
+PHASES = {
+    "enqueue_ns": "enqueue",
+    "h2d_ns": "h2d",
+    "compute_ns": "gpu_compute",
+    "d2h_ns": "d2h",
+    "latency_ns": UNIT,
+}
+COPIES = ("h2d_s", "d2h_s")
 
 
 class Inference:
     """Opens a model in a backend and answers batches of real inputs."""
 
+    OPTIONS: ClassVar[Mapping[str, Option]] = {}
+
+    def prepare(self, trial: Trial, parts: Parts) -> None:
+        """Build the engine's file and the fp32 reference that its outputs will be held against."""
+        read("inference", trial.workload_options, self.OPTIONS)
+        model = parts.model(trial)
+        parts.backend(trial.backend).prepare(model, spec_of(trial), parts.folder)
+        gate.prepare(model, parts)
+
+    def program(self, trial: Trial, parts: Parts) -> Program | None:
+        """Return the program of an engine that owns its loop, its engine file built; None for any other."""
+        backend = parts.backend(trial.backend)
+        if not isinstance(backend, SelfDriven):
+            return None
+        if trial.scenario not in ("single_stream", "offline"):
+            raise UsageError(
+                "E-SCEN-9",
+                f"{trial.backend} owns its loop and offers no {trial.scenario}",
+                fix="--scenario single_stream, or a backend that edgescope drives",
+            )
+        assert isinstance(backend, Backend)
+        owner, model = backend, parts.model(trial)
+        artifact = backend.prepare(model, spec_of(trial), parts.folder)
+        about = described(artifact)
+
+        def verify(driven: Driven, machine: Machine) -> Verification | None:
+            rows = replace(trial, batch=driven.answer_rows or trial.batch)
+            return gate.check(rows, model, driven.answer, about, machine=machine, parts=parts)
+
+        return Program(
+            model=model.info, drive=lambda: owner.drive(artifact, trial), verify=verify, artifact=about
+        )
+
     @contextmanager
-    def open(self, trial: Trial, model: Model, backend: Backend, folder: Path) -> Iterator[Opened]:
-        """Prepare (or find) the artifact, load it, answer once; close on leaving."""
-        batches = batches_of(model, trial)
-        artifact = backend.prepare(model, spec_of(trial), folder)
-        start = time.monotonic_ns()
-        session = backend.load(artifact)
-        loaded_ns = time.monotonic_ns() - start
-        with contextlib.closing(session):
-            answer = _answer(session, trial)
-            if isinstance(session, Staged) and trial.io != "host":
-                batches = [session.stage(batch) for batch in batches]
-            start = time.monotonic_ns()
-            session(batches[0])
-            first_ns = time.monotonic_ns() - start
-            _widen(session, trial, batches[0])
-            failures = Failures()
-            size = len(batches)
+    def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
+        """Load the prepared artifact (made now where it is not there) and answer once; close on leaving."""
+        read("inference", trial.workload_options, self.OPTIONS)
+        model, backend = parts.model(trial), parts.backend(trial.backend)
+        with loaded(trial, model, backend, parts) as ready:
+            failures, size = Failures(), len(ready.batches)
+            session, batches = ready.session, ready.batches
             work = blocking(lambda query_id: session(batches[query_id % size]), trial.in_flight, failures)
             try:
                 yield Opened(
-                    work,
-                    answer,
-                    session.effective,
-                    _facts(artifact, loaded_ns, first_ns),
-                    described(artifact),
-                    lambda: failures.first,
-                    _phases(session, batches),
+                    work=work,
+                    model=model.info,
+                    effective=session.effective,
+                    verify=lambda machine: gate.check(
+                        trial, model, ready.answer, ready.about, machine=machine, parts=parts
+                    ),
+                    facts=ready.facts,
+                    artifact=ready.about,
+                    failure=lambda: failures.first,
+                    breakdown=lambda: _breakdown(ready),
+                    metrics=lambda: _untold(ready, trial.io),
+                    glimpse=lambda: _glimpse(model, trial.batch, ready.answer),
+                    exam=lambda: exam(model, trial.batch, ready.answer),
                 )
             finally:
                 if isinstance(work, Pool):
                     work.close()
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that answers: its session, the batches it is given, and what making it ready cost."""
+
+    session: Session
+    batches: Sequence[Batch]
+    """As the session takes them: on the device where io says so."""
+    answer: Answer
+    """Host arrays in, host arrays out."""
+    facts: Mapping[str, Field]
+    about: Mapping[str, Json]
+
+
+@contextmanager
+def loaded(
+    trial: Trial, model: Model, backend: Backend, parts: Parts, inputs: Sequence[Batch] | None = None
+) -> Iterator[Loaded]:
+    """Hold a session that has answered once; `inputs` in place of the model's own bench inputs."""
+    batches = list(batches_of(model, trial) if inputs is None else inputs)
+    artifact = backend.prepare(model, spec_of(trial), parts.folder)
+    start = time.monotonic_ns()
+    session = backend.load(artifact)
+    loaded_ns = time.monotonic_ns() - start
+    with contextlib.closing(session):
+        answer = _answer(session, trial)
+        if isinstance(session, Staged) and trial.io != "host":
+            batches = [session.stage(batch) for batch in batches]
+        start = time.monotonic_ns()
+        session(batches[0])
+        first_ns = time.monotonic_ns() - start
+        _widen(session, trial, batches[0])
+        yield Loaded(session, batches, answer, _facts(artifact, loaded_ns, first_ns), described(artifact))
 
 
 def _widen(session: Session, trial: Trial, batch: Batch) -> None:
@@ -92,11 +190,61 @@ def _answer(session: Session, trial: Trial) -> Answer:
     return lambda batch: fetch(session(stage(batch)))
 
 
-def _phases(session: Session, batches: list[Batch]) -> Callable[[], Phases] | None:
-    if not isinstance(session, Phased):
+def _breakdown(ready: Loaded) -> Spans:
+    """Return the phases of a few queries with device events around their parts, as trtexec defines them.
+
+    The events cost time themselves, so these are queries of their own, and `unit` says how slow they were. Phases
+    overlap (copies of one query run beside another's kernels), so only their lengths mean something.
+    """
+    if not isinstance(ready.session, Phased):
+        return Spans.none()
+    rows: list[Phases] = []
+    inputs, start = itertools.cycle(ready.batches), time.monotonic()
+    while len(rows) < FEWEST or (len(rows) < MOST and time.monotonic() - start < SECONDS):
+        rows.append(ready.session.phases(next(inputs)))
+    return phase_spans(rows[1:])
+
+
+def phase_spans(rows: Sequence[Phases]) -> Spans:
+    """Return phases as spans: those of one query from its start on, one query after another."""
+    found, start = list[tuple[str, int, int, int]](), time.monotonic_ns()
+    for query_id, row in enumerate(rows):
+        lengths = {name: getattr(row, key) for key, name in PHASES.items()}
+        found += [(n, query_id, start, start + ns) for n, ns in lengths.items() if ns is not None]
+        start += row.latency_ns
+    return Spans.of("phase", found, PHASES.values())
+
+
+def _untold(ready: Loaded, io: str) -> dict[str, Field]:
+    """Return why phases that the engine does not tell, or that io leaves out, have no figure."""
+    if not isinstance(ready.session, Phased):
+        return {}
+    left_out = dict.fromkeys(COPIES, Absent("io device leaves the copies out")) if io == "device" else {}
+    return dict[str, Field](left_out)
+
+
+def _glimpse(model: Model, batch: int, answer: Answer) -> Glimpse:
+    samples = model.samples(Purpose.BENCH, 1)
+    if samples is None or not len(samples):
+        return Glimpse()
+    first = _cut(samples.first(1), 0, batch)
+    given = sum(array.nbytes for array in first.values())
+    return Glimpse([np.asarray(array) for array in answer(first)], given)
+
+
+def exam(model: Model, rows: int, answer: Answer) -> Exam | None:
+    """Return the gate's inputs as an exam; None for a network that computes nothing or has no fp32 reference."""
+    if model.reference in ("null", "none"):
         return None
-    inputs = itertools.cycle(batches)
-    return lambda: session.phases(next(inputs))
+    samples = judge.gate_samples(model)
+    expected = judge.outputs(answer, samples, rows)
+
+    def answers(indices: Sequence[int]) -> list[tuple[NDArray[Any], ...]]:
+        index = np.resize(np.asarray(indices), rows)
+        got = answer({name: np.ascontiguousarray(array[index]) for name, array in samples.arrays.items()})
+        return [tuple(np.array(array[k]) for array in got) for k in range(len(indices))]
+
+    return Exam(len(expected[0]), answers, expected)
 
 
 def _facts(artifact: Artifact, load_ns: int, first_ns: int) -> dict[str, Field]:

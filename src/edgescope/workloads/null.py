@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from typing import ClassVar
 
-from edgescope.backends.base import Backend
-from edgescope.models.base import Model
+from edgescope.backends.base import spec_of
 from edgescope.records import Effective, Trial
-from edgescope.workloads.base import Done, Opened
+from edgescope.workloads import gate
+from edgescope.workloads.base import Done, Opened, Parts
+from edgescope.workloads.options import Option, read
 
 
 class NullWork:
@@ -26,7 +27,19 @@ class NullWork:
 class NullWorkload:
     """Opens nothing."""
 
+    OPTIONS: ClassVar[Mapping[str, Option]] = {}
+
+    def prepare(self, trial: Trial, parts: Parts) -> None:
+        """Prepare the model's artifact, so that what is wrong with its name or engine is said."""
+        read("null", trial.workload_options, self.OPTIONS)
+        parts.backend(trial.backend).prepare(parts.model(trial), spec_of(trial), parts.folder)
+
     @contextmanager
-    def open(self, trial: Trial, model: Model, backend: Backend, folder: Path) -> Iterator[Opened]:
+    def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
         """Hold work that does nothing."""
-        yield Opened(NullWork(), None, lambda: Effective("cpu", trial.precision))
+        yield Opened(
+            work=NullWork(),
+            model=parts.model(trial).info,
+            effective=lambda: Effective("cpu", trial.precision),
+            verify=lambda machine: gate.NOTHING,
+        )

@@ -1,26 +1,25 @@
-"""Which reference a running trial is verified against, and what else could change its outputs.
+"""The accuracy gate of a network in an engine: its reference, and what else could change its outputs.
 
-The reference is computed by another backend, in the `prepare` process; the arithmetic is in verify/judge.py, what is
-remembered between processes in verify/reference.py.
+The reference is computed by another backend, in the process that prepares; the arithmetic is in verify/judge.py, what
+is remembered between processes in verify/reference.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgescope import cache, registry
 from edgescope.backends.base import Spec
 from edgescope.models.base import Model
 from edgescope.records import Json, Machine, Trial, Verification
 from edgescope.verify import reference
 from edgescope.verify.judge import Reference, Run
-from edgescope.workloads.base import Answer
+from edgescope.workloads.base import Answer, Parts
 
 BATCH = 8
 NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothing is computed")
 
 
-def prepare(model: Model) -> Reference | None:
+def prepare(model: Model, parts: Parts) -> Reference | None:
     """Return the fp32 outputs of `model`, computed by its reference backend the first time; None where it has none.
 
     The null model computes nothing (`null`); of a file that is quantised already there is no fp32 network (`none`).
@@ -31,20 +30,26 @@ def prepare(model: Model) -> Reference | None:
     batch = int(getattr(model, "closed_batch", None) or BATCH)
 
     def open_run() -> Run:
-        backend = registry.load(registry.BACKENDS, model.reference, "backend")()
-        session: Run = backend.load(backend.prepare(model, Spec(batch=batch), cache.folder("artifacts")))
+        backend = parts.backend(model.reference)
+        session: Run = backend.load(backend.prepare(model, Spec(batch=batch), parts.folder))
         return session
 
     return reference.reference(model, open_run, batch=batch)
 
 
 def check(
-    trial: Trial, model: Model, answer: Answer | None, artifact: Mapping[str, Json], machine: Machine
+    trial: Trial,
+    model: Model,
+    answer: Answer | None,
+    artifact: Mapping[str, Json],
+    *,
+    machine: Machine,
+    parts: Parts,
 ) -> Verification | None:
     """Return the gate's verdict on `answer`, made from `artifact`; None where nothing can tell right from wrong."""
     if model.reference == "none":
         return None
-    truth = prepare(model) if answer is not None else None
+    truth = prepare(model, parts) if answer is not None else None
     if answer is None or truth is None:
         return NOTHING
     facts: dict[str, Json] = {

@@ -1,0 +1,167 @@
+"""Who drives a trial's load: this process, or a program that owns its loop. Workers are in workers.py."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgescope.analysis.run import breakdown, summary
+from edgescope.bench.parts import open_trial
+from edgescope.bench.watch import Watch, available, peak_rss
+from edgescope.clock import Clock, MonotonicClock
+from edgescope.errors import RanElsewhereError
+from edgescope.records import (
+    Absent,
+    Effective,
+    Field,
+    Json,
+    ModelInfo,
+    Queries,
+    Result,
+    Spans,
+    Trial,
+    Verification,
+    Window,
+    Worker,
+)
+from edgescope.scenarios import Foreign, Scenario
+from edgescope.scenarios.stop_rule import Plan
+from edgescope.workloads.base import Program, Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What measuring and checking brought, whoever drove the load."""
+
+    model: ModelInfo
+    artifact: Mapping[str, Json]
+    effective: Effective
+    verification: Verification | None
+    queries: Queries
+    window: Window
+    metrics: Mapping[str, Field]
+    """What is known beside energy, long-run behaviour and the sampler's cost; counts where a name is given twice."""
+    warnings: Sequence[str] = ()
+    warmed: bool = True
+    """Whether the latencies had settled when the window began."""
+    failure: str = ""
+    """Text of the first unit that failed."""
+    driver: str = "edgescope"
+    workers: tuple[Worker, ...] = ()
+    spans: Spans | None = None
+
+
+class Driver(Protocol):
+    """Measures a trial that has begun; every driver is watched alike, and what it brings is judged alike."""
+
+    def measure(self, begun: Result, watch: Watch) -> Run:
+        """Open, drive and verify the trial; an EdgescopeError says why there is no run."""
+
+
+class InProcess:
+    """Drives the trial in this process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def measure(self, begun: Result, watch: Watch) -> Run:
+        """Open the trial, drive its scenario under the sampler, then ask the work what it can say of itself.
+
+        Verification comes after the window: the gate's inputs and reference would otherwise sit in the memory that
+        the trial is charged for, and a fast wrong answer is rejected all the same.
+        """
+        trial, plan = begun.trial, Plan(begun.trial)
+        plan.edge = watch.mark
+        with open_trial(trial, plan) as ready:
+            opened, scenario = ready.opened, ready.scenario
+            effective = opened.effective()
+            require(trial, effective)
+            with watch.watching(), watch.idling(trial.idle_s, self.clock):
+                queries = drive(scenario, opened.work, self.clock)
+            peak, spans = peak_rss(), opened.breakdown()
+            own = {**breakdown.metrics(spans), **opened.metrics()}
+            verification = opened.verify(begun.machine)
+            foreign = scenario if isinstance(scenario, Foreign) else None
+            if foreign and (exam := opened.exam()):
+                foreign.accuracy(exam)
+        return Run(
+            model=opened.model,
+            artifact={**opened.artifact, **(foreign.notes() if foreign else {})},
+            effective=effective,
+            verification=verification,
+            queries=queries,
+            window=plan.window,
+            metrics={
+                **opened.facts,
+                **summary.metrics(queries, plan.window, trial.scenario),
+                "peak_rss_bytes": peak,
+                **own,
+                **watch.board_memory(trial.device, plan.window, available(begun.machine)),
+            },
+            warnings=foreign.warnings() if foreign else (),
+            warmed=plan.settled,
+            failure=opened.failure(),
+            driver="external" if foreign else "edgescope",
+            spans=spans if len(spans) else None,
+        )
+
+
+class OwnLoop:
+    """Starts a program that owns its loop (trtexec), watches the machine meanwhile, and checks its answers."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def measure(self, begun: Result, watch: Watch) -> Run:
+        """Run the program once under the sampler."""
+        trial, program = begun.trial, self.program
+        with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()):
+            driven = program.drive()
+        require(trial, driven.effective)
+        return Run(
+            model=program.model,
+            artifact={**program.artifact, "program": dict(driven.notes)},
+            effective=driven.effective,
+            verification=program.verify(driven, begun.machine),
+            queries=driven.queries,
+            window=driven.window,
+            metrics={
+                **summary.metrics(driven.queries, driven.window, trial.scenario),
+                "peak_rss_bytes": Absent("the program runs in a process of its own"),
+                **watch.board_memory(trial.device, driven.window, available(begun.machine)),
+                **driven.facts,
+            },
+            warnings=driven.warnings,
+            driver="external",
+        )
+
+
+def drive(scenario: Scenario, work: Work, clock: Clock) -> Queries:
+    """Drive the scenario with the garbage collector out of the way."""
+    gc.collect()
+    gc.freeze()
+    try:
+        return scenario.drive(work, clock)
+    finally:
+        gc.unfreeze()
+
+
+def require(trial: Trial, effective: Effective) -> None:
+    """Raise RanElsewhereError unless the engine did what was asked, as far as it tells."""
+    threads = trial.options.get("threads")
+    ran = effective.threads if threads is not None and effective.threads is not None else threads
+    for code, what, asked, did in (
+        ("E-RAN-1", "device", trial.device, effective.device),
+        ("E-RAN-2", "precision", trial.precision, effective.precision),
+        ("E-RAN-3", "number of threads", threads, ran),
+    ):
+        if asked != did:
+            raise RanElsewhereError(
+                code,
+                f"{trial.backend} was asked for {what} {asked} and ran with {did}",
+                evidence=effective.evidence,
+                effect=f"A number under the label {asked} would describe another {what}",
+                fix="ask for what this engine does here (edgescope backends), or use another --backend",
+            )

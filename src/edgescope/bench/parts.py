@@ -1,0 +1,73 @@
+"""Opens a trial: the one place where a model, an engine, a workload and a scenario are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgescope import cache, registry
+from edgescope.backends.base import Backend
+from edgescope.isolate import placement
+from edgescope.models import zoo
+from edgescope.models.base import Model
+from edgescope.records import Trial
+from edgescope.scenarios import Scenario
+from edgescope.scenarios.stop_rule import Plan
+from edgescope.workloads.base import Opened, Parts, Program, RunsPrograms, Workload
+
+
+class Here:
+    """Models and engines of this machine, from the registry."""
+
+    @property
+    def folder(self) -> Path:
+        """Return the artifact cache."""
+        return cache.folder("artifacts")
+
+    def model(self, trial: Trial) -> Model:
+        """Return the model that a trial names, with its shapes and batch."""
+        return zoo.get(trial.model, trial.shapes, trial.batch)
+
+    def backend(self, name: str) -> Backend:
+        """Return the engine of that name."""
+        backend: Backend = registry.load(registry.BACKENDS, name, "backend")()
+        return backend
+
+
+HERE = Here()
+
+
+@dataclass(frozen=True)
+class Open:
+    """A trial that is open: the load, and the work it is put on."""
+
+    scenario: Scenario
+    opened: Opened
+
+
+def workload_of(trial: Trial) -> Workload:
+    """Return the kind of work that a trial names."""
+    workload: Workload = registry.load(registry.WORKLOADS, trial.workload, "workload")()
+    return workload
+
+
+@contextmanager
+def open_trial(trial: Trial, plan: Plan, parts: Parts = HERE) -> Iterator[Open]:
+    """Hold the trial's work open, with the load that its scenario makes of `plan`."""
+    scenario: Scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, plan)
+    with workload_of(trial).open(trial, parts) as opened:
+        yield Open(scenario, opened)
+
+
+def prepare_trial(trial: Trial, parts: Parts = HERE) -> None:
+    """Make whatever opening the trial, and what runs beside it, would have to make."""
+    for one in (trial, *placement.beside(trial)):
+        workload_of(one).prepare(one, parts)
+
+
+def program_of(trial: Trial, parts: Parts = HERE) -> Program | None:
+    """Return the program that owns the trial's loop, None where edgescope drives it."""
+    workload = workload_of(trial)
+    return workload.program(trial, parts) if isinstance(workload, RunsPrograms) else None

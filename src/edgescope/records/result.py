@@ -1,0 +1,174 @@
+"""The Result: what happened when a Trial was run, on which machine, and whether its numbers may be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from edgescope.records.field import Absent, Field, Json, digest
+from edgescope.records.rows import Idle, Queries, Readings, Spans, Window
+from edgescope.records.trial import Trial
+
+
+class Status(str, Enum):
+    """Whether a trial finished, each other than `ok` with a reason."""
+
+    OK = "ok"
+    UNSUPPORTED = "unsupported"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    WRONG_OUTPUT = "wrong_output"
+    UNSTABLE = "unstable"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+class Trust(str, Enum):
+    """Whether the number may be trusted, each with evidence."""
+
+    CLEAN = "CLEAN"
+    THROTTLED = "THROTTLED"
+    DISTURBED = "DISTURBED"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """May this number be trusted, and on what evidence."""
+
+    trust: Trust
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Everything about the machine that could explain a difference between two results."""
+
+    stable: Mapping[str, Json]
+    """Facts that name the machine: CPU model, cores, memory, GPU, operating system. Their hash is the id."""
+    state: Mapping[str, Json]
+    """Facts of the moment: clocks, governor, temperatures, load, versions, environment, command line."""
+
+    @property
+    def id(self) -> str:
+        """Hash of the stable facts; the folder a store keeps this machine's results in."""
+        return digest(dict(self.stable))
+
+
+@dataclass(frozen=True)
+class Meter:
+    """The meter that a result's watts and joules come from; figures of two scopes are not comparable."""
+
+    name: str
+    """Channel name without its suffix: `gpu0`, `cpu_package`, `vdd_in`."""
+    scope: str
+    """What the meter sits in front of, in the words of Channel.scope."""
+    method: str
+    """counter, trapezoid or trapezoid of averages."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The gate's answer: whether these are the outputs of the fp32 reference."""
+
+    passed: bool
+    method: str
+    """`top1_agreement` for trained classifiers, `centred_l2` otherwise, `none` for the null model."""
+    fields: Mapping[str, Field]
+    """top1_agreement, centred_l2, rank_agreement, accuracy, reference_accuracy: what applies, Absent otherwise."""
+    threshold: float
+    detail: str
+    """One sentence with the figures."""
+    reference: str = ""
+    """What it was compared with."""
+
+
+@dataclass(frozen=True)
+class Effective:
+    """What the engine says it did, read back from it after the first inference."""
+
+    device: str
+    precision: str
+    """The precision of the heavy operators."""
+    threads: int | None = None
+    evidence: str = ""
+    """Where this was read, e.g. `OpenVINO runtime model: 52 of 52 convolutions f32`."""
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What is known of a model without running it."""
+
+    name: str
+    task: str
+    """classify or unknown."""
+    trained: bool
+    """False also where it is not known: no accuracy is claimed then."""
+    source: str
+    digest: str
+    """Hash of the weights and the definition."""
+    params: int | None = None
+    macs: int | None = None
+    """Multiply-accumulates of one sample; FLOPs are twice this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """One process of a crowded trial, as the process that led them saw it; its rows carry its number."""
+
+    number: int
+    """From 0; those of the trial's own model come first, then one for each model beside it."""
+    model: str
+    pid: int
+    cpus: tuple[int, ...] = ()
+    """The CPUs it may run on."""
+    start_ns: int = -1
+    """When its first measured query was issued; -1 where it issued none."""
+    stop_ns: int = -1
+    """When its last measured query was done."""
+    counted: int | None = None
+    """Queries done within the window by the counter that all workers share; None where it was not read."""
+    load_s: Field = field(default_factory=lambda: Absent("not measured"))
+    peak_rss_bytes: Field = field(default_factory=lambda: Absent("not measured"))
+    pss_bytes: Field = field(default_factory=lambda: Absent("not measured"))
+    """Its share of resident memory within the window, pages that workers share divided among them."""
+    gpu_memory_bytes: Field = field(default_factory=lambda: Absent("not measured"))
+    """What the GPU's driver says this process holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What happened when a Trial was run: facts, raw rows, a status and a verdict."""
+
+    id: str
+    trial: Trial
+    machine: Machine
+    status: Status
+    reason: str = ""
+    verdict: Verdict = field(default_factory=lambda: Verdict(Trust.UNKNOWN, ("nothing was measured",)))
+    started_at: str = ""
+    """UTC, ISO 8601."""
+    driver: str = "edgescope"
+    """`external` where a program owns its loop (trtexec, LoadGen), `agent` where it did so on a board."""
+    model: ModelInfo | None = None
+    artifact: Mapping[str, Json] = field(default_factory=dict)
+    """Path, digest, and how the artifact was built."""
+    effective: Effective | None = None
+    verification: Verification | None = None
+    window: Window | None = None
+    workers: tuple[Worker, ...] = ()
+    """The processes of a crowded trial; empty where the trial's own process did the work."""
+    idle: tuple[Idle, ...] = ()
+    """The idle stretches that were watched; empty where the trial's idle_s is 0."""
+    meter: Meter | None = None
+    """What power_w and the energies of `metrics` were measured with; None where no meter answered."""
+    metrics: Mapping[str, Field] = field(default_factory=dict)
+    """Derived from the raw rows by analysis.run.summary; recomputable."""
+    warnings: tuple[str, ...] = ()
+    queries: Queries | None = None
+    readings: Readings | None = None
+    spans: Spans | None = None
+    """What the time of a few units went to, in runs of their own after the window; None where nothing tells."""

@@ -1,0 +1,165 @@
+"""Raw rows as columns: queries, the sampler's readings, and the spans that a unit's time is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: One row per query: all times in nanoseconds of the monotonic clock; -1 where there is no such time.
+QUERY_DTYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "query_id": "int64",
+        "worker": "int16",
+        "stream": "int16",
+        "source_ns": "int64",
+        "scheduled_ns": "int64",
+        "issued_ns": "int64",
+        "done_ns": "int64",
+        "samples": "int32",
+        "status": "int8",
+    }
+)
+QUERY_OK, QUERY_ERROR, QUERY_DROPPED = 0, 1, 2
+#: Status of a unit that met the end of the input: it is no row of the result.
+QUERY_END = 3
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The raw rows of a run as columns (QUERY_DTYPES), warm-up first; nothing is ever dropped from them."""
+
+    columns: Mapping[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns["query_id"])
+
+    def rows(self, window: Window) -> Queries:
+        """Return the rows that belong to the measured window."""
+        return Queries({k: v[window.first : window.stop] for k, v in self.columns.items()})
+
+    def latency_ns(self) -> NDArray[np.int64]:
+        """Nanoseconds from scheduled (where there is such a time) or issued to done, of the rows that succeeded."""
+        c = self.columns
+        start = np.where(c["scheduled_ns"] >= 0, c["scheduled_ns"], c["issued_ns"])
+        return np.asarray((c["done_ns"] - start)[c["status"] == QUERY_OK], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The measured part of a run: rows [first, stop) and the monotonic times that bound it."""
+
+    first: int
+    stop: int
+    start_ns: int
+    stop_ns: int
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A stretch in which the process had its model loaded and did nothing; monotonic times, as the window's."""
+
+    when: str
+    """before or after the load."""
+    start_ns: int
+    stop_ns: int
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One metric of one source: what was read, in which unit and scope, and whether it could be."""
+
+    name: str
+    unit: str
+    scope: str
+    """rail, sum_of_rails, module, carrier, gpu_board, cpu_package, wall, system, process ..."""
+    kind: str
+    """gauge, average, counter or interval."""
+    source: str
+    """Where the value comes from: a file, a library call."""
+    status: str = "measured"
+    """measured, unsupported or failed; the last two with a reason."""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The sampler's raw rows: t_ns (same clock as the queries), channel (index into channels), value."""
+
+    channels: tuple[Channel, ...]
+    t_ns: NDArray[np.int64]
+    channel: NDArray[np.int16]
+    value: NDArray[np.float64]
+
+    def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return (t_ns, value) of one channel, in time order; empty where it was not read."""
+        index = next((i for i, c in enumerate(self.channels) if c.name == name), -1)
+        mine = self.channel == index
+        return self.t_ns[mine], self.value[mine]
+
+
+#: What a span is part of: a phase of an inference, a stage of a pipeline, or what a profiler saw.
+SPAN_KINDS = ("unit", "phase", "stage", "api", "kernel", "copy", "sync", "range", "sched")
+#: One row per span: times in nanoseconds of the monotonic clock; -1 where there is no such number.
+SPAN_DTYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "int32",
+        "kind": "int8",
+        "start_ns": "int64",
+        "end_ns": "int64",
+        "process": "int32",
+        "stream": "int32",
+        "correlation": "int64",
+        "query_id": "int64",
+        "bytes": "int64",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """What time went to, whoever says so: a row per stretch (SPAN_DTYPES); `name` is an index into `names`."""
+
+    names: tuple[str, ...]
+    columns: Mapping[str, NDArray[Any]]
+
+    @classmethod
+    def none(cls) -> Spans:
+        """Return no spans."""
+        return cls((), {name: np.empty(0, dtype) for name, dtype in SPAN_DTYPES.items()})
+
+    @classmethod
+    def of(
+        cls, kind: str, rows: Sequence[tuple[str, int, int, int]], expected: Collection[str] = ()
+    ) -> Spans:
+        """Return (name, query_id, start_ns, end_ns) rows of one kind as spans of no process, stream or bytes.
+
+        A name that was `expected` and has no row stays among the names.
+        """
+        names = tuple(dict.fromkeys([*expected, *(row[0] for row in rows)]))
+        index = {name: i for i, name in enumerate(names)}
+        known = {
+            "name": [index[row[0]] for row in rows],
+            "kind": [SPAN_KINDS.index("unit" if row[0] == UNIT else kind) for row in rows],
+            "query_id": [row[1] for row in rows],
+            "start_ns": [row[2] for row in rows],
+            "end_ns": [row[3] for row in rows],
+        }
+        missing = [-1] * len(rows)
+        return cls(names, {k: np.array(known.get(k, missing), dtype) for k, dtype in SPAN_DTYPES.items()})
+
+    def __len__(self) -> int:
+        return len(self.columns["name"])
+
+    def durations_ns(self, name: str) -> NDArray[np.int64]:
+        """Return how long each span of this name took, in the order of the rows."""
+        mine = self.columns["name"] == (self.names.index(name) if name in self.names else -1)
+        return np.asarray((self.columns["end_ns"] - self.columns["start_ns"])[mine], dtype=np.int64)
+
+
+#: Name of the span that holds a whole unit of work; its phases or stages lie within.
+UNIT = "unit"

@@ -1,0 +1,282 @@
+"""The Trial: one question, whole. Its fields have roles; what trials are compared by is made from roles."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from types import MappingProxyType
+
+from edgescope.errors import UsageError
+from edgescope.records.field import Json, Scalar, digest
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
+IO_KINDS = ("host", "pinned", "device")
+DEVICE_KINDS = ("cpu", "cuda")
+SHARING = re.compile(r"shared|pinned|mps(=(100|[1-9]\d?)(\.\d+)?)?")
+
+
+class Role(Flag):
+    """What a field of a Trial is: keys that trials are grouped, prepared and compared by are made from roles."""
+
+    ARTIFACT = auto()
+    """What is built and loaded."""
+    BATCH = auto()
+    """How much one query holds."""
+    CONCURRENCY = auto()
+    """How many queries and processes there are at once."""
+    SHARING = auto()
+    """How processes share the device, and what else runs meanwhile."""
+    LOAD = auto()
+    """How queries arrive."""
+    MODE = auto()
+    """Settings of the machine."""
+    EFFORT = auto()
+    """How long and how well it is measured."""
+    JUDGING = auto()
+    """What is demanded of the outputs."""
+    REPEAT = auto()
+    """Which of several runs of the same cell this is."""
+
+    @classmethod
+    def all(cls) -> Role:
+        """Return every role."""
+        whole = cls(0)
+        for role in cls:
+            whole |= role
+        return whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One question, whole: `run(trial)` answers it with a Result."""
+
+    model: str
+    """Zoo name, `name@weights.pth`, `file.onnx` or `module:callable`; files carry `#digest` once pinned."""
+    backend: str = "torch_eager"
+    device: str = "cpu"
+    """Where the heavy operators run: cpu or cuda; an engine that ran elsewhere is an error."""
+    precision: str = "fp32"
+    batch: int = 1
+    """Samples in one query."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Input name -> full shape, for models whose axes are open."""
+    workload: str = "inference"
+    """What one unit of work is (registry.WORKLOADS): a forward pass, a training step, a frame of a video ..."""
+    workload_options: Mapping[str, Scalar] = field(default_factory=dict)
+    """Options of the workload; each names its own."""
+    scenario: str = "single_stream"
+    rate: float | None = None
+    """Queries per second offered by an open-loop scenario."""
+    arrivals: str = ""
+    """What a scenario needs beside a rate: of burst the queries in one burst, of trace the file of arrival times."""
+    in_flight: int = 1
+    """Queries that may be outstanding at once."""
+    processes: int = 1
+    """Worker processes that run this model at once, each with its own load; start and stop are agreed."""
+    sharing: str = "shared"
+    """How the workers share the device: shared (a GPU slices time, a CPU's scheduler decides), mps, mps=50 (at most
+    that per cent of the GPU's threads each), pinned (each worker has CPUs of its own)."""
+    beside: str = ""
+    """Other models that run meanwhile, one more worker each, joined by `+`; their figures stand apart."""
+    mode: str = "as_is"
+    """Reversible settings entered for this trial and restored after it, e.g. 15W, cpus=0-1, MAXN+jetson_clocks."""
+    options: Mapping[str, Scalar] = field(default_factory=dict)
+    """Backend options (threads, layout, streams ...); each backend names its own."""
+    io: str = "host"
+    """Where inputs and outputs live; `host` puts the copies inside the latency."""
+    warmup: float | None = None
+    """Seconds of warm-up; None lets the data decide."""
+    idle_s: float = 0.0
+    """Seconds for which the loaded process idles before the warm-up and again after the window, watched."""
+    min_s: float = 1.0
+    max_s: float = 10.0
+    """Measured seconds: at least, and at most."""
+    rel_width: float = 0.01
+    """Stop once the mean latency's 95 % half-width is this share of it."""
+    max_queries: int | None = None
+    gate: float | None = None
+    """Asked-for lower bound of the accuracy gate; None takes the precision's default."""
+    seed: int = 0
+    replicate: int = 0
+    """Number of the fresh process that repeats this cell."""
+
+    def __post_init__(self) -> None:
+        """Validate; freeze the mappings; 1 and 1.0 seconds are one question."""
+        problem = _mistyped(self)
+        if not problem:
+            shapes = {name: tuple(int(n) for n in shape) for name, shape in self.shapes.items()}
+            object.__setattr__(self, "shapes", MappingProxyType(shapes))
+            for name in ("options", "workload_options"):
+                object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+            for name, kinds in _KINDS.items():
+                if float in kinds and (value := getattr(self, name)) is not None:
+                    object.__setattr__(self, name, float(value))
+            problem = _problem(self)
+        if problem:
+            raise UsageError(
+                "E-TRIAL-1", problem, effect="Nothing was measured", fix="edgescope bench --help"
+            )
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def id(self) -> str:
+        """Hash of every field that differs from its default: the name of this question."""
+        return self.key(Role.all())
+
+    @property
+    def cell(self) -> str:
+        """Hash of the same but the replicate: the name of the cell that replicates share."""
+        return digest([self.key(Role.all(), but=("replicate",))])
+
+    def key(self, roles: Role, *, but: Collection[str] = ()) -> str:
+        """Return the hash of the fields in `roles` that differ from their defaults, `but` some.
+
+        Two trials with the same key ask the same in these respects; a field that is added later changes no key.
+        """
+        plain, usual = self.to_json(), _usual()
+        named = [name for name, role in ROLES.items() if role in roles and name not in but]
+        return digest({name: plain[name] for name in named if plain[name] != usual.get(name, _NONE)})
+
+    @property
+    def label(self) -> str:
+        """Short human name of the variant, e.g. `onnxruntime int8 b1`."""
+        extra = "".join(f" {k}={v}" for k, v in sorted(self.options.items()))
+        where = "" if self.device == "cpu" else f" {self.device}"
+        kind = "" if self.workload == "inference" else f" {self.workload}"
+        kind += "".join(f" {k}={v}" for k, v in sorted(self.workload_options.items()))
+        crowd = "" if self.processes == 1 else f" P{self.processes}"
+        crowd += "" if self.in_flight == 1 else f" T{self.in_flight}"
+        crowd += "" if self.sharing == "shared" else f" {self.sharing}"
+        crowd += f" beside {self.beside}" if self.beside else ""
+        mode = "" if self.mode == "as_is" else f" {self.mode}"
+        load = "" if self.scenario == "single_stream" else f" {self.load}"
+        return f"{self.backend}{where}{kind} {self.precision} b{self.batch}{crowd}{extra}{mode}{load}"
+
+    @property
+    def load(self) -> str:
+        """How queries arrive: `server 30/s`, `burst 40/s of 8`; of a trace the file's name."""
+        rate = "" if self.rate is None else f" {self.rate:g}/s"
+        of = self.arrivals.rpartition("/")[2].partition("#")[0]
+        return f"{self.scenario}{rate}{f' of {of}' if of else ''}"
+
+    @property
+    def crowded(self) -> bool:
+        """Whether workers must agree on a start and a stop: several of them, or one under a sharing of its own."""
+        return self.processes > 1 or self.sharing != "shared" or bool(self.beside)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return a plain dict that `from_json` reads back."""
+        out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        out["shapes"] = {name: list(shape) for name, shape in self.shapes.items()}
+        out["options"] = dict(self.options)
+        out["workload_options"] = dict(self.workload_options)
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Trial:
+        """Read a Trial back; an unknown key is a UsageError."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise UsageError(
+                "E-TRIAL-2", f"unknown keys {unknown}", evidence=f"known: {', '.join(sorted(known))}"
+            )
+        return cls(**data)
+
+
+ROLES: Mapping[str, Role] = {
+    "model": Role.ARTIFACT,
+    "backend": Role.ARTIFACT,
+    "device": Role.ARTIFACT,
+    "precision": Role.ARTIFACT,
+    "batch": Role.BATCH,
+    "shapes": Role.ARTIFACT,
+    "workload": Role.ARTIFACT,
+    "workload_options": Role.ARTIFACT,
+    "scenario": Role.LOAD,
+    "rate": Role.LOAD,
+    "arrivals": Role.LOAD,
+    "in_flight": Role.CONCURRENCY,
+    "processes": Role.CONCURRENCY,
+    "sharing": Role.SHARING,
+    "beside": Role.SHARING,
+    "mode": Role.MODE,
+    "options": Role.ARTIFACT,
+    "io": Role.ARTIFACT,
+    "warmup": Role.EFFORT,
+    "idle_s": Role.EFFORT,
+    "min_s": Role.EFFORT,
+    "max_s": Role.EFFORT,
+    "rel_width": Role.EFFORT,
+    "max_queries": Role.EFFORT,
+    "gate": Role.JUDGING,
+    "seed": Role.REPEAT,
+    "replicate": Role.REPEAT,
+}
+_NONE = object()
+_BY_TYPE: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "int | None": (int, type(None)),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}
+_KINDS = {f.name: _BY_TYPE.get(str(f.type), (Mapping,)) for f in dataclasses.fields(Trial)}
+
+
+@functools.cache
+def _usual() -> dict[str, Json]:
+    """Return every default as plain JSON; the model has none."""
+    usual = Trial(model="").to_json()
+    del usual["model"]
+    return usual
+
+
+def _mistyped(t: Trial) -> str:
+    """Say which field of a Trial, as read from a file, has the wrong type, or ''."""
+    for name, allowed in _KINDS.items():
+        value = getattr(t, name)
+        if not isinstance(value, allowed) or isinstance(value, bool):
+            words = " or ".join(k.__name__ for k in allowed if k is not type(None))
+            return f"{name} must be a {words}, not {value!r}"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{name} must be finite, not {value}"
+    for name, shape in t.shapes.items():
+        if isinstance(shape, str) or not all(isinstance(n, int) for n in shape):
+            return f"the shape of {name} must be a list of whole numbers, not {shape!r}"
+    return ""
+
+
+def _problem(t: Trial) -> str:
+    """Say what is wrong with a Trial, or ''."""
+    rules = (
+        (t.batch >= 1, f"batch must be at least 1, not {t.batch}"),
+        (t.precision in PRECISIONS, f"precision must be one of {', '.join(PRECISIONS)}, not {t.precision!r}"),
+        (t.device in DEVICE_KINDS, f"device must be one of {', '.join(DEVICE_KINDS)}, not {t.device!r}"),
+        (t.io in IO_KINDS, f"io must be one of {', '.join(IO_KINDS)}, not {t.io!r}"),
+        (t.in_flight >= 1, f"in_flight must be at least 1, not {t.in_flight}"),
+        (t.processes >= 1, f"processes must be at least 1, not {t.processes}"),
+        (
+            SHARING.fullmatch(t.sharing) is not None,
+            f"sharing must be shared, pinned, mps or mps=PER CENT, not {t.sharing!r}",
+        ),
+        (t.rate is None or t.rate > 0, f"rate must be positive, not {t.rate}"),
+        (0 <= t.min_s <= t.max_s, f"need 0 <= min_s <= max_s, not {t.min_s} and {t.max_s}"),
+        (0 < t.rel_width < 1, f"rel_width must lie between 0 and 1, not {t.rel_width}"),
+        (t.warmup is None or t.warmup >= 0, f"warmup must not be negative, not {t.warmup}"),
+        (t.idle_s >= 0, f"idle_s must not be negative, not {t.idle_s}"),
+        (t.max_queries is None or t.max_queries >= 1, f"max_queries must be at least 1, not {t.max_queries}"),
+        (t.gate is None or 0 <= t.gate <= 1, f"gate must lie between 0 and 1, not {t.gate}"),
+        (
+            all(n >= 1 for s in t.shapes.values() for n in s),
+            f"every dimension must be at least 1: {dict(t.shapes)}",
+        ),
+    )
+    return next((text for ok, text in rules if not ok), "")
