@@ -115,6 +115,8 @@ DEVICES: Mapping[str, Entry] = {
 
 WORKLOADS: Mapping[str, Entry] = {
     "inference": Entry("edgescope.workloads.inference:Inference", summary="one forward pass of one batch"),
+    "training": Entry("edgescope.workloads.training:Training", summary="one step of training"),
+    "frames": Entry("edgescope.workloads.frames:Frames", summary="video frames: decode, preprocess, infer"),
     "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
 }
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from edgescope.models.image import initialisation, torchvision_compat
 from edgescope.models.image.detector import Detector
+from edgescope.models.image.lenet import LeNet5
 from edgescope.models.weights import fill, read_state
 
 torchvision_compat.ensure()
@@ -62,7 +63,7 @@ def build(entry: dict[str, Any], seed: int = 0) -> nn.Module:
         "timm": lambda: timm.create_model(name, pretrained=False, **head),
         "torchvision": lambda: torchvision.models.get_model(name, weights=None, **head),
         "torchvision segmentation": lambda: Segmenter(name, **head),
-        "edgescope": lambda: Detector(entry["classes"]),
+        "edgescope": lambda: LeNet5() if name == "lenet5" else Detector(entry["classes"]),
     }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
