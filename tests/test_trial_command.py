@@ -97,6 +97,7 @@ OTHER = {
     "device": "cuda",
     "precision": "fp16",
     "batch": 4,
+    "workload_options": {"optimizer": "adam", "learning_rate": 0.5},
     "shapes": {"input": (1, 3, 8, 8)},
     "workload": "null",
     "scenario": "offline",
@@ -121,6 +122,7 @@ OTHER = {
 }
 #: Fields that the checks allow only together with others.
 WITH = {
+    "workload_options": {"workload": "training"},
     "rate": {"scenario": "fixed_rate"},
     "arrivals": {"scenario": "burst", "rate": 80.0},
 }

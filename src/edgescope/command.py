@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # records imports numpy, which --help must not wait for
     from edgescope.records import Json, Scalar, Trial
 
 PIN = re.compile(r"#[0-9a-f]{12}$")
+PINS = re.compile(r"#[0-9a-f]{12}(?=[ +]|$)")
 """The content of a file behind a name; reading the command appends that of the file as it is then."""
 NAMES: Mapping[str, str] = {
     "options": "--option",
@@ -129,7 +130,7 @@ def _bare(trial: Trial) -> Iterator[str]:
 
 
 def _beside(trial: Trial) -> Iterator[str]:
-    return iter(["+".join(PIN.sub("", m) for m in trial.beside.split("+"))] if trial.beside else [])
+    return iter([PINS.sub("", trial.beside)] if trial.beside else [])
 
 
 def _nothing(trial: Trial) -> Iterator[str]:

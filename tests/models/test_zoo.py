@@ -44,7 +44,7 @@ def test_params_and_macs_are_those_of_the_network(name):
 
 
 def test_the_zoo_holds_what_it_should():
-    assert zoo.names() == ("efficientnet_lite0", *EIGHT, *DENSE, *TWO, *CLIPS)
+    assert zoo.names() == ("efficientnet_lite0", *EIGHT, *DENSE, *TWO, *CLIPS, "lenet5")
 
 
 @pytest.mark.parametrize("name", CLIPS)

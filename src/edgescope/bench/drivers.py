@@ -80,8 +80,8 @@ class InProcess:
             require(trial, effective)
             with watch.watching(), watch.idling(trial.idle_s, self.clock):
                 queries = drive(scenario, opened.work, self.clock)
-            peak, spans = peak_rss(), opened.breakdown()
-            own = {**breakdown.metrics(spans), **opened.metrics()}
+            peak, its_own, spans = peak_rss(), opened.metrics(), opened.breakdown()
+            own = {**breakdown.metrics(spans), **its_own}
             verification = opened.verify(begun.machine)
             foreign = scenario if isinstance(scenario, Foreign) else None
             if foreign and (exam := opened.exam()):

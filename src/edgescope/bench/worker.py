@@ -106,7 +106,11 @@ class Shift:
         while (order := self.talk.hear())["do"] != "close":
             if order["do"] == "verify":
                 check = opened.verify(Machine(**order["machine"]))
-                self.talk.say("verified", verification=codec.verification_to_json(check) if check else None)
+                self.talk.say(
+                    "verified",
+                    verification=codec.verification_to_json(check) if check else None,
+                    metrics={name: codec.field_to_json(value) for name, value in opened.metrics().items()},
+                )
             elif order["do"] == "answer":
                 self._say_answer(opened)
             else:

@@ -93,11 +93,12 @@ def _run(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], kept:
     own = shift.members[: trial.processes]
     answers = shift.asked("answer", "answer", own)
     _alike(trial, answers)
-    verification = _verified(shift, bare)
+    verification, its_own = _verified(shift, bare)
     effective = Effective(**shift.opened[0]["effective"])
     model, artifact = ModelInfo(**shift.opened[0]["model"]), shift.opened[0]["artifact"]
     metrics: dict[str, Field] = {
         **_facts(shift.opened[: trial.processes]),
+        **its_own,
         **crowd.crowd_metrics(trial, queries, window, workers),
         "counter_gap_queries": _gap(driven, rows),
         **_memory(workers[: trial.processes]),
@@ -221,7 +222,9 @@ def _apart(
     return float(np.linalg.norm(a - b)) / size if size else float(np.linalg.norm(a))
 
 
-def _verified(shift: Shift, bare: Result) -> Verification | None:
+def _verified(shift: Shift, bare: Result) -> tuple[Verification | None, dict[str, Field]]:
+    """Return the gate's answer in worker 0, and its workload's own metrics."""
     machine = {"stable": dict(bare.machine.stable), "state": dict(bare.machine.state)}
     (word,) = shift.asked("verify", "verified", shift.members[:1], machine=machine)
-    return codec.verification_from_json(word["verification"]) if word["verification"] else None
+    check = codec.verification_from_json(word["verification"]) if word["verification"] else None
+    return check, {name: codec.field_from_json(value) for name, value in word["metrics"].items()}

@@ -10,7 +10,7 @@ from rich.text import Text
 from edgescope.analysis.cells import ids
 from edgescope.analysis.energy.scopes import ends
 from edgescope.cli import crowd_view, load_view
-from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
+from edgescope.records import UNIT, Absent, Field, Measured, Result, Status, Trial, Trust
 from edgescope.report import terminal
 from edgescope.stats import reach
 
@@ -66,6 +66,7 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
         *crowd_view.lines(result),
         *load_view.lines(result),
         *_long_run(result),
+        *_parts(result),
         ("start", Text("   ".join(f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first")))),
         ("memory", Text(_memory(result))),
         *_consumed(result),
@@ -85,6 +86,15 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
     if result.reason:
         lines.append(("reason", Text(result.reason)))
     return lines
+
+
+def _parts(result: Result) -> list[tuple[str, Text]]:
+    """Return the line that says what a unit's time goes to; none where nothing told."""
+    names = [name for name in result.spans.names if name != UNIT] if result.spans else []
+    found = [
+        f"{name} {_brief(result.metrics[f'{name}_s'])}" for name in names if f"{name}_s" in result.metrics
+    ]
+    return [("of which", Text("   ".join(found)))] if found else []
 
 
 def _memory(result: Result) -> str:

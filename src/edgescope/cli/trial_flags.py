@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgescope import registry
 from edgescope.command import flag, option_value
+from edgescope.records import beside_with
 
 if TYPE_CHECKING:
     from edgescope.records import Scalar
@@ -87,12 +88,10 @@ def counted(text: str) -> int:
 
 
 def _beside(text: str) -> str:
-    """Read models joined by +, each pinned as --model is."""
-    if not text:
-        return ""
+    """Read what runs beside the trial, each model pinned as --model is."""
     from edgescope.models import zoo
 
-    return "+".join(zoo.pin(name) for name in text.split("+"))
+    return beside_with(text, zoo.pin)
 
 
 AXES: Mapping[str, Callable[[str], Any]] = {"processes": counted, "sharing": str, "beside": _beside}
@@ -168,7 +167,9 @@ def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: st
         "how workers share the device: shared, pinned (CPUs of their own), mps, mps=50 (per cent of the GPU)"
     )
     group.add_argument(flag("sharing"), default="shared", help=text + several)
-    text = "other models that run meanwhile, one more worker each, joined by +"
+    text = (
+        "what runs meanwhile, one more worker each, joined by +: MODEL, or 'MODEL workload=training batch=32'"
+    )
     group.add_argument(flag("beside"), default="", metavar="MODEL", help=text + several)
     text = f"kind of work that one query asks for: {', '.join(registry.WORKLOADS)} (inference)"
     group.add_argument(flag("workload"), default="inference", metavar="NAME", help=text)

@@ -6,17 +6,27 @@ import itertools
 import os
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
-from edgescope.errors import message
+from edgescope import registry
+from edgescope.command import option_value
+from edgescope.errors import UsageError, message
 from edgescope.isolate.process import Seat
 from edgescope.modes import launcher
 from edgescope.modes.affinity import ranges
 from edgescope.records import Trial
 
+#: What may differ between a trial and what runs beside it; any other word is an option of that one's workload.
+DIFFERS = ("workload", "backend", "device", "precision", "batch")
+
 
 def others(trial: Trial) -> tuple[str, ...]:
     """Return the models that run beside the trial's own."""
-    return tuple(filter(None, trial.beside.split("+")))
+    return tuple(model for model, *_ in _parts(trial))
+
+
+def _parts(trial: Trial) -> list[list[str]]:
+    return [part.split() for part in trial.beside.split("+") if part.strip()]
 
 
 def seats(trial: Trial, allowed: Collection[int] | None = None) -> list[Seat]:
@@ -60,12 +70,35 @@ def trials(trial: Trial) -> list[Trial]:
 
 
 def beside(trial: Trial) -> list[Trial]:
-    """Return what the workers beside the trial's own answer: another model, all else alike."""
-    alone, first = _alone(trial), trial.seed + trial.processes
-    return [
-        replace(alone, model=name, seed=first + n, shapes={}, gate=None)
-        for n, name in enumerate(others(trial))
-    ]
+    """Return what the workers beside the trial's own answer: all as the trial but for what they say themselves.
+
+    UsageError for a word that is not KEY=VALUE.
+    """
+    first = trial.seed + trial.processes
+    return [_beside(trial, words, first + n) for n, words in enumerate(_parts(trial))]
+
+
+def _beside(trial: Trial, words: list[str], seed: int) -> Trial:
+    model, *said = words
+    pairs = dict(word.partition("=")[::2] for word in said)
+    if odd := next((word for word in said if "=" not in word), ""):
+        raise UsageError(
+            "E-TRIAL-3",
+            f"{odd!r} behind {model} is not KEY=VALUE",
+            effect="Nothing was measured",
+            fix=f'--beside "{model} workload=training batch=32"',
+        )
+    fields: dict[str, Any] = {k: v for k, v in pairs.items() if k in DIFFERS}
+    if "batch" in fields:
+        fields["batch"] = option_value(fields["batch"])
+    other = _alone(trial)
+    if fields.get("workload", trial.workload) != trial.workload:
+        other = replace(other, workload_options={})
+    if fields.get("backend", trial.backend) != trial.backend:
+        fields = {"device": registry.home(fields["backend"]), "options": {}, **fields}
+    own = {k: option_value(v) for k, v in pairs.items() if k not in DIFFERS}
+    kept = {**other.workload_options, **own}
+    return replace(other, model=model, seed=seed, shapes={}, gate=None, workload_options=kept, **fields)
 
 
 def _alone(trial: Trial) -> Trial:

@@ -38,7 +38,7 @@ from edgescope.records.rows import (
     Spans,
     Window,
 )
-from edgescope.records.trial import DEVICE_KINDS, IO_KINDS, PRECISIONS, SHARING, Role, Trial
+from edgescope.records.trial import DEVICE_KINDS, IO_KINDS, PRECISIONS, SHARING, Role, Trial, beside_with
 
 SCHEMA_VERSION = 1
 
@@ -79,5 +79,6 @@ __all__ = [
     "Verification",
     "Window",
     "Worker",
+    "beside_with",
     "digest",
 ]

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from types import MappingProxyType
@@ -82,7 +82,10 @@ class Trial:
     """How the workers share the device: shared (a GPU slices time, a CPU's scheduler decides), mps, mps=50 (at most
     that per cent of the GPU's threads each), pinned (each worker has CPUs of its own)."""
     beside: str = ""
-    """Other models that run meanwhile, one more worker each, joined by `+`; their figures stand apart."""
+    """What runs meanwhile, one more worker each, joined by `+`; their figures stand apart.
+
+    Each is a model, and behind it what differs from this trial: `lenet5 workload=training batch=32`.
+    """
     mode: str = "as_is"
     """Reversible settings entered for this trial and restored after it, e.g. 15W, cpus=0-1, MAXN+jetson_clocks."""
     options: Mapping[str, Scalar] = field(default_factory=dict)
@@ -229,6 +232,12 @@ _BY_TYPE: Mapping[str, tuple[type, ...]] = {
     "float | None": (int, float, type(None)),
 }
 _KINDS = {f.name: _BY_TYPE.get(str(f.type), (Mapping,)) for f in dataclasses.fields(Trial)}
+
+
+def beside_with(beside: str, change: Callable[[str], str]) -> str:
+    """Return `beside` with each of its models changed, and what stands behind a model as it is."""
+    parts = [part.split() for part in beside.split("+") if part.strip()]
+    return "+".join(" ".join((change(model), *differs)) for model, *differs in parts)
 
 
 @functools.cache

@@ -31,7 +31,7 @@ from typing import Any
 
 from edgescope import ranges, registry
 from edgescope.errors import EdgescopeError, UsageError, message
-from edgescope.records import Json, Trial
+from edgescope.records import Json, Trial, beside_with
 from edgescope.scenarios import settings
 from edgescope.study import schema, toml_lines
 from edgescope.study.rules import Conflict, Place, conflicts
@@ -324,8 +324,7 @@ def _idle(section: str, line: int | None, place: Place) -> str:
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
     """Return the trial with each file that its models refer to pinned by content."""
-    beside = "+".join(pin(name) for name in trial.beside.split("+")) if trial.beside else ""
-    return replace(trial, model=pin(trial.model), beside=beside)
+    return replace(trial, model=pin(trial.model), beside=beside_with(trial.beside, pin))
 
 
 def possible(trials: Sequence[Trial], place: Place) -> None:

@@ -85,7 +85,7 @@ class Opened:
     breakdown: Callable[[], Spans] = Spans.none
     """Does a few more units and says what the time of each went to; asked once, after the window."""
     metrics: Callable[[], Mapping[str, Field]] = dict
-    """The workload's own metrics, asked once after the window; they count where the breakdown has the name, too."""
+    """The workload's own metrics, asked once after the window and before the breakdown; they outrank its figures."""
     glimpse: Callable[[], Glimpse] = Glimpse
     exam: Callable[[], Exam | None] = lambda: None
 

@@ -183,11 +183,8 @@ def _trials(trial: Trial, options: Mapping[str, Any]) -> list[Trial]:
 
 
 def _film(options: Mapping[str, Any]) -> Any:
-    source = str(options["source"])
-    if source:
-        path = unpinned(source)
-    else:
-        path = Path(need("edgescope.models.image.photos:located", "the film", VIDEO)(*FILM))
+    named, located = str(options["source"]), need("edgescope.models.image.photos:located", "the film", VIDEO)
+    path: Path = unpinned(named) if named else located(*FILM)
     return need("edgescope.models.clip.frames:Film", "reading videos", VIDEO)(path, loop=options["loop"])
 
 

@@ -1,0 +1,137 @@
+"""One row a kind of work: each goes all the way from a trial to a page, and nothing else knows its name."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import edgescope
+from edgescope import bench, registry
+from edgescope.cli.main import main
+from edgescope.isolate import fresh
+from edgescope.records import UNIT, Measured, Status, Trial
+from edgescope.store.results import Store, read, write
+
+SHORT = {"warmup": 0.1, "min_s": 0.3, "max_s": 0.3}
+#: workload, its trial, the parts that its breakdown names, a metric of its own
+ROWS = {
+    "inference": (Trial(model="squeezenet1_1", backend="onnxruntime", **SHORT), (), "load_s"),
+    "training": (
+        Trial(model="lenet5", workload="training", batch=8, workload_options={"epoch_samples": 20}, **SHORT),
+        ("fetch", "h2d", "forward", "backward", "optimizer"),
+        "loss_last",
+    ),
+    "frames": (
+        Trial(model="squeezenet1_1", backend="onnxruntime", workload="frames", batch=2, **SHORT),
+        ("decode", "preprocess", "infer", "postprocess"),
+        "frames",
+    ),
+    "null": (Trial(model="null", backend="null", workload="null", **SHORT), (), "throughput_sps"),
+}
+GOOD = (Status.OK, Status.UNSTABLE)
+
+
+def test_every_workload_has_its_row():
+    assert set(ROWS) == set(registry.WORKLOADS)
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory):
+    """Each row measured once, in a process of its own, as `bench` does; kept in a store."""
+    store, found = Store(tmp_path_factory.mktemp("kinds") / "store"), {}
+
+    def of(name):
+        if name not in found:
+            trial = ROWS[name][0]
+            assert fresh.prepare(trial) is None
+            found[name] = read(store.save(fresh.run(trial)))
+        return store, found[name]
+
+    return of
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_trial_is_measured_in_a_process_of_its_own_and_stored(measured, name):
+    _, result = measured(name)
+    assert result.status in GOOD, result.reason
+    assert result.trial == ROWS[name][0] and isinstance(result.metrics["throughput_sps"], Measured)
+    assert isinstance(result.metrics[ROWS[name][2]], Measured)
+    assert result.verification is not None and result.verification.passed
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row[1]])
+def test_the_parts_of_a_unit_lie_within_it_and_fill_it(measured, name):
+    _, result = measured(name)
+    assert result.spans is not None and set(result.spans.names) == {UNIT, *ROWS[name][1]}
+    whole = result.spans.durations_ns(UNIT).sum()
+    parts = sum(result.spans.durations_ns(part).sum() for part in ROWS[name][1])
+    assert parts <= whole and parts == pytest.approx(whole, rel=0.05)
+    assert all(isinstance(result.metrics[f"{part}_s"], Measured) for part in ROWS[name][1])
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_it_is_listed_compared_and_reported(measured, name, capsys, tmp_path):
+    store, result = measured(name)
+    again = replace(result, id=f"{result.id[:-6]}ffffff")
+    write(again, _made(store.folder(again)))
+    where = ["--store", str(store.root)]
+    assert main(["list", *where]) == 0
+    assert result.id[:6] in capsys.readouterr().out
+    assert main(["compare", result.id, again.id, *where]) in (0, 1)
+    assert "Traceback" not in capsys.readouterr().err
+    assert main(["report", "--model", result.trial.model, "-o", str(tmp_path / "r.html"), *where]) == 0
+    assert result.trial.backend in (tmp_path / "r.html").read_text()
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name != "null"])
+def test_two_workers_do_it_at_once(name):
+    trial = replace(ROWS[name][0], processes=2, min_s=1.0, max_s=1.0)
+    result = bench.run(trial, hz=0)
+    assert result.status in GOOD, result.reason
+    assert len(result.workers) == 2 and result.verification.passed
+    assert isinstance(result.metrics[ROWS[name][2]], Measured)
+
+
+def test_another_kind_of_work_runs_beside_it():
+    beside = "lenet5 workload=training backend=torch_eager batch=4 optimizer=adam"
+    result = bench.run(
+        Trial(model="null", backend="null", options={"delay_us": 500}, beside=beside, **SHORT), hz=0
+    )
+    assert result.status in GOOD, result.reason
+    assert [worker.model for worker in result.workers] == ["null", "lenet5"]
+    assert result.workers[1].stop_ns > 0
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_sweep_runs_it_and_its_command_asks_it_again(name, capsys, tmp_path):
+    trial = ROWS[name][0]
+    options = "".join(f"{k} = {json.dumps(v)}\n" for k, v in trial.workload_options.items())
+    (tmp_path / "study.toml").write_text(
+        f'[store]\npath = "{tmp_path}/s"\n[trial]\nmodel = "{trial.model}"\nbackend = "{trial.backend}"\n'
+        f'workload = "{trial.workload}"\nbatch = {trial.batch}\nwarmup = 0.0\nmin_s = 0.1\nmax_s = 0.1\n'
+        f"[trial.workload_options]\n{options}"
+    )
+    assert main(["sweep", str(tmp_path / "study.toml"), "--dry-run"]) == 0
+    assert "1" in capsys.readouterr().out
+
+
+def test_no_other_module_knows_a_kind_of_work_by_its_name():
+    """A kind of work is one file and one line of the registry: nobody branches on it."""
+    source = Path(edgescope.__file__).parent
+    asked = re.compile(r"workload\s*(==|!=|in)\s|== *\"(training|frames)\"|\"(training|frames)\" *(==|in)")
+    allowed = {
+        "isolate/placement.py",  # another one's options are not this one's
+        "records/trial.py",  # a label leaves the default out
+        "analysis/cells/question.py",
+        "analysis/cells/choices.py",
+        "cli/recommend_question.py",
+    }
+    found = {str(p.relative_to(source)) for p in source.rglob("*.py") if asked.search(p.read_text())}
+    assert found <= allowed
