@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgescope.registry import Broken
 
 HELP = "the engines, whether each works here, and their options"
 
@@ -37,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
         except UnavailableError as error:
             row |= {"available": False, "reason": error.evidence or error.what, "fix": error.fix}
         rows.append(row)
+    rows += [_broken(found) for found in registry.BACKENDS.broken]
     if args.json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -54,6 +58,15 @@ def run(args: argparse.Namespace) -> int:
     ]
     terminal.table(("backend", "here", "what", "on", "options"), cells)
     return 0
+
+
+def _broken(found: Broken) -> dict[str, Any]:
+    """Return the row of a plug-in that adds no backend."""
+    from edgescope.registry import unusable
+
+    said = unusable(found, "backend")
+    row = {"name": found.name, "summary": said.what, "devices": [], "available": False, "options": {}}
+    return row | {"reason": said.evidence, "fix": said.fix}
 
 
 def _nothing() -> None:

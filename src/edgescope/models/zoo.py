@@ -6,6 +6,7 @@
     model.onnx                    any ONNX file
     model.tflite                  any LiteRT file
     package.module:callable       a factory that returns (nn.Module, example inputs)
+    kind, kind:name               a kind of model that an installed plug-in adds
     null                          nothing
 
 A name that refers to a file is pinned, `model.onnx#0123456789ab`, before it goes into a Trial: when the file
@@ -98,6 +99,9 @@ def _family(name: str) -> str:
         return "tflite"
     if base in table():
         return "clips" if table()[base]["definition"].startswith("clips:") else "zoo"
+    kind = base.partition(":")[0]
+    if kind in MODELS.plugins:
+        return kind
     if ":" in name:
         return "callable"
     close = difflib.get_close_matches(base, names(), n=1)
