@@ -86,6 +86,26 @@ def test_the_example_refuses_what_it_cannot_do(example, tmp_path):
     assert "unsupported" in done.stdout and "its operators compute in fp32" in done.stdout + done.stderr
 
 
+def test_the_examples_class_data_joins_that_of_the_others(example):
+    """A study is told its precisions, optimize tries it, and a result names its package, without its engine."""
+    code = """
+import sys
+sys.modules["onnx"] = None
+from edgescope.devices import manifest
+from edgescope.records import Trial
+from edgescope.search.candidates import of_device
+from edgescope.study.rules import conflicts
+print(of_device("cpu")[-1].label)
+print(next(conflicts(Trial(model="m", backend="onnx_reference", precision="int8"))).what)
+"""
+    env = os.environ | {"PYTHONPATH": str(example)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "onnx_reference fp32",
+        "onnx_reference has no int8 on cpu: it has fp32",
+    ]
+
+
 def test_the_example_adds_a_device_whose_channels_the_doctor_sees(example):
     report = json.loads(edgescope(example, "doctor", "--json").stdout)
     assert report["devices"]["loadavg"] == ""

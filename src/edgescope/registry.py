@@ -18,6 +18,8 @@ from edgescope.errors import UnavailableError, UsageError, meant
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from edgescope.backends.base import About
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -28,6 +30,8 @@ class Entry:
     summary: str = ""
     devices: tuple[str, ...] = ("cpu",)
     """Of a backend: the devices it runs on, the usual one first."""
+    about: str = ""
+    """Of a backend: its class data, where they can be read without its engine."""
 
 
 @dataclass(frozen=True)
@@ -130,54 +134,64 @@ BACKENDS = Family(
             "pip install 'edgescope[torch]'",
             "PyTorch as it is",
             EITHER,
+            about="edgescope.backends.pytorch.about:AboutEager",
         ),
         "torch_compile": Entry(
             "edgescope.backends.pytorch.compile:TorchCompile",
             "pip install 'edgescope[torch]' (and a C++ compiler, e.g. apt install g++)",
             "torch.compile with inductor, weights frozen",
             EITHER,
+            about="edgescope.backends.pytorch.about:AboutCompile",
         ),
         "onnxruntime": Entry(
             "edgescope.backends.ort.backend:OnnxRuntime",
             "pip install 'edgescope[onnx]'",
             "ONNX Runtime, CPU and CUDA providers",
             EITHER,
+            about="edgescope.backends.ort.about:AboutOrt",
         ),
         "openvino": Entry(
-            "edgescope.backends.openvino:OpenVino",
+            "edgescope.backends.openvino.backend:OpenVino",
             "pip install 'edgescope[openvino]'",
             "OpenVINO, CPU plugin",
+            about="edgescope.backends.openvino.about:AboutOpenVino",
         ),
         "tensorrt": Entry(
             "edgescope.backends.tensorrt.backend:TensorRt",
             "sudo apt install python3-libnvinfer (JetPack), or pip install tensorrt",
             "TensorRT in process, 8.0 to 11",
             ("cuda",),
-        ),
-        "ort_tensorrt": Entry(
-            "edgescope.backends.ort.tensorrt:OrtTensorrt",
-            "pip install onnxruntime-gpu in place of onnxruntime, and TensorRT (pip install tensorrt, or JetPack's)",
-            "ONNX Runtime, TensorRT provider",
-            ("cuda",),
-        ),
-        "torch_tensorrt": Entry(
-            "edgescope.backends.pytorch.tensorrt:TorchTensorrt",
-            "pip install torch-tensorrt, of the release that matches torch",
-            "Torch-TensorRT, ahead of time",
-            ("cuda",),
+            about="edgescope.backends.tensorrt.about:AboutTensorRt",
         ),
         "trtexec": Entry(
             "edgescope.backends.trtexec.backend:TrtExec",
             "apt install libnvinfer-bin (JetPack has it)",
             "TensorRT through its trtexec program, which times itself",
             ("cuda",),
+            about="edgescope.backends.tensorrt.about:AboutTensorRt",
+        ),
+        "ort_tensorrt": Entry(
+            "edgescope.backends.ort.tensorrt:OrtTensorrt",
+            "pip install onnxruntime-gpu in place of onnxruntime, and TensorRT (pip install tensorrt, or JetPack's)",
+            "ONNX Runtime, TensorRT provider",
+            ("cuda",),
+            about="edgescope.backends.ort.about:AboutOrtTensorrt",
+        ),
+        "torch_tensorrt": Entry(
+            "edgescope.backends.pytorch.tensorrt:TorchTensorrt",
+            "pip install torch-tensorrt, of the release that matches torch",
+            "Torch-TensorRT, ahead of time",
+            ("cuda",),
+            about="edgescope.backends.pytorch.about:AboutTensorrt",
         ),
         "litert": Entry(
             "edgescope.backends.litert.backend:LiteRt",
             "pip install 'edgescope[litert]'",
             "LiteRT (TensorFlow Lite) with XNNPACK",
+            about="edgescope.backends.litert.about:AboutLiteRt",
         ),
     },
+    check=lambda found: found.about and need(found.about, found.about, found.fix),
 )
 
 DEVICES = Family(
@@ -292,6 +306,13 @@ def entry(family: Family, name: str, word: str) -> Entry:
 def home(backend: str) -> str:
     """Return the device a backend runs on unless told otherwise."""
     return entry(BACKENDS, backend, "backend").devices[0]
+
+
+def about(backend: str) -> type[About]:
+    """Return what is known of a backend without its engine; UsageError where there is no such backend."""
+    found = entry(BACKENDS, backend, "backend")
+    data: type[About] = need(found.about or "edgescope.backends.base:About", f"backend {backend}", found.fix)
+    return data
 
 
 def load(family: Family, name: str, word: str) -> Any:

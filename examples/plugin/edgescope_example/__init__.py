@@ -3,6 +3,9 @@
 from edgescope.registry import Entry
 
 BACKEND = Entry(
-    "edgescope_example.reference:OnnxReference", "pip install onnx", "ONNX's own reference, numpy alone: slow"
+    "edgescope_example.reference:OnnxReference",
+    "pip install onnx",
+    "ONNX's own reference, numpy alone: slow",
+    about="edgescope_example.about:AboutReference",
 )
 DEVICE = Entry("edgescope_example.loadavg:Loadavg", summary="the kernel's load averages")

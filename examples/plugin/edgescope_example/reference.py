@@ -12,6 +12,7 @@ from edgescope.artifacts.for_precision import onnx_file, refuse
 from edgescope.backends.base import Artifact, Spec, checked
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective
+from edgescope_example.about import AboutReference
 
 NAMES = {"float32": "fp32", "float64": "fp64"}
 
@@ -39,7 +40,7 @@ class OnnxReferenceSession:
         del self.evaluator
 
 
-class OnnxReference:
+class OnnxReference(AboutReference):
     """onnx_reference: fp32 on the CPU, whatever operators the network has."""
 
     OPTIONS: ClassVar[dict[str, str]] = {}

@@ -20,6 +20,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print every backend; a missing one with the command that installs it."""
     from edgescope import registry
+    from edgescope.backends.base import Usable
     from edgescope.errors import UnavailableError
 
     rows: list[dict[str, Any]] = []
@@ -36,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
         try:
             backend = registry.load(registry.BACKENDS, name, "backend")
             row["options"] = dict(backend.OPTIONS)
-            getattr(backend, "usable", _nothing)()
+            if isinstance(backend, Usable):
+                backend.usable()
         except UnavailableError as error:
             row |= {"available": False, "reason": error.evidence or error.what, "fix": error.fix}
         rows.append(row)
@@ -67,7 +69,3 @@ def _broken(found: Broken) -> dict[str, Any]:
     said = unusable(found, "backend")
     row = {"name": found.name, "summary": said.what, "devices": [], "available": False, "options": {}}
     return row | {"reason": said.evidence, "fix": said.fix}
-
-
-def _nothing() -> None:
-    """Stand in for the check of a backend that needs none beyond its import."""

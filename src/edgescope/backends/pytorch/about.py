@@ -1,0 +1,54 @@
+"""What is known of the three PyTorch backends without PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from edgescope.backends.base import About, Tried, tried
+from edgescope.records import Scalar
+
+_LAST: Mapping[str, Scalar] = {"layout": "channels_last"}
+_GRAPH: Mapping[str, Scalar] = {"graph": True}
+#: Batch norms folded into cuDNN's fused convolutions.
+_FOLD: Mapping[str, Scalar] = {**_LAST, **_GRAPH, "fold": True}
+#: Inductor times its kernels for minutes at a first start.
+_TUNED: Mapping[str, Scalar] = {"tune": "max-autotune"}
+
+
+class AboutEager(About):
+    """torch_eager."""
+
+    PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = {
+        "cpu": ("fp32", "bf16"),
+        "cuda": ("fp32", "tf32", "fp16", "bf16"),
+    }
+    CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {
+        "cpu": (*tried("fp32"), *tried("fp32 bf16", _LAST)),
+        "cuda": (*tried("fp32"), *tried("fp32 fp16", _GRAPH), *tried("tf32 fp16", _FOLD)),
+    }
+    READS: ClassVar[frozenset[str]] = frozenset({"network"})
+    PACKAGES: ClassVar[Sequence[str]] = ("torch",)
+
+
+class AboutCompile(AboutEager):
+    """torch_compile."""
+
+    CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {
+        "cpu": tried("fp32 bf16", _LAST, {**_LAST, **_TUNED}),
+        "cuda": (
+            *tried("fp32 tf32 fp16", {**_LAST, **_GRAPH}),
+            *tried("tf32 fp16", {**_LAST, **_GRAPH, **_TUNED}),
+        ),
+    }
+    PATIENT: ClassVar[Mapping[str, Scalar]] = _TUNED
+    DEAR: ClassVar[bool] = True
+
+
+class AboutTensorrt(About):
+    """torch_tensorrt."""
+
+    CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {"cuda": tried("fp32 tf32 fp16")}
+    DEAR: ClassVar[bool] = True
+    READS: ClassVar[frozenset[str]] = frozenset({"network"})
+    PACKAGES: ClassVar[Sequence[str]] = ("torch", "torch-tensorrt", "tensorrt")
