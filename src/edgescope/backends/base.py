@@ -168,6 +168,29 @@ def tried(precisions: str, *options: Mapping[str, Scalar]) -> tuple[Tried, ...]:
     return tuple((precision, chosen) for precision in precisions.split() for chosen in options or ({},))
 
 
+@dataclass(frozen=True)
+class Script:
+    """What `run.py` beside a deployed model is made of, where one engine alone is to run it."""
+
+    engine: str
+    """The engine's name, for the reader."""
+    imports: str
+    lines: str
+    """They end in a function `run(batch)`, of arrays by input name to a list of arrays, that does what the backend's
+    session did when it was measured. HERE, BATCH and INPUTS are there, and numpy as np."""
+    left_out: tuple[str, ...] = ()
+    """Options of the trial that the lines do without: same answers, other speed."""
+
+
+@runtime_checkable
+class Scripted(Protocol):
+    """Optional, of a backend's class data: its engine can run the artifact without edgescope."""
+
+    @staticmethod
+    def run_script(trial: Trial, file: str) -> Script:
+        """Return the lines that run `file`, which lies beside them, as the trial ran its artifact."""
+
+
 @runtime_checkable
 class Backend(Protocol):
     """One engine family."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from edgescope.backends.base import About, Tried, tried
-from edgescope.records import Scalar
+from edgescope.backends.base import About, Script, Tried, tried
+from edgescope.backends.ort import run_script
+from edgescope.records import Scalar, Trial
 
 _GRAPH: Mapping[str, Scalar] = {"graph": True}
 
@@ -27,6 +28,11 @@ class AboutOrt(About):
     }
     PACKAGES: ClassVar[Sequence[str]] = ("onnxruntime", "onnxruntime-gpu")
 
+    @staticmethod
+    def run_script(trial: Trial, file: str) -> Script:
+        """Return the lines that open the ONNX file on the trial's provider."""
+        return run_script.script(trial, file)
+
 
 class AboutOrtTensorrt(About):
     """ort_tensorrt."""
@@ -34,3 +40,8 @@ class AboutOrtTensorrt(About):
     PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = {"cuda": ("fp32", "tf32", "fp16", "bf16", "int8")}
     CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {"cuda": tried("fp32 tf32 fp16 int8")}
     PACKAGES: ClassVar[Sequence[str]] = ("onnxruntime", "onnxruntime-gpu", "tensorrt")
+
+    @staticmethod
+    def run_script(trial: Trial, file: str) -> Script:
+        """Return the lines that open the ONNX file on the TensorRT provider."""
+        return run_script.script(trial, file, tensorrt=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from edgescope.backends.base import About, Tried, tried
-from edgescope.records import Scalar
+from edgescope.backends.base import About, Script, Tried, tried
+from edgescope.backends.pytorch import run_script
+from edgescope.records import Scalar, Trial
 
 _LAST: Mapping[str, Scalar] = {"layout": "channels_last"}
 _GRAPH: Mapping[str, Scalar] = {"graph": True}
@@ -30,6 +31,11 @@ class AboutEager(About):
     READS: ClassVar[frozenset[str]] = frozenset({"network"})
     PACKAGES: ClassVar[Sequence[str]] = ("torch",)
 
+    @staticmethod
+    def run_script(trial: Trial, file: str) -> Script:
+        """Return the lines that load the exported program and call it."""
+        return run_script.script(trial, file, "import torch")
+
 
 class AboutCompile(AboutEager):
     """torch_compile."""
@@ -44,6 +50,11 @@ class AboutCompile(AboutEager):
     PATIENT: ClassVar[Mapping[str, Scalar]] = _TUNED
     DEAR: ClassVar[bool] = True
 
+    @staticmethod
+    def run_script(trial: Trial, file: str) -> Script:
+        """Return the lines that load the exported program, compile it and call it."""
+        return run_script.script(trial, file, "import torch\nimport torch._inductor.config")
+
 
 class AboutTensorrt(About):
     """torch_tensorrt."""
@@ -52,3 +63,9 @@ class AboutTensorrt(About):
     DEAR: ClassVar[bool] = True
     READS: ClassVar[frozenset[str]] = frozenset({"network"})
     PACKAGES: ClassVar[Sequence[str]] = ("torch", "torch-tensorrt", "tensorrt")
+
+    @staticmethod
+    def run_script(trial: Trial, file: str) -> Script:
+        """Return the lines that load the compiled program and call it."""
+        imports = "import torch\nimport torch_tensorrt"
+        return run_script.without_graph(trial, file, imports, "PyTorch with Torch-TensorRT")
