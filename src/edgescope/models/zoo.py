@@ -29,7 +29,7 @@ from typing import Any
 
 from edgescope import cache
 from edgescope.errors import ModelError, UsageError
-from edgescope.models.base import Model, TensorSpec
+from edgescope.models.base import FixedBatch, Model, TensorSpec
 from edgescope.records import digest
 from edgescope.registry import MODELS, load, need
 
@@ -72,9 +72,8 @@ def get(name: str, shapes: Shapes | None = None, batch: int | None = None) -> Mo
             fix=f"plan again with {bare}",
         )
     model: Model = load(MODELS, _family(bare), "model")(bare, shapes=shapes or {})
-    check_batch = getattr(model, "check_batch", None)
-    if batch is not None and check_batch:
-        check_batch(batch)
+    if batch is not None and isinstance(model, FixedBatch):
+        model.check_batch(batch)
     return model
 
 
