@@ -1,17 +1,24 @@
 """Every family's members as data: name -> where the class lives and what to say when it cannot be imported.
 
 Nothing heavy is imported until a name is asked for, so `edgescope --help` stays fast and a missing engine
-costs one sentence. Adding a member is one file, one line here and one row in the test matrix of its family.
+costs one sentence. Adding a member is one file, one line here and one row in the test matrix of its family; an
+installed package adds one by an entry point (docs/add-a-backend.md, docs/add-a-device.md).
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgescope.errors import UnavailableError, UsageError, meant
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from edgescope.backends.base import About
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,84 @@ class Entry:
     summary: str = ""
     devices: tuple[str, ...] = ("cpu",)
     """Of a backend: the devices it runs on, the usual one first."""
+    about: str = ""
+    """Of a backend: its class data, where they can be read without its engine."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A plug-in's entry point that adds nothing, and why."""
+
+    group: str
+    name: str
+    package: str
+    why: str
+
+
+class Family(Mapping[str, Entry]):
+    """The built-in members of one family, then those that installed packages add to the entry-point group.
+
+    Looking up a built-in name costs no look at the installed packages. `check` is for a family all of whose members are
+    used at once: it is tried on a plug-in's entry, and one that fails is left out.
+    """
+
+    def __init__(
+        self, group: str, built_in: Mapping[str, Entry], check: Callable[[Entry], object] | None = None
+    ) -> None:
+        self.group, self._built_in, self._check = group, built_in, check
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._built_in[name] if name in self._built_in else self.plugins[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._built_in
+        yield from self.plugins
+
+    def __len__(self) -> int:
+        return len(self._built_in) + len(self.plugins)
+
+    @property
+    def plugins(self) -> Mapping[str, Entry]:
+        """Return the members that installed packages add."""
+        return self._read[0]
+
+    @property
+    def broken(self) -> tuple[Broken, ...]:
+        """Return the entry points of this group that add nothing."""
+        return self._read[1]
+
+    @functools.cached_property
+    def _read(self) -> tuple[Mapping[str, Entry], tuple[Broken, ...]]:
+        found: dict[str, Entry] = {}
+        broken: list[Broken] = []
+        for point in _entry_points(self.group):
+            try:
+                found[point.name] = self._checked(point, found)
+            except Exception as error:  # a stranger's module raises anything when it is imported
+                why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                package = point.dist.name if point.dist else "an unknown package"
+                broken.append(Broken(self.group, point.name, package, why))
+        return found, tuple(broken)
+
+    def _checked(self, point: EntryPoint, found: Mapping[str, Entry]) -> Entry:
+        """Return what a plug-in adds; ValueError, or whatever its module raises, where it cannot be used."""
+        if point.name in self._built_in:
+            raise ValueError(f"{point.name} is the name of a built-in member")
+        if point.name in found:
+            raise ValueError(f"another package has added {point.name}")
+        made = point.load()
+        if not isinstance(made, Entry):
+            raise ValueError(f"{point.value} is a {type(made).__name__}, not an edgescope.registry.Entry")
+        if self._check:
+            self._check(made)
+        return made
+
+
+def _entry_points(group: str) -> list[EntryPoint]:
+    """Return the entry points of a group, by name; nothing that they name is imported."""
+    from importlib.metadata import entry_points
+
+    return sorted(entry_points(group=group), key=lambda point: point.name)
 
 
 EITHER = ("cpu", "cuda")
@@ -40,135 +125,177 @@ SETTINGS: Mapping[str, str] = {
     "jetson": "edgescope.modes.jetson:modes",
 }
 
-BACKENDS: Mapping[str, Entry] = {
-    "null": Entry("edgescope.backends.null:NullBackend", "", "does nothing, in known time", EITHER),
-    "torch_eager": Entry(
-        "edgescope.backends.pytorch.eager:TorchEager",
-        "pip install 'edgescope[torch]'",
-        "PyTorch as it is",
-        EITHER,
-    ),
-    "torch_compile": Entry(
-        "edgescope.backends.pytorch.compile:TorchCompile",
-        "pip install 'edgescope[torch]' (and a C++ compiler, e.g. apt install g++)",
-        "torch.compile with inductor, weights frozen",
-        EITHER,
-    ),
-    "onnxruntime": Entry(
-        "edgescope.backends.ort.backend:OnnxRuntime",
-        "pip install 'edgescope[onnx]'",
-        "ONNX Runtime, CPU and CUDA providers",
-        EITHER,
-    ),
-    "openvino": Entry(
-        "edgescope.backends.openvino:OpenVino",
-        "pip install 'edgescope[openvino]'",
-        "OpenVINO, CPU plugin",
-    ),
-    "tensorrt": Entry(
-        "edgescope.backends.tensorrt.backend:TensorRt",
-        "sudo apt install python3-libnvinfer (JetPack), or pip install tensorrt",
-        "TensorRT in process, 8.0 to 11",
-        ("cuda",),
-    ),
-    "ort_tensorrt": Entry(
-        "edgescope.backends.ort.tensorrt:OrtTensorrt",
-        "pip install onnxruntime-gpu in place of onnxruntime, and TensorRT (pip install tensorrt, or JetPack's)",
-        "ONNX Runtime, TensorRT provider",
-        ("cuda",),
-    ),
-    "torch_tensorrt": Entry(
-        "edgescope.backends.pytorch.tensorrt:TorchTensorrt",
-        "pip install torch-tensorrt, of the release that matches torch",
-        "Torch-TensorRT, ahead of time",
-        ("cuda",),
-    ),
-    "trtexec": Entry(
-        "edgescope.backends.trtexec.backend:TrtExec",
-        "apt install libnvinfer-bin (JetPack has it)",
-        "TensorRT through its trtexec program, which times itself",
-        ("cuda",),
-    ),
-    "litert": Entry(
-        "edgescope.backends.litert.backend:LiteRt",
-        "pip install 'edgescope[litert]'",
-        "LiteRT (TensorFlow Lite) with XNNPACK",
-    ),
-}
+BACKENDS = Family(
+    "edgescope.backends",
+    {
+        "null": Entry("edgescope.backends.null:NullBackend", "", "does nothing, in known time", EITHER),
+        "torch_eager": Entry(
+            "edgescope.backends.pytorch.eager:TorchEager",
+            "pip install 'edgescope[torch]'",
+            "PyTorch as it is",
+            EITHER,
+            about="edgescope.backends.pytorch.about:AboutEager",
+        ),
+        "torch_compile": Entry(
+            "edgescope.backends.pytorch.compile:TorchCompile",
+            "pip install 'edgescope[torch]' (and a C++ compiler, e.g. apt install g++)",
+            "torch.compile with inductor, weights frozen",
+            EITHER,
+            about="edgescope.backends.pytorch.about:AboutCompile",
+        ),
+        "onnxruntime": Entry(
+            "edgescope.backends.ort.backend:OnnxRuntime",
+            "pip install 'edgescope[onnx]'",
+            "ONNX Runtime, CPU and CUDA providers",
+            EITHER,
+            about="edgescope.backends.ort.about:AboutOrt",
+        ),
+        "openvino": Entry(
+            "edgescope.backends.openvino.backend:OpenVino",
+            "pip install 'edgescope[openvino]'",
+            "OpenVINO, CPU plugin",
+            about="edgescope.backends.openvino.about:AboutOpenVino",
+        ),
+        "tensorrt": Entry(
+            "edgescope.backends.tensorrt.backend:TensorRt",
+            "sudo apt install python3-libnvinfer (JetPack), or pip install tensorrt",
+            "TensorRT in process, 8.0 to 11",
+            ("cuda",),
+            about="edgescope.backends.tensorrt.about:AboutTensorRt",
+        ),
+        "trtexec": Entry(
+            "edgescope.backends.trtexec.backend:TrtExec",
+            "apt install libnvinfer-bin (JetPack has it)",
+            "TensorRT through its trtexec program, which times itself",
+            ("cuda",),
+            about="edgescope.backends.tensorrt.about:AboutTensorRt",
+        ),
+        "ort_tensorrt": Entry(
+            "edgescope.backends.ort.tensorrt:OrtTensorrt",
+            "pip install onnxruntime-gpu in place of onnxruntime, and TensorRT (pip install tensorrt, or JetPack's)",
+            "ONNX Runtime, TensorRT provider",
+            ("cuda",),
+            about="edgescope.backends.ort.about:AboutOrtTensorrt",
+        ),
+        "torch_tensorrt": Entry(
+            "edgescope.backends.pytorch.tensorrt:TorchTensorrt",
+            "pip install torch-tensorrt, of the release that matches torch",
+            "Torch-TensorRT, ahead of time",
+            ("cuda",),
+            about="edgescope.backends.pytorch.about:AboutTensorrt",
+        ),
+        "litert": Entry(
+            "edgescope.backends.litert.backend:LiteRt",
+            "pip install 'edgescope[litert]'",
+            "LiteRT (TensorFlow Lite) with XNNPACK",
+            about="edgescope.backends.litert.about:AboutLiteRt",
+        ),
+    },
+    check=lambda found: found.about and need(found.about, found.about, found.fix),
+)
 
-DEVICES: Mapping[str, Entry] = {
-    "cpu": Entry("edgescope.devices.cpu.device:CpuDevice", summary="any Linux CPU, from /proc and sysfs"),
-    "nvidia": Entry(
-        "edgescope.devices.nvidia.device:NvidiaDevice",
-        "install the NVIDIA driver",
-        "NVIDIA GPUs through NVML",
-    ),
-    "jetson": Entry(
-        "edgescope.devices.jetson.device:JetsonDevice",
-        summary="NVIDIA Jetson boards, from sysfs and procfs alone",
-    ),
-    "null": Entry("edgescope.devices.null:NullDevice", summary="no sensors at all"),
-    "replay": Entry(
-        "edgescope.devices.replay.device:ReplayDevice", summary="a recorded board (--board), played back"
-    ),
-}
+DEVICES = Family(
+    "edgescope.devices",
+    {
+        "cpu": Entry("edgescope.devices.cpu.device:CpuDevice", summary="any Linux CPU, from /proc and sysfs"),
+        "nvidia": Entry(
+            "edgescope.devices.nvidia.device:NvidiaDevice",
+            "install the NVIDIA driver",
+            "NVIDIA GPUs through NVML",
+        ),
+        "jetson": Entry(
+            "edgescope.devices.jetson.device:JetsonDevice",
+            summary="NVIDIA Jetson boards, from sysfs and procfs alone",
+        ),
+        "null": Entry("edgescope.devices.null:NullDevice", summary="no sensors at all"),
+        "replay": Entry(
+            "edgescope.devices.replay.device:ReplayDevice", summary="a recorded board (--board), played back"
+        ),
+    },
+    check=lambda found: need(found.target, found.target, found.fix)(),
+)
 
-WORKLOADS: Mapping[str, Entry] = {
-    "inference": Entry("edgescope.workloads.inference:Inference", summary="one forward pass of one batch"),
-    "training": Entry("edgescope.workloads.training:Training", summary="one step of training"),
-    "frames": Entry("edgescope.workloads.frames:Frames", summary="video frames: decode, preprocess, infer"),
-    "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
-}
+WORKLOADS = Family(
+    "edgescope.workloads",
+    {
+        "inference": Entry(
+            "edgescope.workloads.inference:Inference", summary="one forward pass of one batch"
+        ),
+        "training": Entry("edgescope.workloads.training:Training", summary="one step of training"),
+        "frames": Entry(
+            "edgescope.workloads.frames:Frames", summary="video frames: decode, preprocess, infer"
+        ),
+        "null": Entry("edgescope.workloads.null:NullWorkload", summary="nothing, for measuring the harness"),
+    },
+)
 
 LOADGEN = "pip install mlcommons-loadgen"
-SCENARIOS: Mapping[str, Entry] = {
-    "single_stream": Entry("edgescope.scenarios:SingleStream", summary="closed loop: next when one ends"),
-    "multi_stream": Entry(
-        "edgescope.scenarios:MultiStream", summary="closed loop, in_flight x batch samples a query"
-    ),
-    "offline": Entry("edgescope.scenarios:Offline", summary="everything is there at once: throughput"),
-    "fixed_rate": Entry("edgescope.scenarios:FixedRate", summary="open loop at --rate queries/s"),
-    "server": Entry("edgescope.scenarios:Server", summary="open loop, random (Poisson) arrivals at --rate"),
-    "burst": Entry("edgescope.scenarios:Burst", summary="open loop, --arrivals 8: eight queries at once"),
-    "trace": Entry("edgescope.scenarios:Trace", summary="open loop, arrival times from a file"),
-    "idle_gap": Entry("edgescope.scenarios:IdleGap", summary="the first query after being idle"),
-    "mlperf_single_stream": Entry(
-        "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: one after another"
-    ),
-    "mlperf_multi_stream": Entry(
-        "edgescope.scenarios.mlperf:LoadGen",
-        LOADGEN,
-        "MLPerf LoadGen drives: in_flight x batch samples a query",
-    ),
-    "mlperf_server": Entry(
-        "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: Poisson arrivals at --rate"
-    ),
-    "mlperf_offline": Entry(
-        "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: everything at once"
-    ),
-}
+SCENARIOS = Family(
+    "edgescope.scenarios",
+    {
+        "single_stream": Entry("edgescope.scenarios:SingleStream", summary="closed loop: next when one ends"),
+        "multi_stream": Entry(
+            "edgescope.scenarios:MultiStream", summary="closed loop, in_flight x batch samples a query"
+        ),
+        "offline": Entry("edgescope.scenarios:Offline", summary="everything is there at once: throughput"),
+        "fixed_rate": Entry("edgescope.scenarios:FixedRate", summary="open loop at --rate queries/s"),
+        "server": Entry(
+            "edgescope.scenarios:Server", summary="open loop, random (Poisson) arrivals at --rate"
+        ),
+        "burst": Entry("edgescope.scenarios:Burst", summary="open loop, --arrivals 8: eight queries at once"),
+        "trace": Entry("edgescope.scenarios:Trace", summary="open loop, arrival times from a file"),
+        "idle_gap": Entry("edgescope.scenarios:IdleGap", summary="the first query after being idle"),
+        "mlperf_single_stream": Entry(
+            "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: one after another"
+        ),
+        "mlperf_multi_stream": Entry(
+            "edgescope.scenarios.mlperf:LoadGen",
+            LOADGEN,
+            "MLPerf LoadGen drives: in_flight x batch samples a query",
+        ),
+        "mlperf_server": Entry(
+            "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: Poisson arrivals at --rate"
+        ),
+        "mlperf_offline": Entry(
+            "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: everything at once"
+        ),
+    },
+)
 
 
-MODELS: Mapping[str, Entry] = {
-    "zoo": Entry(
-        "edgescope.models.image.network:ImageNetwork", summary="a named image network, or name@weights.pth"
-    ),
-    "clips": Entry(
-        "edgescope.models.clip.network:ClipClassifier",
-        summary="a named classifier of clips, or name@weights.pth",
-    ),
-    "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),
-    "tflite": Entry("edgescope.models.user.tflite:TfliteFile", summary="any .tflite file"),
-    "callable": Entry(
-        "edgescope.models.user.files:Custom", summary="module:callable returning (nn.Module, example inputs)"
-    ),
-    "null": Entry("edgescope.models.null:NullModel", summary="nothing, for measuring the harness"),
-}
+MODELS = Family(
+    "edgescope.models",
+    {
+        "zoo": Entry(
+            "edgescope.models.image.network:ImageNetwork",
+            summary="a named image network, or name@weights.pth",
+        ),
+        "clips": Entry(
+            "edgescope.models.clip.network:ClipClassifier",
+            summary="a named classifier of clips, or name@weights.pth",
+        ),
+        "onnx": Entry("edgescope.models.user.files:OnnxFile", summary="any .onnx file"),
+        "tflite": Entry("edgescope.models.user.tflite:TfliteFile", summary="any .tflite file"),
+        "callable": Entry(
+            "edgescope.models.user.files:Custom",
+            summary="module:callable returning (nn.Module, example inputs)",
+        ),
+        "null": Entry("edgescope.models.null:NullModel", summary="nothing, for measuring the harness"),
+    },
+)
+
+FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS)
 
 
-def entry(family: Mapping[str, Entry], name: str, word: str) -> Entry:
-    """Return the entry called `name`; UsageError that lists the known names where there is none."""
+def entry(family: Family, name: str, word: str) -> Entry:
+    """Return the entry called `name`; UsageError that lists the known names where there is none.
+
+    UnavailableError where a plug-in should have added it and could not.
+    """
     if name not in family:
+        for found in family.broken:
+            if found.name == name:
+                raise unusable(found, word)
         close = meant(name, family)
         flag = f"--{word} " if word in ("backend", "scenario", "workload") else ""
         raise UsageError(
@@ -185,10 +312,28 @@ def home(backend: str) -> str:
     return entry(BACKENDS, backend, "backend").devices[0]
 
 
-def load(family: Mapping[str, Entry], name: str, word: str) -> Any:
+def about(backend: str) -> type[About]:
+    """Return what is known of a backend without its engine; UsageError where there is no such backend."""
+    found = entry(BACKENDS, backend, "backend")
+    data: type[About] = need(found.about or "edgescope.backends.base:About", f"backend {backend}", found.fix)
+    return data
+
+
+def load(family: Family, name: str, word: str) -> Any:
     """Import and return the member called `name`; `word` is the family's name for messages."""
     found = entry(family, name, word)
     return need(found.target, f"{word} {name}", found.fix)
+
+
+def unusable(found: Broken, word: str = "") -> UnavailableError:
+    """Return what is said of a plug-in that adds nothing."""
+    return UnavailableError(
+        "E-PLUGIN-1",
+        f"the plug-in {found.package} adds no {word or found.group} {found.name}",
+        evidence=found.why,
+        effect="Everything else works as without it",
+        fix=f"mend it, or pip uninstall {found.package}",
+    )
 
 
 CPU_TORCH = "pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu"
@@ -210,3 +355,8 @@ def need(target: str, what: str, fix: str) -> Any:
         raise UnavailableError(
             "E-NAME-2", f"{what} cannot be loaded", evidence=str(error), fix=without_cuda(fix)
         ) from error
+    except Exception as error:
+        if module.partition(".")[0] == __package__:
+            raise
+        why = f"{target} raised {type(error).__name__}: {error}"
+        raise UnavailableError("E-PLUGIN-2", f"{what} cannot be loaded", evidence=why, fix=fix) from error

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import edgescope
-from edgescope import cache
+from edgescope import cache, registry
+from edgescope.backends.ort import run_script as ort_script
+from edgescope.backends.pytorch import run_script as torch_script
 from edgescope.deploy import run_script, save
 from edgescope.errors import StoreError, UnsupportedError, UsageError, WrongOutputError
 from edgescope.models import zoo
@@ -130,15 +132,13 @@ def test_a_lost_file_is_built_again_and_a_changed_one_is_refused(here, tmp_path)
 
 def test_outputs_that_are_not_the_judged_ones_are_never_handed_over(here, tmp_path, monkeypatch):
     found = measured("onnxruntime", options={"threads": 1})
-    lines = run_script.ONNXRUNTIME.replace(
-        "session.run(None, batch)", "[-a for a in session.run(None, batch)]"
-    )
-    monkeypatch.setitem(run_script.LINES, "onnxruntime", (lines, *run_script.LINES["onnxruntime"][1:]))
+    plain, wrong = ort_script.PLAIN, "[-a for a in session.run(None, batch)]"
+    monkeypatch.setattr(ort_script, "PLAIN", plain.replace("session.run(None, batch)", wrong))
     with pytest.raises(WrongOutputError, match="E-DEPLOY-5"):
         save.save([found], [found], tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
-    broken = run_script.ONNXRUNTIME.replace("session.run(None, batch)", "session.walk(batch)")
-    monkeypatch.setitem(run_script.LINES, "onnxruntime", (broken, *run_script.LINES["onnxruntime"][1:]))
+    broken = plain.replace("session.run(None, batch)", "session.walk(batch)")
+    monkeypatch.setattr(ort_script, "PLAIN", broken)
     with pytest.raises(WrongOutputError, match=r"E-DEPLOY-6.*no attribute 'walk'"):
         save.save([found], [found], tmp_path / "other")
     monkeypatch.undo()
@@ -154,8 +154,8 @@ def test_an_earlier_folder_is_replaced_whole_or_left_as_it_was(here, tmp_path, m
     first, second = measured("onnxruntime", options={"threads": 1}), measured("torch_eager", **KINDS[2][1])
     folder = save.save([first], [first], tmp_path / "out")
     before = contents(folder)
-    wrong = run_script.TORCH.replace("o.float() if", "-o.float() if")
-    monkeypatch.setitem(run_script.LINES, "torch_eager", (wrong, *run_script.LINES["torch_eager"][1:]))
+    wrong = torch_script.PLAIN.replace("o.float() if", "-o.float() if")
+    monkeypatch.setattr(torch_script, "PLAIN", wrong)
     with pytest.raises(WrongOutputError, match="E-DEPLOY-5"):
         save.save([second], [second], folder)
     assert contents(folder) == before
@@ -254,7 +254,7 @@ def test_run_py_does_not_go_on_where_the_runtime_fell_back(tmp_path, monkeypatch
     runpy.run_path(str(tmp_path / "run.py"))
 
 
-@pytest.mark.parametrize("backend", run_script.LINES)
+@pytest.mark.parametrize("backend", sorted(set(registry.BACKENDS) - {"null"}))
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_script_is_valid_python(backend, device):
     options = {"graph": True, "layout": "channels_last", "tune": "max-autotune", "threads": 2}

@@ -128,7 +128,7 @@ def test_what_is_no_film_is_told(tmp_path):
     [
         ({"in_flight": 2}, UnsupportedError, "E-FRAMES-2"),
         ({"io": "pinned"}, UnsupportedError, "E-FRAMES-2"),
-        ({"model": "lenet5"}, UnsupportedError, "E-FRAMES-4"),
+        ({"model": "har_autoencoder"}, UnsupportedError, "E-FRAMES-4"),
         ({"workload_options": {"also": "my.onnx"}}, UsageError, "E-FRAMES-3"),
     ],
 )

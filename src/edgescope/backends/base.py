@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -136,15 +136,82 @@ class SelfDriven(Protocol):
         """Run the program as the trial asks and return what it did; it times itself."""
 
 
+Tried = tuple[str, Mapping[str, Scalar]]
+"""A precision and the options that go with it."""
+
+
+class About:
+    """What is known of a backend without its engine; its class inherits it from a module that imports no engine.
+
+    It is read to plan trials for another machine, to say what an engine would do that is not installed here, and in
+    processes that must not hold an engine. What stands here is true of a backend that says nothing.
+    """
+
+    PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Device -> precisions that it has a path for on some machine; a device that is not named has no limits."""
+    CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {}
+    """Device -> what `optimize` tries, the plainest first; nothing where it is only run when it is named."""
+    PATIENT: ClassVar[Mapping[str, Scalar]] = {}
+    """Options with which a first start takes minutes: a candidate with one of them is tried where that is named."""
+    DEAR: ClassVar[bool] = False
+    """Whether every start takes a compiler's time: such candidates are tried once, after the others."""
+    READS: ClassVar[frozenset[str]] = frozenset({"network", "onnx"})
+    """The kinds of model that it can run: network (PyTorch's module, to be exported), onnx and tflite (files)."""
+    RUNNING: ClassVar[frozenset[str]] = frozenset({"threads", "streams"})
+    """Options that say how an artifact is run, and change no output."""
+    PACKAGES: ClassVar[Sequence[str]] = ()
+    """Installed packages whose versions decide what it computes; every result names them."""
+
+
+def tried(precisions: str, *options: Mapping[str, Scalar]) -> tuple[Tried, ...]:
+    """Return each of the precisions with each of the options, or with none."""
+    return tuple((precision, chosen) for precision in precisions.split() for chosen in options or ({},))
+
+
+@dataclass(frozen=True)
+class Script:
+    """What `run.py` beside a deployed model is made of, where one engine alone is to run it."""
+
+    engine: str
+    """The engine's name, for the reader."""
+    imports: str
+    lines: str
+    """They end in a function `run(batch)`, of arrays by input name to a list of arrays, that does what the backend's
+    session did when it was measured. HERE, BATCH and INPUTS are there, and numpy as np."""
+    left_out: tuple[str, ...] = ()
+    """Options of the trial that the lines do without: same answers, other speed."""
+
+
+@runtime_checkable
+class Scripted(Protocol):
+    """Optional, of a backend's class data: its engine can run the artifact without edgescope."""
+
+    @staticmethod
+    def run_script(trial: Trial, file: str) -> Script:
+        """Return the lines that run `file`, which lies beside them, as the trial ran its artifact."""
+
+
 @runtime_checkable
 class Backend(Protocol):
     """One engine family."""
+
+    OPTIONS: ClassVar[Mapping[str, str]]
+    """Option -> its meaning and what it is unless asked, for the user; others are refused."""
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the artifact, built once and cached by content under `folder`; UnsupportedError where it cannot."""
 
     def load(self, artifact: Artifact) -> Session:
         """Return a session ready for its first call."""
+
+
+@runtime_checkable
+class Usable(Protocol):
+    """Optional, of a backend: an import that succeeds does not show that it works here."""
+
+    @staticmethod
+    def usable() -> None:
+        """Raise UnavailableError where it does not; imports and asks, runs no model."""
 
 
 def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:

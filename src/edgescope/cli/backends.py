@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgescope.registry import Broken
 
 HELP = "the engines, whether each works here, and their options"
 
@@ -17,6 +20,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print every backend; a missing one with the command that installs it."""
     from edgescope import registry
+    from edgescope.backends.base import Usable
     from edgescope.errors import UnavailableError
 
     rows: list[dict[str, Any]] = []
@@ -33,10 +37,12 @@ def run(args: argparse.Namespace) -> int:
         try:
             backend = registry.load(registry.BACKENDS, name, "backend")
             row["options"] = dict(backend.OPTIONS)
-            getattr(backend, "usable", _nothing)()
+            if isinstance(backend, Usable):
+                backend.usable()
         except UnavailableError as error:
             row |= {"available": False, "reason": error.evidence or error.what, "fix": error.fix}
         rows.append(row)
+    rows += [_broken(found) for found in registry.BACKENDS.broken]
     if args.json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -56,5 +62,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _nothing() -> None:
-    """Stand in for the check of a backend that needs none beyond its import."""
+def _broken(found: Broken) -> dict[str, Any]:
+    """Return the row of a plug-in that adds no backend."""
+    from edgescope.registry import unusable
+
+    said = unusable(found, "backend")
+    row = {"name": found.name, "summary": said.what, "devices": [], "available": False, "options": {}}
+    return row | {"reason": said.evidence, "fix": said.fix}

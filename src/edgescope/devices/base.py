@@ -8,8 +8,9 @@ numpy nor an engine: the sampler must start fast and cost little.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -151,3 +152,19 @@ class ThrottleWatch(Protocol):
 
     def evidence(self) -> Throttle:
         """Return what happened between entering and leaving; valid once the context is left."""
+
+
+@runtime_checkable
+class Throttled(Protocol):
+    """Optional, of a device: it has counters that tell whether clocks were held down."""
+
+    def throttle_watch(self) -> AbstractContextManager[ThrottleWatch]:
+        """Return a context that looks at them when it is entered and when it is left."""
+
+
+@runtime_checkable
+class TellsProcessMemory(Protocol):
+    """Optional, of a device with memory of its own: its driver knows how much of it each process holds."""
+
+    def process_memory(self, pids: Sequence[int]) -> Mapping[int, Value]:
+        """Return the bytes that each of these processes holds there, or why that cannot be told."""

@@ -18,25 +18,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgescope import scratch
+from edgescope import registry, scratch
 from edgescope.devices.base import Device
 from edgescope.records import Machine
 
-PACKAGES = (
-    "ai-edge-litert",
-    "duckdb",
-    "edgescope",
-    "numpy",
-    "onnx",
-    "onnxruntime",
-    "onnxruntime-gpu",
-    "openvino",
-    "tensorrt",
-    "timm",
-    "torch",
-    "torch-tensorrt",
-    "torchvision",
-)
+PACKAGES = ("duckdb", "edgescope", "numpy", "onnx", "timm", "torchvision")
+"""Packages beside those that the backends name."""
 _PREFIXES = (
     *(
         "OMP_",
@@ -99,8 +86,9 @@ def machine(devices: Mapping[str, Device], folder: Path | None = None) -> Machin
 
 def software() -> dict[str, Any]:
     """Return versions, environment, command line, Python and the time (UTC, ISO 8601)."""
+    packages = {*PACKAGES, *(name for b in registry.BACKENDS for name in registry.about(b).PACKAGES)}
     return {
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: _version(name) for name in sorted(packages)},
         "environment": environment(os.environ),
         "command": masked(shlex.split(os.environ.get(COMMAND, "")) or sys.orig_argv),
         "python": f"{sys.implementation.name} {sys.version.split()[0]}",

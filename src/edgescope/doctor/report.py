@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgescope import registry
 from edgescope.devices.base import Device
 from edgescope.devices.manifest import machine
 from edgescope.devices.settings import settings
@@ -59,11 +60,17 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
             *readiness_jetson.findings(values, trips, modes, facts.state, root),
             *broken,
         ),
-        unlock.missing(metrics, root),
+        (*unlock.missing(metrics, root), *_plugins()),
         trips,
         containers.kind(root),
         containers.flags(root),
     )
+
+
+def _plugins() -> list[Finding]:
+    """Return what each plug-in that adds nothing is, and why."""
+    said = [registry.unusable(found) for family in registry.FAMILIES for found in family.broken]
+    return [Finding(error.code, error.what, error.fix, error.evidence) for error in said]
 
 
 def _trips(metrics: Sequence[Metric], root: Path) -> dict[str, Trip]:

@@ -6,11 +6,11 @@ measured in a process that holds nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,3 +96,24 @@ class Model(Protocol):
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
         """Return up to n samples for this purpose, always the same ones; None where there are none."""
+
+
+@runtime_checkable
+class FixedBatch(Protocol):
+    """Optional, of a model that is a file: its batch axis may be closed."""
+
+    @property
+    def closed_batch(self) -> int | None:
+        """Return the only batch that it takes; None where the axis is open."""
+
+    def check_batch(self, batch: int) -> None:
+        """Raise UsageError where it cannot take this batch."""
+
+
+@runtime_checkable
+class SeesImages(Protocol):
+    """Optional, of a model: it knows how an image becomes its input."""
+
+    @property
+    def preprocess(self) -> Callable[[Any], NDArray[np.float32]]:
+        """Return what makes one sample of an opened image (PIL), without the batch axis."""

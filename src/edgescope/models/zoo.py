@@ -6,6 +6,7 @@
     model.onnx                    any ONNX file
     model.tflite                  any LiteRT file
     package.module:callable       a factory that returns (nn.Module, example inputs)
+    kind, kind:name               a kind of model that an installed plug-in adds
     null                          nothing
 
 A name that refers to a file is pinned, `model.onnx#0123456789ab`, before it goes into a Trial: when the file
@@ -28,7 +29,7 @@ from typing import Any
 
 from edgescope import cache
 from edgescope.errors import ModelError, UsageError
-from edgescope.models.base import Model, TensorSpec
+from edgescope.models.base import FixedBatch, Model, TensorSpec
 from edgescope.records import digest
 from edgescope.registry import MODELS, load, need
 
@@ -71,9 +72,8 @@ def get(name: str, shapes: Shapes | None = None, batch: int | None = None) -> Mo
             fix=f"plan again with {bare}",
         )
     model: Model = load(MODELS, _family(bare), "model")(bare, shapes=shapes or {})
-    check_batch = getattr(model, "check_batch", None)
-    if batch is not None and check_batch:
-        check_batch(batch)
+    if batch is not None and isinstance(model, FixedBatch):
+        model.check_batch(batch)
     return model
 
 
@@ -98,6 +98,9 @@ def _family(name: str) -> str:
         return "tflite"
     if base in table():
         return "clips" if table()[base]["definition"].startswith("clips:") else "zoo"
+    kind = base.partition(":")[0]
+    if kind in MODELS.plugins:
+        return kind
     if ":" in name:
         return "callable"
     close = difflib.get_close_matches(base, names(), n=1)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgescope import registry
 from edgescope.analysis.cells.objective import QUANTITIES, STEADY, Constraint, Figures, Wanted, judged_end
 from edgescope.analysis.predict import priors
 from edgescope.analysis.predict.gp import Axis, Floats, Surrogate, axes, product
@@ -31,8 +32,6 @@ DRAWS = 256
 UNSEEN_KEEPS = 0.8
 #: What names the artifact that runs, with its options: outputs and their accuracy are the same in all its cells.
 ARTIFACT = ("model", "backend", "device", "precision")
-#: Options that say how an artifact is run, and change no output.
-RUNNING = frozenset({"threads", "streams"})
 LATENCIES = frozenset(q.column for q in QUANTITIES.values() if "ms" in q.units)
 
 
@@ -281,7 +280,8 @@ class Search:
 
 def artifact(trial: Trial) -> tuple[str, ...]:
     """Return what names the artifact of a trial."""
-    options = sorted(f"{k}={v}" for k, v in trial.options.items() if k not in RUNNING)
+    running = registry.about(trial.backend).RUNNING
+    options = sorted(f"{k}={v}" for k, v in trial.options.items() if k not in running)
     return (*(str(getattr(trial, name)) for name in ARTIFACT), *options)
 
 

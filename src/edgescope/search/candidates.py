@@ -1,15 +1,17 @@
-"""What is worth trying for a model on a device: engines x precisions x layouts x graph capture, as data.
+"""What is worth trying for a model on a device: engines x precisions x layouts x graph capture.
 
-The first candidate is the baseline, PyTorch as it is. The list is what people who do this by hand try; what cannot
-run here (an engine that is not installed, an option it does not have) is named with the reason and never measured.
+Each backend says what of it is tried (About.CANDIDATES): what people who do this by hand try. The first is the
+baseline, PyTorch as it is. What cannot run here (an engine that is not installed, an option it does not have) is named
+with the reason and never measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgescope import registry
+from edgescope.artifacts.for_precision import INT8_OPTIONS
 from edgescope.errors import UsageError
 from edgescope.records import Scalar, Trial
 
@@ -37,47 +39,13 @@ class Candidate:
         return " ".join((self.backend, self.precision, *options))
 
 
-def _each(backend: str, precisions: str, *options: Options) -> Iterator[Candidate]:
-    for precision in precisions.split():
-        for chosen in options or ({},):
-            yield Candidate(backend, precision, chosen)
-
-
-LAST: Options = {"layout": "channels_last"}
-GRAPH: Options = {"graph": True}
-#: Inductor times its kernels for minutes at a first start: tried where its own word asks for it.
-TUNED: Options = {"tune": "max-autotune"}
-PATIENT = "tune=max-autotune"
-#: Batch norms folded into cuDNN's fused convolutions.
-FOLD: Options = {**LAST, **GRAPH, "fold": True}
-CANDIDATES: Mapping[str, tuple[Candidate, ...]] = {
-    "cpu": (
-        Candidate("torch_eager", "fp32"),
-        *_each("torch_eager", "fp32 bf16", LAST),
-        *_each("torch_compile", "fp32 bf16", LAST, {**LAST, **TUNED}),
-        *_each("onnxruntime", "fp32 int8"),
-        *_each("openvino", "fp32 bf16 int8"),
-        *_each("openvino", "int8", {"qdq": "s8s8"}),
-        *_each("litert", "fp32 int8"),
-    ),
-    "cuda": (
-        Candidate("torch_eager", "fp32"),
-        *_each("torch_eager", "fp32 fp16", GRAPH),
-        *_each("torch_eager", "tf32 fp16", FOLD),
-        *_each("torch_compile", "fp32 tf32 fp16", {**LAST, **GRAPH}),
-        *_each("torch_compile", "tf32 fp16", {**LAST, **GRAPH, **TUNED}),
-        *_each("onnxruntime", "fp32 tf32 fp16", GRAPH),
-        *_each("onnxruntime", "fp16", {**LAST, **GRAPH}),
-        *_each("tensorrt", "fp32 tf32 fp16 int8"),
-        *_each("trtexec", "fp32 tf32 fp16 int8"),
-        *_each("ort_tensorrt", "fp32 tf32 fp16 int8"),
-        *_each("torch_tensorrt", "fp32 tf32 fp16"),
-    ),
-}
-#: Options that say how an int8 file is made; every other precision refuses them.
-INT8_OPTIONS = frozenset({"qdq", "calibration", "quantizer", "fallback"})
-#: Take a compiler's time at every start: tried once, after the others.
-DEAR = frozenset({"torch_compile", "torch_tensorrt"})
+def of_device(device: str) -> tuple[Candidate, ...]:
+    """Return what every backend has to try on a device, in the registry's order."""
+    return tuple(
+        Candidate(name, precision, dict(options))
+        for name in registry.BACKENDS
+        for precision, options in registry.about(name).CANDIDATES.get(device, ())
+    )
 
 
 @dataclass(frozen=True)
@@ -117,7 +85,7 @@ def device() -> str:
 
 def dear(trial: Trial) -> bool:
     """Return whether a start of this trial takes a compiler's time."""
-    return trial.backend in DEAR
+    return registry.about(trial.backend).DEAR
 
 
 def propose(
@@ -136,8 +104,9 @@ def propose(
     UsageError for a word that no candidate has, where none of `only` chooses anything for this model, and for an
     option that the baseline has not. `installed` says what can run here (None: assume all).
     """
-    table = [c for c in CANDIDATES[base.device] if _fits(c, base)]
-    idle = _checked(only, skip, table, CANDIDATES[base.device])
+    whole = of_device(base.device)
+    table = [c for c in whole if _fits(c, base)]
+    idle = _checked(only, skip, table, whole)
     first = next((c for c in table if _here(c.backend, installed)), None)
     table = [c for c in table if c == first or (_asked(c, only) and not _named(c, skip, False))]
     trials, missing = [], []
@@ -184,26 +153,22 @@ def reads_tflite_only(model: str) -> bool:
     return model.partition("#")[0].lower().endswith(".tflite")
 
 
-def reads_onnx_only(model: str) -> bool:
-    """Return whether a model's name is that of an ONNX file, which PyTorch cannot run."""
-    return model.partition("#")[0].lower().endswith(".onnx")
-
-
 def _fits(candidate: Candidate, base: Trial) -> bool:
-    """Whether the engine exists, runs on the device, and can read the model."""
-    entry = registry.BACKENDS.get(candidate.backend)
-    if entry is None or base.device not in entry.devices:
-        return False
-    if reads_tflite_only(base.model):
-        return candidate.backend == "litert"
-    return not (reads_onnx_only(base.model) and candidate.backend.startswith("torch"))
+    """Whether the engine runs on the device and can read the model."""
+    kind = base.model.partition("#")[0].lower().rpartition(".")[2]
+    reads = registry.about(candidate.backend).READS
+    return (
+        base.device in registry.BACKENDS[candidate.backend].devices
+        and (kind if kind in ("onnx", "tflite") else "network") in reads
+    )
 
 
 def _asked(candidate: Candidate, only: Sequence[str]) -> bool:
     """Whether these words choose a candidate; none choose all but those that need patience."""
-    if PATIENT not in candidate.words:
+    patient = {f"{k}={v}" for k, v in registry.about(candidate.backend).PATIENT.items()} & candidate.words
+    if not patient:
         return _named(candidate, only, True)
-    return _named(candidate, [word for word in only if PATIENT in word.split("+")], False)
+    return _named(candidate, [word for word in only if patient & set(word.split("+"))], False)
 
 
 def _named(candidate: Candidate, words: Sequence[str], default: bool) -> bool:

@@ -13,21 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgescope import registry
 from edgescope.errors import EdgescopeError, UsageError
 from edgescope.records import Json, Trial
 from edgescope.scenarios import settings
 from edgescope.study import toml_lines
 from edgescope.study.schema import OPTIONS, Problem
-
-_TORCH = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "tf32", "fp16", "bf16")}
-#: Backend -> device -> precisions that it has a path for on some machine; a backend that is not here has no limits.
-PRECISIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "torch_eager": _TORCH,
-    "torch_compile": _TORCH,
-    "onnxruntime": {"cpu": ("fp32", "int8"), "cuda": ("fp32", "tf32", "fp16")},
-    "openvino": {"cpu": ("fp32", "bf16", "int8")},
-    "litert": {"cpu": ("fp32", "fp16", "int8")},
-}
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,7 @@ def conflicts(trial: Trial) -> Iterator[Conflict]:
     if trial.rate is not None and trial.scenario not in settings.RATED:
         what = f"{trial.scenario} offers nothing at a rate: {', '.join(settings.RATED)} do"
         yield Conflict(("rate", "scenario"), what)
-    able = PRECISIONS.get(trial.backend, {}).get(trial.device)
+    able = registry.about(trial.backend).PRECISIONS.get(trial.device)
     if able and trial.precision not in able:
         what = f"{trial.backend} has no {trial.precision} on {trial.device}: it has {', '.join(able)}"
         yield Conflict(("backend", "precision"), what)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import cache
+from edgescope import cache, registry
 from edgescope.errors import WrongOutputError
 from edgescope.models.base import MIN_FRAMES, TRAINED_FRAMES, Model, Purpose, Samples
 from edgescope.records import Json, Verification, digest
@@ -32,7 +32,6 @@ QUICK_VALUES = 2**21
 """Output values kept of these inputs, 8 MB; fewer inputs where that is too little for 16, two at the least."""
 QUICK_CEILING = 0.02
 """Centred L2 allowed between two runs of one variant; another order of summing in bf16 moves it by less."""
-PACKAGES = {"torch_eager": ("torch",), "onnxruntime": ("onnxruntime",), "litert": ("ai-edge-litert",)}
 
 
 def known(model: Model) -> bool:
@@ -114,7 +113,8 @@ def _labelled(model: Model) -> Samples | None:
 def _path(model: Model) -> Path:
     labelled = _labelled(model)
     inputs = judge.gate_samples(model).digests, labelled.digests if labelled else ()
-    made_with = cache.versions(PACKAGES.get(model.reference, ()))
+    known = model.reference in registry.BACKENDS
+    made_with = cache.versions(registry.about(model.reference).PACKAGES if known else ())
     key = digest([VERSION, model.info.digest, model.reference, made_with, inputs])
     return cache.folder("references") / f"{key}.npz"
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgescope.backends.base import spec_of
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.models.base import Batch, Model
+from edgescope.models.base import Batch, Model, SeesImages
 from edgescope.records import UNIT, Field, Machine, Measured, Spans, Trial, Verification
 from edgescope.registry import need
 from edgescope.workloads import gate
@@ -189,15 +189,14 @@ def _film(options: Mapping[str, Any]) -> Any:
 
 
 def _preprocess(model: Model) -> Any:
-    found = getattr(model, "preprocess", None)
-    if found is None:
+    if not isinstance(model, SeesImages):
         raise UnsupportedError(
             "E-FRAMES-4",
             f"it is not known how {model.info.name} wants its images",
             effect="Nothing was measured",
             fix="a network of the zoo that takes images (edgescope models)",
         )
-    return found
+    return model.preprocess
 
 
 def _facts(ready: Sequence[Loaded]) -> dict[str, Field]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgescope.backends.base import Spec
-from edgescope.models.base import Model
+from edgescope.models.base import FixedBatch, Model
 from edgescope.records import Json, Machine, Trial, Verification
 from edgescope.verify import reference
 from edgescope.verify.judge import Reference, Run
@@ -27,7 +27,7 @@ def prepare(model: Model, parts: Parts) -> Reference | None:
     if model.reference in ("null", "none"):
         return None
 
-    batch = int(getattr(model, "closed_batch", None) or BATCH)
+    batch = (model.closed_batch if isinstance(model, FixedBatch) else None) or BATCH
 
     def open_run() -> Run:
         backend = parts.backend(model.reference)

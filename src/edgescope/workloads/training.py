@@ -82,7 +82,9 @@ class Training:
             failure=lambda: failures.first,
             breakdown=lambda: Spans.of("phase", [row for n in range(TIMED) for row in loop.timed(n)]),
             metrics=lambda: _metrics(loop, loss),
-            glimpse=lambda: Glimpse([np.array(again(replace(trial, seed=0)))], loop.inputs[: loop.batch].nbytes),
+            glimpse=lambda: Glimpse(
+                [np.array(again(replace(trial, seed=0)))], loop.inputs[: loop.batch].nbytes
+            ),
         )
 
 

@@ -30,6 +30,7 @@ from edgescope.backends.base import (
     precision_of,
     threads_of,
 )
+from edgescope.backends.litert.about import AboutLiteRt
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective
@@ -121,7 +122,7 @@ class LiteRtSession:
         self.idle.clear()
 
 
-class LiteRt:
+class LiteRt(AboutLiteRt):
     """litert: fp32, fp16 where XNNPACK has it, and int8 files."""
 
     OPTIONS: ClassVar[dict[str, str]] = {

@@ -33,6 +33,7 @@ from edgescope.backends.base import (
     threads_of,
 )
 from edgescope.backends.ort import cuda
+from edgescope.backends.ort.about import AboutOrt
 from edgescope.backends.ort.cuda import FLOATING, INTEGER
 from edgescope.backends.tensorrt import cudart
 from edgescope.errors import UsageError
@@ -70,7 +71,7 @@ class OrtSession:
         del self.run, self.session
 
 
-class OnnxRuntime:
+class OnnxRuntime(AboutOrt):
     """onnxruntime: fp32 and int8 on the CPU provider."""
 
     OPTIONS: ClassVar[dict[str, str]] = {

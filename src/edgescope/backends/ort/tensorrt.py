@@ -28,13 +28,13 @@ from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, int8_option
 from edgescope.backends.base import Artifact, Session, Spec, checked, counted, precision_of
 from edgescope.backends.ort import cuda as _ort_cuda
 from edgescope.backends.ort import tensorrt_build as build
+from edgescope.backends.ort.about import AboutOrtTensorrt
 from edgescope.backends.tensorrt import cudart, engine_file, needs
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Model
 from edgescope.records import Effective, Json, digest
 
 VERSION = 1  # raise when engines must be built again
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 TF32_SWITCH = "NVIDIA_TF32_OVERRIDE"
 OPTIONS = {
     "workspace_mb": "scratch memory kernels may use (the provider's own choice)",
@@ -59,7 +59,7 @@ _WHOLE = {
 }
 
 
-class OrtTensorrt:
+class OrtTensorrt(AboutOrtTensorrt):
     """ort_tensorrt: fp32, tf32, fp16, bf16 and int8 (QDQ, symmetric) on a CUDA device."""
 
     OPTIONS: ClassVar[dict[str, str]] = OPTIONS
@@ -191,8 +191,8 @@ def opened(path: Path, options: Any, chain: list[tuple[str, dict[str, str]]]) ->
 
 
 def _check(spec: Spec) -> None:
-    if spec.precision not in PRECISIONS:
-        raise refuse("ort_tensorrt", spec.precision, f"it has {', '.join(PRECISIONS)}", "a CUDA device")
+    if spec.precision not in (able := OrtTensorrt.PRECISIONS["cuda"]):
+        raise refuse("ort_tensorrt", spec.precision, f"it has {', '.join(able)}", "a CUDA device")
     for name, least in _WHOLE.items():
         value = spec.options.get(name, least)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:

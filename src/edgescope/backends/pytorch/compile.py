@@ -17,6 +17,7 @@ import torch._inductor.config as inductor
 
 from edgescope.backends.base import Artifact, Session, Spec, choice
 from edgescope.backends.pytorch import module as shared
+from edgescope.backends.pytorch.about import AboutCompile
 from edgescope.backends.pytorch.eager import session_of
 from edgescope.errors import UnavailableError
 from edgescope.models.base import Model
@@ -43,7 +44,7 @@ class Frames:
         return shared.effective(spec, where, dtype, f"{said}dynamo compiled {ok} of {total} frames")
 
 
-class TorchCompile:
+class TorchCompile(AboutCompile):
     """torch_compile: the precisions of torch_eager through inductor."""
 
     OPTIONS: ClassVar[dict[str, str]] = {

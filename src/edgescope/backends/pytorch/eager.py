@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from edgescope.backends.base import Artifact, Session, Spec, flag
 from edgescope.backends.pytorch import module as shared
+from edgescope.backends.pytorch.about import AboutEager
 from edgescope.backends.pytorch.cuda import CudaSession, GraphSession
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective
@@ -53,7 +54,7 @@ def session_of(artifact: Artifact) -> type[TorchSession] | type[CudaSession]:
     return GraphSession if flag(artifact.spec, "graph") else CudaSession
 
 
-class TorchEager:
+class TorchEager(AboutEager):
     """torch_eager: fp32 and bf16 on a CPU that has it; fp32, tf32, fp16 and bf16 on a CUDA device."""
 
     OPTIONS: ClassVar[dict[str, str]] = shared.OPTIONS

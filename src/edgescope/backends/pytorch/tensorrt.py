@@ -25,6 +25,7 @@ from edgescope.artifacts import onnx_export
 from edgescope.artifacts.for_precision import refuse
 from edgescope.backends.base import Artifact, Session, Spec, checked, counted, precision_of
 from edgescope.backends.pytorch import module as shared
+from edgescope.backends.pytorch.about import AboutTensorrt
 from edgescope.backends.pytorch.eager import session_of
 from edgescope.backends.tensorrt import layers
 from edgescope.errors import ModelError, UnsupportedError, UsageError
@@ -36,7 +37,6 @@ VERSION = 2  # raise when the way of compiling changes
 HEAVY = re.compile(
     r"\b(?:\w*convolution|conv(?:_transpose|_depthwise)?[123]d|\w*linear|(?:add|b|addb|baddb|_scaled_)?mm|matmul)\b"
 )
-PACKAGES = ("torch", "torch-tensorrt", "tensorrt")
 OPTIONS = {
     "workspace_mb": "scratch memory kernels may use (all)",
     "builder_level": "0 to 5, how long to look for kernels (TensorRT's own choice)",
@@ -46,7 +46,7 @@ OPTIONS = {
 }
 
 
-class TorchTensorrt:
+class TorchTensorrt(AboutTensorrt):
     """torch_tensorrt: fp32, tf32, fp16 and bf16 on a CUDA device."""
 
     OPTIONS: ClassVar[dict[str, str]] = OPTIONS
@@ -55,7 +55,7 @@ class TorchTensorrt:
         """Return the compiled program, made once for this batch, GPU and set of versions."""
         _check(checked("torch_tensorrt", spec, self.OPTIONS))
         shared.require(spec)
-        made_with = cache.versions(PACKAGES)
+        made_with = cache.versions(self.PACKAGES)
         asked = [
             VERSION,
             model.info.digest,

@@ -33,6 +33,7 @@ from edgescope.backends.base import Artifact, Phases, Spec
 from edgescope.backends.tensorrt import api_types as types
 from edgescope.backends.tensorrt import build, cudart, engine_file, needs
 from edgescope.backends.tensorrt import layers as _trt_layers
+from edgescope.backends.tensorrt.about import AboutTensorRt
 from edgescope.backends.tensorrt.context_io import open_io
 from edgescope.backends.tensorrt.engine_file import EngineFacts
 from edgescope.backends.tensorrt.execution import Lane
@@ -126,7 +127,7 @@ class TensorRtSession:
         del self.engine, self.runtime
 
 
-class TensorRt:
+class TensorRt(AboutTensorRt):
     """tensorrt: fp32, tf32, fp16 and int8 on an NVIDIA GPU, and on its DLA cores."""
 
     OPTIONS: ClassVar[dict[str, str]] = OPTIONS

@@ -35,6 +35,7 @@ from edgescope.artifacts import onnx_export
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
 from edgescope.backends.base import Artifact, Driven, Session, Spec, checked, spec_of
 from edgescope.backends.tensorrt import engine_file, layers, needs
+from edgescope.backends.tensorrt.about import AboutTensorRt
 from edgescope.backends.trtexec import errors, exports, flags, program
 from edgescope.backends.trtexec import trace as tracing
 from edgescope.backends.trtexec.build import build, given_engine, job_of, switched, whole_number
@@ -53,10 +54,10 @@ ANSWER_S = 600.0
 TIMES, LAYERS, PROFILE, OUTPUTS = "times.json", "layers.json", "profile.json", "outputs.json"
 
 
-class TrtExec:
+class TrtExec(AboutTensorRt):
     """Builds with trtexec, lets it query, reads back what it did."""
 
-    OPTIONS: ClassVar[dict[str, str]] = {
+    OPTIONS: ClassVar[Mapping[str, str]] = {
         "program": "path of trtexec (EDGESCOPE_TRTEXEC, PATH, /usr/src/tensorrt/bin)",
         "engine": "use the engine PATH#digest, with its sidecar, instead of building one",
         "graph": "launch through a CUDA graph (false)",

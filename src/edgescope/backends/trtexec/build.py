@@ -26,7 +26,7 @@ from edgescope.backends.tensorrt.engine_file import EngineFacts
 from edgescope.backends.trtexec import errors, flags
 from edgescope.backends.trtexec.program import Ran, Tool
 from edgescope.errors import StoreError, UnsupportedError, UsageError
-from edgescope.models.base import Model
+from edgescope.models.base import FixedBatch, Model
 
 BUILD_S = 3600
 _CREATED = re.compile(r"Created engine with size: ([\d.]+) MiB")
@@ -82,7 +82,7 @@ def _refuse_opset(path: Path, newest: int | None, tool: Tool) -> None:
 
 def _sizes(model: Model, spec: Spec) -> tuple[Mapping[str, tuple[int, ...]], ...]:
     """Return smallest, usual and largest shapes; the largest batch is that of the gate where one was asked for."""
-    if getattr(model, "closed_batch", None) is not None and not spec.shapes:
+    if isinstance(model, FixedBatch) and model.closed_batch is not None and not spec.shapes:
         return {}, {}, {}
     largest = max(spec.batch, whole_number(spec, "gate_batch", spec.batch))
     usual, most = (

@@ -32,6 +32,7 @@ from edgescope.devices.base import (
     Source,
     SourceSpec,
     Throttle,
+    Throttled,
     ThrottleWatch,
     Unsupported,
     Value,
@@ -130,8 +131,8 @@ class Replayed:
 
     def throttle_watch(self) -> AbstractContextManager[ThrottleWatch]:
         """Return the device's own watch; its two looks are at the recording."""
-        make = getattr(self._inner, "throttle_watch", None)
-        return ReplayWatch(make() if make else None, self._stage)
+        inner = self._inner.throttle_watch() if isinstance(self._inner, Throttled) else None
+        return ReplayWatch(inner, self._stage)
 
 
 class ReplayWatch:

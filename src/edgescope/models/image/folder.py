@@ -12,6 +12,7 @@ the contents' hashes: an order that does not depend on names. A folder goes into
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.errors import UnsupportedError, UsageError
-from edgescope.models.base import Model, Samples, TensorSpec
+from edgescope.models.base import Model, Samples, SeesImages, TensorSpec
 from edgescope.models.image.photos import Preprocess, fingerprint
 from edgescope.records import digest
 from edgescope.registry import need
@@ -139,12 +140,11 @@ def _image(path: Path, model: Model, folder: Path) -> NDArray[np.float32]:
         return prepare(image)
 
 
-def _preprocess(model: Model, folder: Path) -> Preprocess:
+def _preprocess(model: Model, folder: Path) -> Callable[[Any], NDArray[np.float32]]:
     """Return how the network wants images: what the folder says, else what the model knows."""
     rules = cache.read_json(folder / RULES) if (folder / RULES).exists() else None
-    known: Preprocess | None = getattr(model, "preprocess", None)
-    if rules is None and known is not None:
-        return known
+    if rules is None and isinstance(model, SeesImages):
+        return model.preprocess
     shape = model.inputs[0].shape
     keys = {"mean", "std", "crop"}
     square = len(shape) == 3 and shape[0] == 3 and shape[1] == shape[2]
@@ -158,4 +158,4 @@ def _preprocess(model: Model, folder: Path) -> Preprocess:
             " images, or give .npy arrays as the network takes them",
         )
     mean, std = (tuple(float(value) for value in rules[key]) for key in ("mean", "std"))
-    return Preprocess(shape[-1], float(rules.get("crop", 0.875)), mean, std)  # type: ignore[arg-type]
+    return Preprocess(shape[-1], float(rules.get("crop", 0.875)), mean, std)

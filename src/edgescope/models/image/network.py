@@ -88,9 +88,7 @@ class ImageNetwork:
 
     @property
     def preprocess(self) -> photos.Preprocess:
-        """Return how the network wants its images; AttributeError for one that takes no colour photographs."""
-        if self.inputs[0].shape[0] != 3:
-            raise AttributeError(f"{self.info.name} takes no colour photographs")
+        """Return how the network wants its images."""
         size = self.inputs[0].shape[-1]
         return photos.Preprocess(size, mean=tuple(self._entry["mean"]), std=tuple(self._entry["std"]))
 

@@ -57,18 +57,21 @@ class Preprocess:
     size: int = 224
     crop: float = 0.875
     """Share of the resized short side that the crop keeps."""
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    """Of each channel: three for colour, one for grey."""
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
 
     def __call__(self, image: Any) -> NDArray[np.float32]:
-        """Return float32 (3, size, size) of a PIL image: bicubic, centre crop, (x/255 - mean) / std."""
+        """Return float32 (channels, size, size) of a PIL image: bicubic, centre crop, (x/255 - mean) / std."""
         short = int(np.floor(self.size / self.crop))
         scale = short / min(image.size)
-        resized = image.convert("RGB").resize([round(side * scale) for side in image.size], resample=3)
+        resized = image.convert("RGB" if len(self.mean) == 3 else "L").resize(
+            [round(side * scale) for side in image.size], resample=3
+        )
         left, top = ((side - self.size) // 2 for side in resized.size)
         cut = np.asarray(resized.crop((left, top, left + self.size, top + self.size)), dtype=np.float32)
         mean, std = np.array(self.mean, dtype=np.float32), np.array(self.std, dtype=np.float32)
-        scaled = (cut / 255 - mean) / std
+        scaled = (cut.reshape(self.size, self.size, -1) / 255 - mean) / std
         return np.ascontiguousarray(scaled.transpose(2, 0, 1), dtype=np.float32)
 
 

@@ -18,10 +18,10 @@ from edgescope import cache
 from edgescope.artifacts import onnx_export
 from edgescope.artifacts.for_precision import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.backends.base import Artifact, Spec, checked, counted, precision_of, threads_of
+from edgescope.backends.openvino.about import HINTS, AboutOpenVino
 from edgescope.models.base import Batch, Model, TensorSpec
 from edgescope.records import Effective
 
-HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
 NAMES = {"f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8"}
 #: Batches whose tensors a request keeps; the bench pool has fewer.
 REMEMBERED = 16
@@ -101,7 +101,7 @@ def _text(info: Any, key: str) -> str:
     return str(getattr(value, "value", value))
 
 
-class OpenVino:
+class OpenVino(AboutOpenVino):
     """openvino: fp32, bf16 where the CPU has it, and int8."""
 
     OPTIONS: ClassVar[dict[str, str]] = {

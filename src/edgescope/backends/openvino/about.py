@@ -1,0 +1,44 @@
+"""What is known of the OpenVINO backend without OpenVINO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from edgescope.backends.base import About, Script, Tried, tried
+from edgescope.records import Trial
+
+#: Precision -> the name that the CPU plugin has for it; int8 is in the file.
+HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
+LINES = """
+core = ov.Core()
+graph = core.read_model(HERE / "{file}")
+graph.reshape({{port.any_name: [BATCH, *port.partial_shape[1:]] for port in graph.inputs}})
+settings = {settings}
+request = core.compile_model(graph, "CPU", settings).create_infer_request()
+
+
+def run(batch):
+    return list(request.infer(batch, share_inputs=True).values())
+"""
+
+
+class AboutOpenVino(About):
+    """openvino."""
+
+    PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = {"cpu": ("fp32", "bf16", "int8")}
+    CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {
+        "cpu": (*tried("fp32 bf16 int8"), *tried("int8", {"qdq": "s8s8"}))
+    }
+    PACKAGES: ClassVar[Sequence[str]] = ("openvino",)
+
+    @staticmethod
+    def run_script(trial: Trial, file: str) -> Script:
+        """Return the lines that compile the ONNX file for the CPU."""
+        settings = {
+            "INFERENCE_PRECISION_HINT": HINTS.get(trial.precision, "f32"),
+            "NUM_STREAMS": str(trial.options.get("streams", 1)),
+        }
+        if "threads" in trial.options:
+            settings["INFERENCE_NUM_THREADS"] = str(trial.options["threads"])
+        return Script("OpenVINO", "import openvino as ov", LINES.format(file=file, settings=settings))

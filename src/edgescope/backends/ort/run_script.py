@@ -1,0 +1,94 @@
+"""The lines of run.py that answer with ONNX Runtime alone, as the session did when it was measured."""
+
+from __future__ import annotations
+
+from edgescope.backends.base import Script
+from edgescope.records import Trial
+
+PLAIN = """
+{libraries}options = ort.SessionOptions()
+{masked}options.intra_op_num_threads = {pool}
+options.add_free_dimension_override_by_name("N", BATCH)
+session = ort.InferenceSession(str(HERE / "{file}"), options, providers={providers})
+{took}
+
+
+def run(batch):
+    return session.run(None, batch)
+"""
+
+#: How many threads the measured session took where it was not told.
+MASKED = "allowed = len(os.sched_getaffinity(0))  # left to itself, the runtime takes cores outside the mask, too\n"
+
+#: How many threads the measured session took where it was not told.
+MASKED = "allowed = len(os.sched_getaffinity(0))  # left to itself, the runtime takes cores outside the mask, too\n"
+POOL = "allowed if allowed < os.cpu_count() else 0"
+
+#: Loads the CUDA libraries that pip installed; older builds look only where the linker does.
+LIBRARIES = """if hasattr(ort, "preload_dlls"):
+    ort.preload_dlls()
+"""
+
+#: The runtime takes the CPU without an error where the provider cannot start.
+TOOK = """if session.get_providers()[0] != "{provider}":
+    sys.exit(f"ONNX Runtime took {{session.get_providers()[0]}}, not {provider}: its libraries cannot be loaded")
+"""
+
+#: A captured graph replays on fixed memory, so inputs are copied into the same place every time.
+GRAPH = """
+{libraries}options = ort.SessionOptions()
+{masked}options.intra_op_num_threads = {pool}
+options.add_free_dimension_override_by_name("N", BATCH)
+session = ort.InferenceSession(str(HERE / "{file}"), options, providers={providers})
+{took}
+binding, held = session.io_binding(), {{}}
+
+
+def run(batch):
+    for name in INPUTS:
+        if name not in held:
+            held[name] = ort.OrtValue.ortvalue_from_numpy(batch[name], "cuda", 0)
+            binding.bind_ortvalue_input(name, held[name])
+            if len(held) == len(INPUTS):
+                for output in session.get_outputs():
+                    shape = [BATCH, *output.shape[1:]]
+                    kind = np.float16 if "float16" in output.type else np.float32
+                    value = ort.OrtValue.ortvalue_from_shape_and_type(shape, kind, "cuda", 0)
+                    binding.bind_ortvalue_output(output.name, value)
+        held[name].update_inplace(np.ascontiguousarray(batch[name]))
+    session.run_with_iobinding(binding)
+    return binding.copy_outputs_to_cpu()
+"""
+
+
+def script(trial: Trial, file: str, *, tensorrt: bool = False) -> Script:
+    """Return the lines for a trial of onnxruntime, or of its TensorRT provider, which do without a graph."""
+    graph = bool(trial.options.get("graph"))
+    lines = GRAPH if graph and not tensorrt else PLAIN
+    providers, threads = _providers(trial, tensorrt=tensorrt), trial.options.get("threads")
+    first = providers[0][0] if isinstance(providers[0], tuple) else ""
+    filled = lines.format(
+        file=file,
+        masked="" if threads else MASKED,
+        pool=threads or POOL,
+        providers=providers,
+        libraries=LIBRARIES if first else "",
+        took=TOOK.format(provider=first) if first else "",
+    )
+    left = ("graph",) if graph and tensorrt else ()
+    return Script("ONNX Runtime", "import onnxruntime as ort", filled, left)
+
+
+def _providers(trial: Trial, *, tensorrt: bool) -> list[object]:
+    if trial.device == "cpu":
+        return ["CPUExecutionProvider"]
+    cuda = {"use_tf32": str(int(trial.precision == "tf32"))}
+    if trial.options.get("graph"):
+        cuda["enable_cuda_graph"] = "1"
+    if trial.options.get("layout") == "channels_last":
+        cuda["prefer_nhwc"] = "1"
+    if tensorrt:
+        half, whole = int(trial.precision == "fp16"), int(trial.precision == "int8")
+        first = {"trt_fp16_enable": str(half), "trt_int8_enable": str(whole)}
+        return [("TensorrtExecutionProvider", first), ("CUDAExecutionProvider", cuda)]
+    return [("CUDAExecutionProvider", cuda)]

@@ -1,0 +1,54 @@
+"""What is known of a backend without its engine."""
+
+import subprocess
+import sys
+
+import pytest
+
+from edgescope import registry
+from edgescope.backends.base import About, Backend
+from edgescope.errors import UnavailableError, UsageError
+from edgescope.records import PRECISIONS
+
+ENGINES = ("torch", "onnx", "onnxruntime", "openvino", "tensorrt", "ai_edge_litert", "torch_tensorrt")
+
+
+def test_class_data_is_read_in_a_process_without_any_engine():
+    code = f"""
+import sys
+from edgescope import registry
+sys.modules |= dict.fromkeys({ENGINES})
+print(*(len(registry.about(name).CANDIDATES) for name in registry.BACKENDS))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == len(registry.BACKENDS)
+
+
+@pytest.mark.parametrize("name", sorted(registry.BACKENDS))
+def test_class_data_says_what_can_be(name):
+    data, entry = registry.about(name), registry.BACKENDS[name]
+    assert issubclass(data, About)
+    assert {*data.PRECISIONS, *data.CANDIDATES} <= set(entry.devices)
+    assert {p for able in data.PRECISIONS.values() for p in able} <= set(PRECISIONS)
+    assert {"network", "onnx", "tflite"} >= data.READS and data.READS
+    assert data.PACKAGES or name == "null"
+    patient = {(k, v) for k, v in data.PATIENT.items()}
+    tried = {item for rows in data.CANDIDATES.values() for _, options in rows for item in options.items()}
+    assert patient <= tried
+
+
+@pytest.mark.parametrize("name", sorted(registry.BACKENDS))
+def test_a_backends_class_has_its_class_data(name):
+    try:
+        backend = registry.load(registry.BACKENDS, name, "backend")
+    except UnavailableError as error:
+        pytest.skip(f"this machine lacks it: {error}")
+    assert isinstance(backend(), Backend)
+    assert name == "null" or issubclass(backend, registry.about(name))
+
+
+def test_of_a_backend_that_says_nothing_the_usual_is_known():
+    assert registry.about("null") is About
+    with pytest.raises(UsageError, match="no backend is called 'nul'"):
+        registry.about("nul")
