@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import MEASURED, MIN_REPLICATES, across
-from edgescope.analysis.energy.scopes import METRICS, usual, within
+from edgescope.analysis.energy.scopes import usual, within
 from edgescope.analysis.run.usage import ACTIVITY, activity
+from edgescope.metrics import scoped
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
 from edgescope.stats.special import t_quantile
 
@@ -192,7 +193,7 @@ def _interval(fresh: int, warm: int) -> str:
 def _figures(runs: Sequence[Result]) -> dict[str, Field]:
     out = {name: _figure(runs, name) for name in FIGURES}
     scope = usual(runs)
-    out |= {name: within(field, runs, scope) for name, field in out.items() if name in METRICS}
+    out |= {name: within(field, runs, scope) for name, field in out.items() if scoped(name)}
     p = runs[0].trial.processes
     out["throughput_per_process_sps"] = scaled(out["throughput_sps"], 1 / p)
     latency = percentiles(runs)

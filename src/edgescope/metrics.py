@@ -1,0 +1,134 @@
+"""Every metric once: its name, unit and title, which way is better, and where it is shown. metrics.toml is the table.
+
+Tables, pages, comparisons, constraints and JSON read METRICS, in the file's order, so that a metric is added by one
+TOML table (docs/add-a-metric.md). The definitions themselves are in docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from importlib.resources import files
+
+from edgescope.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SHOWN = ("table", "compare", "pareto")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number that a cell has; without a unit, a word that the pages explain."""
+
+    name: str
+    title: str
+    """What people call it: `Median latency`."""
+    unit: str = ""
+    """SI, or samples/s, share (printed in per cent), ratio, 1."""
+    better: str = ""
+    """lower or higher; '' where neither is."""
+    heading: str = ""
+    """The head of a narrow column, else the title."""
+    meaning: str = ""
+    """What a page says of it."""
+    of: tuple[str, ...] = ()
+    """Metrics of a Result that answer for it, the best first: the name itself where the table says nothing."""
+    quantile: float | None = None
+    """Of a latency: which quantile, 0.99 for p99."""
+    bound: tuple[str, ...] = ()
+    """Its words in a constraint, the usual one first."""
+    objective: str = ""
+    """Its word for --objective."""
+    best: str = ""
+    """What an objective asks for: `lowest median latency`."""
+    scope: bool = False
+    """Whether it means nothing without the scope of its meter."""
+    artifact: bool = False
+    """Whether the gate tells it: it belongs to the artifact, and does not vary from run to run."""
+    shown: tuple[str, ...] = ()
+    """table: a column of variants; compare: paired and judged; pareto: an axis where nothing is constrained."""
+    workloads: tuple[str, ...] = ()
+    """The workloads that have it; empty: every one."""
+    anchor: str = ""
+    """The heading of docs/metrics.md that defines it."""
+
+    @property
+    def higher(self) -> bool:
+        """Whether more is better."""
+        return self.better == "higher"
+
+    @property
+    def head(self) -> str:
+        """The head of a narrow column."""
+        return self.heading or self.title
+
+    def belongs(self, workload: str) -> bool:
+        """Return whether results of a workload have this metric."""
+        return not self.workloads or workload in self.workloads
+
+
+KNOWN = {f.name: f.default is MISSING for f in fields(Metric)}
+"""Key of a table -> whether it must be given."""
+TUPLES = ("of", "bound", "shown", "workloads")
+
+
+def read(text: str) -> dict[str, Metric]:
+    """Return the metrics of a TOML text by name; UsageError for a key or a value that no metric has."""
+    return {name: _metric(name, table) for name, table in tomllib.loads(text).items()}
+
+
+def _metric(name: str, table: Mapping[str, object]) -> Metric:
+    keys = {"of": [name], **table, "name": name}
+    wrong = [k for k in keys if k not in KNOWN] + [
+        k for k, needed in KNOWN.items() if needed and k not in keys
+    ]
+    shown = [w for w in table.get("shown", ()) if w not in SHOWN]  # type: ignore[attr-defined]
+    if table.get("better", "") not in ("", "lower", "higher"):
+        wrong.append("better")
+    if wrong or shown:
+        raise UsageError(
+            "E-METRIC-1",
+            f"the metric {name!r} cannot be read",
+            evidence=f"wrong or missing: {', '.join([*wrong, *shown])}",
+            effect="No table would know how to show it",
+            fix="docs/add-a-metric.md says which keys there are",
+        )
+    return Metric(**{k: tuple(v) if k in TUPLES else v for k, v in keys.items()})  # type: ignore[arg-type]
+
+
+METRICS: dict[str, Metric] = read((files("edgescope") / "metrics.toml").read_text(encoding="utf-8"))
+
+
+def add(text: str) -> None:
+    """Add the metrics of a TOML text to those that every table shows."""
+    METRICS.update(read(text))
+
+
+def shown(where: str, workload: str = "") -> list[Metric]:
+    """Return the metrics of one of SHOWN in their order; of one workload's results, where it is given."""
+    return [m for m in METRICS.values() if where in m.shown and (not workload or m.belongs(workload))]
+
+
+def objectives() -> dict[str, Metric]:
+    """Return word of --objective -> metric."""
+    return {m.objective: m for m in METRICS.values() if m.objective}
+
+
+def bounded() -> dict[str, Metric]:
+    """Return word of a constraint -> metric."""
+    return {word: m for m in METRICS.values() for word in m.bound}
+
+
+def quantiles() -> dict[str, float]:
+    """Return the latency percentiles: name -> quantile, rising."""
+    return {m.name: m.quantile for m in METRICS.values() if m.quantile is not None}
+
+
+def scoped(name: str) -> bool:
+    """Return whether a metric means nothing without the scope of its meter."""
+    return name in METRICS and METRICS[name].scope
