@@ -18,7 +18,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-SHOWN = ("table", "compare", "pareto")
+SHOWN = ("list", "table", "compare", "pareto")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Metric:
     artifact: bool = False
     """Whether the gate tells it: it belongs to the artifact, and does not vary from run to run."""
     shown: tuple[str, ...] = ()
-    """table: a column of variants; compare: paired and judged; pareto: an axis where nothing is constrained."""
+    """list: a column of results; table: of variants; compare: paired, judged; pareto: an axis without constraints."""
     workloads: tuple[str, ...] = ()
     """The workloads that have it; empty: every one."""
     anchor: str = ""
@@ -74,31 +74,39 @@ class Metric:
 
 KNOWN = {f.name: f.default is MISSING for f in fields(Metric)}
 """Key of a table -> whether it must be given."""
-TUPLES = ("of", "bound", "shown", "workloads")
+KINDS = dict.fromkeys(("of", "bound", "shown", "workloads"), tuple) | {"quantile": float}
+KINDS |= dict.fromkeys(("scope", "artifact"), bool)
 
 
 def read(text: str) -> dict[str, Metric]:
     """Return the metrics of a TOML text by name; UsageError for a key or a value that no metric has."""
-    return {name: _metric(name, table) for name, table in tomllib.loads(text).items()}
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _unreadable("the table of metrics", str(error)) from error
+    return {name: _metric(name, table) for name, table in tables.items()}
 
 
 def _metric(name: str, table: Mapping[str, object]) -> Metric:
     keys = {"of": [name], **table, "name": name}
-    wrong = [k for k in keys if k not in KNOWN] + [
-        k for k, needed in KNOWN.items() if needed and k not in keys
-    ]
-    shown = [w for w in table.get("shown", ()) if w not in SHOWN]  # type: ignore[attr-defined]
-    if table.get("better", "") not in ("", "lower", "higher"):
-        wrong.append("better")
-    if wrong or shown:
-        raise UsageError(
-            "E-METRIC-1",
-            f"the metric {name!r} cannot be read",
-            evidence=f"wrong or missing: {', '.join([*wrong, *shown])}",
-            effect="No table would know how to show it",
-            fix="docs/add-a-metric.md says which keys there are",
-        )
-    return Metric(**{k: tuple(v) if k in TUPLES else v for k, v in keys.items()})  # type: ignore[arg-type]
+    found = {k: tuple(v) if isinstance(v, list) else v for k, v in keys.items()}
+    wrong = [k for k, v in found.items() if k not in KNOWN or not isinstance(v, KINDS.get(k, str))]
+    wrong += [k for k, needed in KNOWN.items() if needed and k not in found]
+    wrong += [word for word in table.get("shown", ()) if word not in SHOWN]  # type: ignore[attr-defined]
+    wrong += ["better"] if found.get("better", "") not in ("", "lower", "higher") else []
+    if wrong:
+        raise _unreadable(f"the metric {name!r}", f"wrong or missing: {', '.join(wrong)}")
+    return Metric(**found)  # type: ignore[arg-type]
+
+
+def _unreadable(what: str, why: str) -> UsageError:
+    return UsageError(
+        "E-METRIC-1",
+        f"{what} cannot be read",
+        evidence=why,
+        effect="No table would know how to show it",
+        fix="edgescope docs add-a-metric",
+    )
 
 
 METRICS: dict[str, Metric] = read((files("edgescope") / "metrics.toml").read_text(encoding="utf-8"))

@@ -48,11 +48,11 @@ def asks_tails(wanted: Wanted) -> bool:
     return any(tail(c.metric) for c in wanted.constraints)
 
 
-Load = tuple[str, float | None, str, str, str, int, int]
+Load = tuple[str, str, float | None, str, str, str, int, int]
 
 
 def load(trial: Trial) -> Load:
-    """Return what a trial is offered: scenario, rate, arrivals, models beside, io, of an open loop what it meets.
+    """Return what a trial is offered: workload, scenario, rate, models beside, io, of an open loop what it meets.
 
     An open loop's rate is offered to each process, and the queries in flight bound what waits: both are part of it.
 
@@ -60,12 +60,12 @@ def load(trial: Trial) -> Load:
     """
     opened = trial.rate is not None or trial.scenario == "trace"
     met = (trial.in_flight, trial.processes) if opened else (0, 0)
-    return (trial.scenario, trial.rate, trial.arrivals, trial.beside, trial.io, *met)
+    return (trial.workload, trial.scenario, trial.rate, trial.arrivals, trial.beside, trial.io, *met)
 
 
 def belongs(trial: Trial, to: Load) -> bool:
     """Return whether a trial answers a question about this load."""
-    return trial.workload == "inference" and load(trial) == to
+    return load(trial) == to
 
 
 def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Row], Spreads]:

@@ -118,16 +118,16 @@ def sharing_words(trial: Trial) -> str:
 
 
 def wanted(trial: Trial) -> bool:
-    """Return whether a trial belongs here: inference in a closed loop, one query at a time in each process."""
-    how = (trial.workload, trial.scenario, trial.rate, trial.in_flight, trial.beside)
-    return how == ("inference", "single_stream", None, 1, "")
+    """Return whether a trial belongs here: a closed loop, one query at a time in each process."""
+    return (trial.scenario, trial.rate, trial.in_flight, trial.beside) == ("single_stream", None, 1, "")
 
 
 def setup(trial: Trial) -> str:
-    """Return what all cells of one table share, in words: engine, device, options, mode, io."""
+    """Return what all cells of one table share, in words: engine, device, options, mode, workload, io."""
     same = replace(trial, precision="fp32", batch=1, processes=1, sharing="shared", in_flight=1)
     io = "" if trial.io == "host" else f" io={trial.io}"
-    return same.label.replace(" fp32 b1", "", 1) + io
+    work = "" if trial.workload == Trial.workload else f" {trial.workload}"
+    return same.label.replace(" fp32 b1", "", 1) + work + io
 
 
 def axes(trial: Trial) -> tuple[object, ...]:
