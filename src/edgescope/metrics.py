@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from importlib.resources import files
+from pathlib import Path
 
 from edgescope.errors import UsageError
 
@@ -109,7 +109,7 @@ def _unreadable(what: str, why: str) -> UsageError:
     )
 
 
-METRICS: dict[str, Metric] = read((files("edgescope") / "metrics.toml").read_text(encoding="utf-8"))
+METRICS: dict[str, Metric] = read(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
 
 
 def add(text: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.cells.objective import Constraint, parse, units, wanted
+from edgescope.analysis.cells.objective import Constraint, Kept, parse, units, wanted
 from edgescope.errors import UsageError
 from edgescope.metrics import bounded
 from edgescope.records import Absent, Measured
@@ -148,6 +148,22 @@ def test_a_constraint_is_exceeded_by_the_end_that_hurts_over_the_limit(text, val
     assert asked.excess({column: Absent("lost")}) == math.inf
     plain = Constraint(asked.metric, asked.limit)
     assert plain.excess(row) == pytest.approx(excess) and not plain.relative and not plain.strict
+
+
+@given(
+    st.sampled_from(["p99<=40ms", "p99<40ms", "throughput>=30", "throughput>30"]),
+    st.floats(0, 60),
+    st.floats(0, 60),
+)
+def test_a_check_is_sure_where_both_ends_agree_and_unsure_between(text, a, b):
+    asked = parse(text)
+    scale = 1e-3 if asked.at_most else 1.0
+    best, worst = sorted((a * scale, b * scale), reverse=not asked.at_most)
+    told = asked.check(worst, best)
+    assert (told is Kept.YES) == asked.holds(worst) and (told is Kept.NO) == (not asked.holds(best))
+    assert asked.check(None, best) is (Kept.PERHAPS if asked.holds(best) else Kept.NO)
+    field = {asked.metric.name: Measured(worst, asked.metric.unit)}
+    assert asked.holds(worst) == (asked.broken(field) == "")
 
 
 def test_nothing_may_be_asked_for_and_nothing_may_be_had():

@@ -93,7 +93,7 @@ def _fewest(rows: Sequence[Row], found: Recommendation) -> list[Row]:
 
 def _word(metric: Metric) -> str:
     """Return a metric's name within a sentence: `throughput`, `p99`."""
-    return metric.head if metric.quantile and metric.quantile > 0.5 else metric.title.lower()
+    return metric.title.lower() if metric.objective else metric.head
 
 
 def _asked(found: Recommendation) -> set[str]:

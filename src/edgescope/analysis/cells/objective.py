@@ -88,8 +88,11 @@ class Constraint:
 
     def holds(self, value: float) -> bool:
         """Return whether a value (SI) is within the limit."""
-        inside = value < self.limit if self.at_most else value > self.limit
-        return inside or (value == self.limit and not self.strict)
+        return self._holds(value, self.limit)
+
+    def _holds(self, value: float, limit: float) -> bool:
+        inside = value < limit if self.at_most else value > limit
+        return inside or (value == limit and not self.strict)
 
     def check(self, worst: float | None, best: float) -> Kept:
         """Return whether it is kept, by the ends between which the figure lies; None where no bound is known yet."""
@@ -102,8 +105,9 @@ class Constraint:
         known, found, limit = self._figure(of)
         if isinstance(found, Absent):
             return math.inf
-        times = _excess(_hurting(found, known), limit, self.at_most)
-        return math.nextafter(1.0, 2.0) if self.strict and times == 1 else times
+        value = _hurting(found, known)
+        times = _excess(value, limit, self.at_most)
+        return min(times, 1.0) if self._holds(value, limit) else max(times, math.nextafter(1.0, 2.0))
 
     def broken(self, of: Mapping[str, Field]) -> str:
         """Return '' where the variant keeps this constraint, otherwise the figures that break it."""
