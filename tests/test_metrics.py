@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope import Trial, metrics
-from edgescope.analysis.cells.choices import choices
+from edgescope.analysis.cells.choices import belongs, choices, load
 from edgescope.analysis.cells.compare import compare
+from edgescope.analysis.cells.concurrency import setup
 from edgescope.analysis.cells.objective import wanted
+from edgescope.analysis.cells.question import in_words
 from edgescope.analysis.cells.variants import pick, table
 from edgescope.cli import card, recommend_view, variants_view
 from edgescope.errors import UsageError
@@ -116,3 +118,9 @@ def test_every_word_of_a_constraint_and_an_objective_is_one_metrics_own():
     assert len(set(bounds)) == len(bounds) and len(set(goals)) == len(goals)
     assert all(m.better and m.unit for m in METRICS.values() if m.bound or m.objective)
     assert all(m.best for m in METRICS.values() if m.objective)
+
+
+def test_cells_of_two_workloads_answer_two_questions():
+    training, inference = (steps("null", 0.01, work)[0].trial for work in ("training", "inference"))
+    assert belongs(training, load(training)) and not belongs(training, load(inference))
+    assert in_words(training).startswith("training, ") and setup(training) != setup(inference)
