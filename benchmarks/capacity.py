@@ -25,7 +25,7 @@ from typing import Any
 from facts import publish
 from halving import cells
 
-from edgescope.analysis.cells import slo
+from edgescope.analysis.capacity.promises import promises
 from edgescope.models import zoo
 from edgescope.records import Measured, Trial
 from edgescope.report.capacity_words import line, sentence_of
@@ -40,7 +40,7 @@ class Case:
     model: str
     backend: str
     precision: str
-    slo: str
+    promise: str
     arrivals: str
     options: Mapping[str, int] = field(default_factory=dict)
 
@@ -104,7 +104,7 @@ def compared(name: str, confirm_s: float, longest_s: float, given: float | None)
     asked = Question(
         base,
         1.0,
-        slo.promises([case.slo]),
+        promises([case.promise]),
         arrivals=case.arrivals,
         confirm_s=confirm_s,
         longest_s=longest_s,
@@ -120,7 +120,7 @@ def compared(name: str, confirm_s: float, longest_s: float, given: float | None)
     return {
         "case": name,
         "model": f"{case.model} {base.label}",
-        "slo": case.slo,
+        "constraint": case.promise,
         "rate": asked.rate,
         "arrivals": case.arrivals,
         "confirm_s": confirm_s,

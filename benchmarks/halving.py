@@ -130,7 +130,7 @@ def scheduled(trials: tuple[Trial, ...], where: Cells, rounds: Rounds) -> dict[s
         **({"least_s": round(least, 1)} if rounds.short else {}),
         "runs": len(results),
         "pick": best.row.label,
-        "p50_s": to_plain(best.row.p50_s),
+        "p50_s": to_plain(best.row["p50_s"]),
         "trial": best.row.trial,
     }
 

@@ -25,9 +25,11 @@ from typing import Any
 from facts import publish
 from halving import cells
 
-from edgescope.analysis.cells.choices import Choice, choices
-from edgescope.analysis.cells.objective import QUANTITIES, Constraint, Wanted, judged_end, wanted
+from edgescope.analysis.cells.choices import choices
+from edgescope.analysis.cells.objective import Constraint, Wanted, judged_end, wanted
 from edgescope.analysis.cells.recommend import Recommendation, recommend
+from edgescope.analysis.cells.row import Row
+from edgescope.metrics import bounded
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Status, Trial
 from edgescope.study import grid
@@ -85,9 +87,9 @@ def measured(args: argparse.Namespace, cells: Cells) -> list[Result]:
     return cells.store.fulls(done)
 
 
-def picks(results: Sequence[Result], least: int) -> list[tuple[Choice, Wanted, Recommendation]]:
+def picks(results: Sequence[Result], least: int) -> list[tuple[Row, Wanted, Recommendation]]:
     """Return each question's pick with the constraints it is held to; a pick of two questions stands once."""
-    out: dict[str, tuple[Choice, Wanted, Recommendation]] = {}
+    out: dict[str, tuple[Row, Wanted, Recommendation]] = {}
     for model in dict.fromkeys(r.trial.model for r in results):
         mine = [r for r in results if r.trial.model == model]
         for objective in OBJECTIVES:
@@ -101,19 +103,20 @@ def picks(results: Sequence[Result], least: int) -> list[tuple[Choice, Wanted, R
     return list(out.values())
 
 
-def binding(pick: Choice) -> list[Constraint]:
+def binding(pick: Row) -> list[Constraint]:
     """Return constraints a little above a pick's measured upper bounds."""
     found = []
     for name, (unit, factor) in BOUND.items():
-        figure = getattr(pick, QUANTITIES[name].column)
+        figure = pick[bounded()[name].name]
         if isinstance(figure, Measured):
             limit = judged_end(figure, True) * ABOVE
-            found.append(Constraint(name, limit, text=f"{name}<={limit / factor:.6g}{unit}"))
+            text = f"{name}<={limit / factor:.6g}{unit}"
+            found.append(Constraint(bounded()[name], limit, text=text))
     return found
 
 
 def confirmed(
-    promised: Sequence[tuple[Choice, Wanted, Recommendation]], cells: Cells, runs: int
+    promised: Sequence[tuple[Row, Wanted, Recommendation]], cells: Cells, runs: int
 ) -> list[dict[str, Any]]:
     """Run the picks again, interleaved; return each run's figures and whether it holds."""
     rng, rows = random.Random(0), []
@@ -131,14 +134,14 @@ def confirmed(
     return rows
 
 
-def held(result: Result, pick: Choice, asked: Wanted) -> dict[str, Any]:
+def held(result: Result, pick: Row, asked: Wanted) -> dict[str, Any]:
     """Return one run's values beside the limits, and whether all are within them."""
     if result.status is not Status.OK:
         return {"held": False, "within_alone": None, "status": result.status.value, "reason": result.reason}
     (row,), _ = choices([result], wanted(asked.objective))
-    values = {c.quantity: getattr(row, QUANTITIES[c.quantity].column) for c in asked.constraints}
+    values = {c.name: row[c.metric.name] for c in asked.constraints}
     shares = {
-        c.quantity: values[c.quantity].value / c.limit if isinstance(values[c.quantity], Measured) else None
+        c.name: values[c.name].value / c.limit if isinstance(values[c.name], Measured) else None
         for c in asked.constraints
     }
     tail, bound = values.get("p99"), largest_bound(pick)
@@ -147,7 +150,7 @@ def held(result: Result, pick: Choice, asked: Wanted) -> dict[str, Any]:
     return {"held": kept, "within_alone": within, "share_of_limit": shares, "status": "ok"}
 
 
-def largest_bound(pick: Choice) -> float | None:
+def largest_bound(pick: Row) -> float | None:
     """Return the largest order-statistic bound of p99 (s) of the processes, None where no run was long enough."""
     found = [r.metrics.get("latency_p99_bound_s") for r in pick.replicates.values()]
     known = [f.value for f in found if isinstance(f, Measured)]
@@ -165,7 +168,7 @@ def alone(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def figures(
-    rows: list[dict[str, Any]], promised: Sequence[tuple[Choice, Wanted, Recommendation]]
+    rows: list[dict[str, Any]], promised: Sequence[tuple[Row, Wanted, Recommendation]]
 ) -> dict[str, Any]:
     return {
         "runs": len(rows),

@@ -40,7 +40,7 @@ from edgescope.analysis.cells.objective import Wanted, wanted
 from edgescope.analysis.cells.variants import variant
 from edgescope.analysis.predict.gp import axes
 from edgescope.models import zoo
-from edgescope.records import Absent, Field, Measured, Result, Status, Trial
+from edgescope.records import Field, Measured, Result, Status, Trial
 from edgescope.search.bayes import Search
 from edgescope.store.results import Store
 
@@ -48,7 +48,6 @@ SHARE = 0.10
 #: Cells that the verb measures at least: what a model's own small grid gets here.
 LEAST = 6
 MEDIAN, WORST = 0.02, 0.05
-NO = Absent("not measured")
 COLUMNS = {
     "throughput_sps": ("throughput_sps", "samples/s"),
     "p50_s": ("latency_p50_s", "s"),
@@ -58,25 +57,8 @@ COLUMNS = {
     "energy_per_sample_j": ("energy_per_sample_j", "J"),
     "peak_rss_bytes": ("memory_bytes", "bytes"),
 }
-
-
-@dataclass(frozen=True)
-class Row:
-    """The figures of one cell, from one process or the mean of several."""
-
-    throughput_sps: Field = NO
-    p50_s: Field = NO
-    p90_s: Field = NO
-    p95_s: Field = NO
-    p99_s: Field = NO
-    p999_s: Field = NO
-    power_w: Field = NO
-    energy_per_sample_j: Field = NO
-    peak_rss_bytes: Field = NO
-    gpu_memory_bytes: Field = NO
-    accuracy: Field = NO
-    reference_accuracy: Field = NO
-    agreement: Field = NO
+#: The figures of one cell, from one process or the mean of several.
+Row = dict[str, Field]
 
 
 @dataclass(frozen=True)
@@ -109,10 +91,10 @@ class Replay:
     def cost(self, row: Row) -> float:
         """Return the log of the objective as something to be made small."""
         goal = self.asked.goal
-        value = getattr(row, goal.column)
+        value = row.get(goal.name)
         if not isinstance(value, Measured):
             return math.inf
-        return math.log(value.value) * (-1 if goal.higher_is_better else 1)
+        return math.log(value.value) * (-1 if goal.higher else 1)
 
     def regret(self, pick: int | None) -> float:
         """Return by which share the pick is worse than the best, by the fresh means; 1 at most, and without a pick."""
@@ -138,13 +120,13 @@ class Replay:
 
 def _row(cell: Cell, number: int | None = None) -> Row:
     """Return one process's figures, or the means of all."""
-    fields = {}
+    fields: dict[str, Field] = {}
     for column, (name, unit) in COLUMNS.items():
         values = cell.metrics.get(name, [])
         if values:
             value = float(np.mean(values)) if number is None else values[min(number, len(values) - 1)]
             fields[column] = Measured(value, unit)
-    return Row(**fields)
+    return fields
 
 
 def main() -> None:
@@ -247,7 +229,7 @@ def questions(a: Sequence[Cell], b: Sequence[Cell], cores: int) -> list[Replay]:
     fresh = [
         _row(cells[i] if i in once else c) if c.status is Status.OK else Row() for i, c in enumerate(mates)
     ]
-    known = [r for r in fresh if isinstance(r.throughput_sps, Measured)]
+    known = [r for r in fresh if isinstance(r.get("throughput_sps"), Measured)]
     asked = [wanted("throughput")]
     asked += [wanted("throughput", [text]) for text in (_limit(known, "p99_s", "p99", "ms", 1e3),) if text]
     asked += [
@@ -255,7 +237,7 @@ def questions(a: Sequence[Cell], b: Sequence[Cell], cores: int) -> list[Replay]:
         for text in (_limit(known, "peak_rss_bytes", "memory", "MB", 1e-6),)
         if text
     ]
-    if sum(isinstance(r.energy_per_sample_j, Measured) for r in fresh) == len(known):
+    if sum(isinstance(r.get("energy_per_sample_j"), Measured) for r in fresh) == len(known):
         asked.append(wanted("energy"))
     trials = tuple(c.trial for c in cells)
     macs = {t.model: zoo.table().get(t.model.partition("#")[0], {}).get("macs") for t in trials}
@@ -265,7 +247,7 @@ def questions(a: Sequence[Cell], b: Sequence[Cell], cores: int) -> list[Replay]:
 
 def _limit(rows: Sequence[Row], column: str, word: str, unit: str, factor: float) -> str:
     """Return a bound in the widest gap of the middle of a column's values; '' where it is not measured."""
-    found = [getattr(r, column) for r in rows]
+    found = [r.get(column) for r in rows]
     logs = np.log(sorted(f.value for f in found if isinstance(f, Measured) and f.value > 0))
     if len(logs) < 0.9 * len(rows) or len(logs) < 10:
         return ""

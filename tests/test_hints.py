@@ -41,7 +41,6 @@ MET_UNDER = {
     "network/": ("offload",),
     "papers/concurrent_inference/": ("study concurrent",),
     "papers/jetson_nano/": ("study nano_table",),
-    "analysis/cells/slo": ("capacity",),
     "analysis/capacity/": ("capacity",),
     "search/capacity": ("capacity",),
     "analysis/cells/machines": ("sweep", "recommend", "offload"),

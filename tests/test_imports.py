@@ -135,6 +135,7 @@ ORDER = (
         "registry",
         "command",
         "records",
+        "metrics",
         "ranges",
         "units",
         "stats",

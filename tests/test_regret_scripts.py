@@ -27,8 +27,8 @@ def cells(count=None, processes=2):
     out = [{} for _ in trials]
     for seed in range(processes):
         for metrics, row in zip(out, grids.rows(trials, speeds, seed), strict=True):
-            metrics.setdefault("throughput_sps", []).append(row.throughput_sps.value)
-            metrics.setdefault("latency_p99_s", []).append(row.p99_s.value)
+            metrics.setdefault("throughput_sps", []).append(row["throughput_sps"].value)
+            metrics.setdefault("latency_p99_s", []).append(row["p99_s"].value)
     made = [Cell(t, Status.OK, "", m) for t, m in zip(trials, out, strict=True)]
     made[0] = Cell(trials[0], Status.OOM, "no memory left", {})
     return made[:count]
@@ -110,7 +110,7 @@ def test_regret_counts_what_is_lost_and_what_is_broken():
 def test_every_rival_keeps_to_the_budget_and_the_search_is_good():
     a, b = search_regret.halves(cells())
     throughput, tail = search_regret.questions(a, b, 2)
-    assert tail.asked.constraints[0].quantity == "p99"
+    assert tail.asked.constraints[0].name == "p99"
     assert throughput.budget == 16
     for rival in (search_regret.by_search, search_regret.by_chance, search_regret.by_coordinates):
         pick, measured = rival(throughput, 0)
@@ -140,7 +140,7 @@ def test_cells_measured_once_are_counted_and_scored_on_what_was_seen():
     throughput, _ = search_regret.questions(a, b, 2)
     assert len(throughput.once) == len(made) - 1 - 20  # the first ran out of memory
     assert len(b[10].metrics["throughput_sps"]) == 2
-    assert throughput.fresh[40].throughput_sps.value == made[40].metrics["throughput_sps"][0]
+    assert throughput.fresh[40]["throughput_sps"].value == made[40].metrics["throughput_sps"][0]
     assert 0 < throughput.nearest_once() < 2
 
 
@@ -154,7 +154,7 @@ def test_constraints_bind_above_the_bounds_and_a_run_beyond_them_does_not_hold()
     }
     runs = [result(Trial(model="m", replicate=n), metrics=fields) for n in range(3)]
     pick = recommend(runs, wanted("throughput")).pick
-    limits = {c.quantity: c.limit for c in recommend_holds.binding(pick)}
+    limits = {c.name: c.limit for c in recommend_holds.binding(pick)}
     assert limits == {"p99": pytest.approx(0.011 * 1.05), "memory": pytest.approx(1.05e8)}
     asked = replace(wanted("throughput"), constraints=tuple(recommend_holds.binding(pick)))
     assert recommend(runs, asked).pick.cell == pick.cell

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from edgescope.analysis.capacity.limit import binding, evidence, serving
-from edgescope.analysis.capacity.slo_check import Held, Kept, Point, judge, near, shown, words
-from edgescope.analysis.cells.slo import parse, promises
+from edgescope.analysis.capacity.promises import Held, Kept, Point, judge, near, promises, shown, words
 from edgescope.analysis.run.throttling import Hold
 from edgescope.analysis.run.usage import Usage
 from edgescope.records import Absent, Measured, Status, Trial
@@ -56,9 +55,9 @@ def test_the_part_that_serves_is_the_one_that_is_busy_while_queries_are(parts, b
 
 
 def held(text, value, bound=None, kept=Kept.NO, **keys):
-    slo = parse(text)
+    asked = promises([text])[0]
     top = share(bound if bound is not None else value)
-    return Held(slo, Measured(value, slo.unit, n=9), top, kept, **keys)
+    return Held(asked, Measured(value, asked.metric.unit, n=9), top, kept, **keys)
 
 
 def a_point(*promises_, busy=0.5, clients=5, status=Status.OK, sustained=True, processes=1, device="cpu"):
@@ -98,7 +97,7 @@ def test_the_limit_of_a_run_beside_which_nothing_was_read(point, name):
 
 
 def test_one_client_that_misses_alone_misses_the_promise_itself():
-    assert binding(a_point(LATE, clients=1), None).name == "slo"
+    assert binding(a_point(LATE, clients=1), None).name == "promise"
     assert binding(a_point(LATE, clients=2), None).name == "latency"
     assert binding(a_point(LATE, clients=1), AT).name == "latency"
     assert binding(None, AT).name == "untried"

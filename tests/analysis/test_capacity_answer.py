@@ -3,8 +3,7 @@
 import pytest
 
 from edgescope.analysis.capacity.answer import Asked, Edge, Tried, answer, edge, following
-from edgescope.analysis.capacity.slo_check import Held, Kept, Point
-from edgescope.analysis.cells.slo import promises
+from edgescope.analysis.capacity.promises import Held, Kept, Point, promises
 from edgescope.records import Absent, Measured
 from making import result
 
@@ -13,7 +12,7 @@ NONE = Absent("x")
 
 
 def point(clients, kept, stage="search", seconds=5.0, weaker=False, likely=True):
-    held = Held(ASKED.slos[0], NONE, NONE, kept, likely=likely)
+    held = Held(ASKED.promised[0], NONE, NONE, kept, likely=likely)
     return Point(
         clients, stage, result(), seconds, 1.0, NONE, NONE, NONE, (held,), kept, True, "", weaker=weaker
     )

@@ -1,32 +1,32 @@
 """Constraints: what can be written, what it means, and which end of an interval is judged."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.analysis.cells.objective import QUANTITIES, parse, wanted
+from edgescope.analysis.cells.objective import Constraint, Kept, parse, units, wanted
 from edgescope.errors import UsageError
+from edgescope.metrics import bounded
 from edgescope.records import Absent, Measured
 
 NUMBERS = st.floats(0, 1e9, allow_nan=False).map(lambda x: f"{x:.6g}") | st.integers(0, 10**9).map(str)
 
 
 def figures(**fields):
-    absent = dict.fromkeys((q.column for q in QUANTITIES.values()), Absent("not measured"))
-    return SimpleNamespace(**(absent | {"reference_accuracy": Absent("no labels")} | fields))
+    absent = dict.fromkeys((m.name for m in bounded().values()), Absent("not measured"))
+    return absent | {"reference_accuracy": Absent("no labels")} | fields
 
 
-@given(st.sampled_from(sorted(QUANTITIES)), NUMBERS, st.data(), st.sampled_from(["", " ", "  "]))
+@given(st.sampled_from(sorted(bounded())), NUMBERS, st.data(), st.sampled_from(["", " ", "  "]))
 def test_what_is_written_is_read_back(name, number, data, space):
-    known = QUANTITIES[name]
-    unit = data.draw(st.sampled_from(sorted(known.units)))
-    sense = "<=" if known.at_most else ">="
+    known = bounded()[name]
+    unit = data.draw(st.sampled_from(sorted(units(known))))
+    sense = ">=" if known.higher else "<="
     found = parse(f"{space}{name}{space}{sense}{space}{number}{space}{unit}{space}")
-    assert found.limit == pytest.approx(float(number) * known.units[unit])
-    assert found.quantity == name and found.relative == (unit == "ref")
+    assert found.limit == pytest.approx(float(number) * units(known)[unit])
+    assert found.metric is known and found.name == name and found.relative == (unit == "ref")
     assert parse(found.text) == found
 
 
@@ -71,7 +71,7 @@ def test_the_limit_itself_keeps_at_most_and_breaks_less_than():
     at = figures(p999_s=Measured(0.033, "s"), throughput_sps=Measured(30, "samples/s"))
     assert not parse("p99.9<=33ms").broken(at) and parse("p999<33ms").broken(at)
     assert not parse("throughput>=30").broken(at) and parse("throughput>30").broken(at)
-    assert parse("p99.9<34ms").quantity == "p999" and not parse("p99.9<34ms").broken(at)
+    assert parse("p99.9<34ms").metric.name == "p999_s" and not parse("p99.9<34ms").broken(at)
 
 
 def test_the_figures_are_in_the_sentence():
@@ -138,29 +138,37 @@ def test_an_unknown_objective_is_refused():
     ],
 )
 def test_a_constraint_is_exceeded_by_the_end_that_hurts_over_the_limit(text, value, lo, hi, excess):
-    from types import SimpleNamespace
-
-    from edgescope.analysis.cells.objective import QUANTITIES, Constraint
-
     asked = parse(text)
-    column = QUANTITIES[asked.quantity].column
-    row = SimpleNamespace(**{column: Measured(value, "x", lo, hi, 9)})
+    column = asked.metric.name
+    row = {column: Measured(value, "x", lo, hi, 9)}
     assert asked.excess(row) == pytest.approx(excess)
     assert bool(asked.broken(row)) is (excess > 1)
     strict = parse(text.replace("=", ""))
     assert bool(strict.broken(row)) is (excess >= 1)
-    assert asked.excess(SimpleNamespace(**{column: Absent("lost")})) == math.inf
-    plain = Constraint(asked.quantity, asked.limit)
+    assert asked.excess({column: Absent("lost")}) == math.inf
+    plain = Constraint(asked.metric, asked.limit)
     assert plain.excess(row) == pytest.approx(excess) and not plain.relative and not plain.strict
 
 
+@given(
+    st.sampled_from(["p99<=40ms", "p99<40ms", "throughput>=30", "throughput>30"]),
+    st.floats(0, 60),
+    st.floats(0, 60),
+)
+def test_a_check_is_sure_where_both_ends_agree_and_unsure_between(text, a, b):
+    asked = parse(text)
+    scale = 1e-3 if asked.at_most else 1.0
+    best, worst = sorted((a * scale, b * scale), reverse=not asked.at_most)
+    told = asked.check(worst, best)
+    assert (told is Kept.YES) == asked.holds(worst) and (told is Kept.NO) == (not asked.holds(best))
+    assert asked.check(None, best) is (Kept.PERHAPS if asked.holds(best) else Kept.NO)
+    field = {asked.metric.name: Measured(worst, asked.metric.unit)}
+    assert asked.holds(worst) == (asked.broken(field) == "")
+
+
 def test_nothing_may_be_asked_for_and_nothing_may_be_had():
-    from types import SimpleNamespace
-
-    from edgescope.analysis.cells.objective import Constraint
-
     def excess(quantity, limit, **columns):
-        return Constraint(quantity, limit).excess(SimpleNamespace(**columns))
+        return Constraint(bounded()[quantity], limit).excess(columns)
 
     zero, some = Measured(0.0, "x"), Measured(2.0, "x")
     assert excess("memory", 0.0, peak_rss_bytes=zero) == 1.0

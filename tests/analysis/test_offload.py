@@ -55,7 +55,7 @@ def test_the_sum_of_tails_is_no_tail():
     row = cloud(found, wild, None).figures
     rtt99 = np.quantile(transit.round_trips(wild, found.points.way), 0.99)
     served99 = np.quantile(found.points.remote, 0.99)
-    assert row.p99_s.value <= rtt99 + served99 + 8 * 44e3 / 1e8 + 1e-9
+    assert row["p99_s"].value <= rtt99 + served99 + 8 * 44e3 / 1e8 + 1e-9
 
 
 def test_jitter_has_the_median_and_deviation_it_says(plain_model):
@@ -139,7 +139,7 @@ def test_at_the_border_the_two_are_equal(plain_model):
     found = curve(plain_model, FAST)
     point = next(p for p in found.points if p.equal_bps)
     at = transit.with_bandwidth(transit.with_rtt(FAST, point.rtt_s), point.equal_bps)
-    assert cloud(plain_model, at, None).figures.p99_s.value == pytest.approx(found.edge_s.value, rel=0.02)
+    assert cloud(plain_model, at, None).figures["p99_s"].value == pytest.approx(found.edge_s.value, rel=0.02)
 
 
 def test_near_and_wide_the_cloud_answers_far_and_narrow_the_edge(plain_model):
@@ -168,7 +168,7 @@ def test_a_rate_beyond_one_board_is_shared_over_boards():
     found = answer(model(["p99<=100ms"], rate=80.0, poisson=False), SLOW)
     names = {o.name: o for o in found.options}
     assert found.pick.name == "boards" and names["boards"].boards == 3, "80/s x 30 ms = 2.4 boards"
-    assert "saturated" in names["edge"].broken[0] and isinstance(names["edge"].figures.p99_s, Absent)
+    assert "saturated" in names["edge"].broken[0] and isinstance(names["edge"].figures["p99_s"], Absent)
     assert "uplink is saturated" in names["cloud"].broken[0]
 
 
@@ -182,7 +182,7 @@ def test_a_narrow_uplink_takes_only_a_share():
     found = answer(model(["p99<=100ms", "throughput>=40"], rate=50.0, poisson=False), narrow)
     shared = next(o for o in found.options if o.name == "split")
     assert shared.fits and 0.35 < shared.share < 0.65
-    assert shared.figures.p99_s.value < 0.1 and dict(shared.busy)["edge"] <= 0.95
+    assert shared.figures["p99_s"].value < 0.1 and dict(shared.busy)["edge"] <= 0.95
 
 
 def test_infeasible_names_the_nearest_and_what_breaks():
@@ -202,20 +202,20 @@ def test_energy_of_sending_is_radio_and_idle():
     asked = model(["energy<=500mJ"], local=board(idle_w=3.0), radio_w=2.0, objective="energy")
     sent = cloud(asked, FAST, None)
     mean = asked.cloud_s(asked.points, FAST, None).mean()
-    assert sent.figures.energy_per_sample_j.value == pytest.approx(3.0 * mean + 2.0 * 8 * 44e3 / 1e8)
+    assert sent.figures["energy_per_sample_j"].value == pytest.approx(3.0 * mean + 2.0 * 8 * 44e3 / 1e8)
     assert answer(asked, FAST).pick.name == "cloud", "0.2 J at the edge"
     assert (
         "idle power was not measured"
-        in cloud(model(radio_w=2.0), FAST, None).figures.energy_per_sample_j.reason
+        in cloud(model(radio_w=2.0), FAST, None).figures["energy_per_sample_j"].reason
     )
 
 
 def test_few_rows_or_round_trips_give_no_tail():
     thin = place([measured("a server", spread(0.002, 60))], "CLOUD", "cloud")
     row = cloud(model(remote=thin), FAST, None).figures
-    assert row.p99_s == Absent("n/a: have 60, need 100") and isinstance(row.p50_s, Measured)
+    assert row["p99_s"] == Absent("n/a: have 60, need 100") and isinstance(row["p50_s"], Measured)
     probed = replace(FAST, rtt_samples_s=(0.001, 0.002, 0.003) * 10)
-    assert cloud(model(), probed, None).figures.p99_s == Absent("n/a: have 30, need 100")
+    assert cloud(model(), probed, None).figures["p99_s"] == Absent("n/a: have 30, need 100")
     assert not cloud(model(["p99<=1s"]), probed, None).fits
     assert curve(model(), probed).quantity == "p50"
 
@@ -223,7 +223,7 @@ def test_few_rows_or_round_trips_give_no_tail():
 def test_degenerate_networks_and_payloads():
     found = model(up_bytes=0.0, down_bytes=0.0)
     nothing = Profile(rtt_s=0.0, up_bps=1e2, down_bps=1e2)
-    assert cloud(found, nothing, None).figures.p50_s.value == pytest.approx(np.median(found.points.remote))
+    assert cloud(found, nothing, None).figures["p50_s"].value == pytest.approx(np.median(found.points.remote))
     assert math.isinf(found.link_sps(nothing))
     assert {f.what for f in flips(found, nothing)} == {"rtt"}
 
@@ -255,7 +255,7 @@ def test_places_are_checked():
 
 
 def test_the_unloaded_edge_is_as_measured(plain_model):
-    assert edge(plain_model, None).figures.p99_s == plain_model.local.row.p99_s
+    assert edge(plain_model, None).figures["p99_s"] == plain_model.local.row["p99_s"]
 
 
 def test_an_edge_that_carries_no_load_is_met_by_any_cloud_that_carries_it():
@@ -273,7 +273,7 @@ def test_a_curve_is_drawn_up_to_what_matters():
     limited = grid(model(["p99<=100ms", "p50<=400ms"]), FAST)
     assert limited[-1] == pytest.approx(0.1) and limited[0] == pytest.approx(0.002) and len(limited) == 14
     own = grid(model(), FAST)
-    assert own[-1] == pytest.approx(edge(model(), None).figures.p99_s.value)
+    assert own[-1] == pytest.approx(edge(model(), None).figures["p99_s"].value)
     assert grid(model(), SLOW)[-1] == pytest.approx(0.12)
     assert curve(model(), replace(FAST, down_bps=4e8)).down_per_up == pytest.approx(4.0)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from edgescope.analysis.cells.slo import promises
+from edgescope.analysis.capacity.promises import promises
 from edgescope.analysis.predict.queueing import Load, arrivals, ceiling, estimate, forecast, latencies
 from edgescope.stats import needed, quantile_effective_n, upper_rank
 
@@ -141,7 +141,7 @@ def test_the_estimate_is_the_most_clients_that_a_walk_through_all_of_them_finds(
 
     def fits(clients):
         found = [(s, forecast(UNEVEN, load, clients, s.quantile, 30)) for s in asked]
-        return all(s.kept_by(f.quantile_s * f.over) for s, f in found)
+        return all(s.holds(f.quantile_s * f.over) for s, f in found)
 
     walk = next(n - 1 for n in range(1, 17) if not fits(n))
     assert estimate(UNEVEN, load, asked, 30) == walk and 2 <= walk < ceiling(UNEVEN, load)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.capacity.limit import binding
-from edgescope.analysis.capacity.slo_check import Kept, judge, words
-from edgescope.analysis.cells.slo import promises
+from edgescope.analysis.capacity.promises import Kept, judge, promises, words
 from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.analysis.run.usage import usage
 from edgescope.records import (
@@ -48,7 +47,7 @@ def rows(latency_s, *, rate=100.0, wait_s=0.0, dropped=0):
 
 
 def point(
-    latency_s, *, slos=SLO, clients=7, device="cpu", status=Status.OK, shares=None, metrics=None, **given
+    latency_s, *, promised=SLO, clients=7, device="cpu", status=Status.OK, shares=None, metrics=None, **given
 ):
     made = rows(np.asarray(latency_s, dtype=np.float64), **given)
     window = Window(0, len(made), 0, max(int(made.columns["done_ns"].max()), 1))
@@ -63,7 +62,7 @@ def point(
         readings=readings(window, **shares),
         metrics=metrics or {},
     )
-    return judge(run, clients, slos, offered=100.0)
+    return judge(run, clients, promised, offered=100.0)
 
 
 QUICK = np.random.default_rng(0).uniform(0.008, 0.012, 1000)
@@ -105,7 +104,7 @@ def test_a_tail_clearly_beyond_the_limit_breaks_it():
 
 def test_a_wait_that_grows_does_not_fit_though_every_promise_is_kept():
     wait = np.arange(1000) / 100 * 0.05  # 50 ms a second
-    found = point(wait + 0.01, wait_s=wait, slos=promises(["p50<10s"]))
+    found = point(wait + 0.01, wait_s=wait, promised=promises(["p50<10s"]))
     assert found.kept is Kept.NO and found.clear
     assert "the wait grows by 50 ms each second" in found.why and "service 95.24/s" in found.why
 
@@ -131,10 +130,12 @@ def test_what_a_crew_did_after_its_stop_is_part_of_the_tail():
 
 def test_a_promise_that_could_not_be_judged_names_no_limit():
     asked = promises(["p99<40ms", "memory<=1GB"])
-    found = point(np.full(1000, 0.1), slos=asked)  # no figure of memory
+    found = point(np.full(1000, 0.1), promised=asked)  # no figure of memory
     assert binding(found, None).name != "memory"
     held = point(
-        np.full(1000, 0.1), slos=promises(["memory<1GB"]), metrics={"peak_rss_bytes": Measured(1e9, "bytes")}
+        np.full(1000, 0.1),
+        promised=promises(["memory<1GB"]),
+        metrics={"peak_rss_bytes": Measured(1e9, "bytes")},
     )
     assert binding(held, None).name == "memory"
 
@@ -191,9 +192,9 @@ def test_a_guard_that_holds_the_clocks_is_the_limit(cause, name):
 def test_memory_power_and_one_client_alone():
     full = judge(result(status=Status.OOM, reason="E-MEM-1: x", queries=None, window=None), 9, SLO, offered=9)
     assert binding(full, point(QUICK)).name == "memory"
-    hungry = point(QUICK, slos=promises(["power<=5W"]), metrics={"power_w": Measured(4.0, "W", 3.0, 6.0)})
+    hungry = point(QUICK, promised=promises(["power<=5W"]), metrics={"power_w": Measured(4.0, "W", 3.0, 6.0)})
     assert hungry.kept is Kept.NO and binding(hungry, None).name == "power"
-    assert binding(point(LATE, clients=1), None).name == "slo"
+    assert binding(point(LATE, clients=1), None).name == "promise"
     assert binding(None, point(QUICK)).name == "untried"
 
 
@@ -213,10 +214,10 @@ def test_usage_is_of_the_cores_that_are_allowed():
 
 
 def judged_latency(x, text="p99<40ms", guide=1.0):
-    from edgescope.analysis.capacity.slo_check import _latency
+    from edgescope.analysis.capacity.promises import _latency
 
-    slo = promises([text])[0]
-    return _latency(slo, np.asarray(x, dtype=float), slo.quantile, guide)
+    asked = promises([text])[0]
+    return _latency(asked, np.asarray(x, dtype=float), asked.quantile, guide)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +269,7 @@ def test_what_a_longer_run_may_be_expected_to_show_decides_between_likely_and_cl
 
 
 def test_several_promises_make_one_answer():
-    from edgescope.analysis.capacity.slo_check import Held, _together
+    from edgescope.analysis.capacity.promises import Held, _together
 
     def one(kept, clear=True):
         return Held(SLO[0], Absent("x"), Absent("x"), kept, clear)
@@ -287,9 +288,9 @@ def test_several_promises_make_one_answer():
 def test_a_resource_is_judged_on_the_end_that_hurts():
     def power(value, hi=None):
         metrics = {"power_w": Measured(value, "W", None if hi is None else 1.0, hi, 5)}
-        return point(QUICK, slos=promises(["power<=5W"]), metrics=metrics).held[0]
+        return point(QUICK, promised=promises(["power<=5W"]), metrics=metrics).held[0]
 
     assert power(4.0).kept is Kept.YES and power(4.0, 5.0).kept is Kept.YES
     assert power(4.0, 5.1).kept is Kept.NO and power(4.0, 5.1).bound == Measured(5.1, "W", n=5)
-    lost = point(QUICK, slos=promises(["power<=5W"]), metrics={"power_w": Absent("no sensor")}).held[0]
+    lost = point(QUICK, promised=promises(["power<=5W"]), metrics={"power_w": Absent("no sensor")}).held[0]
     assert lost.kept is Kept.NO and lost.found == Absent("no sensor")

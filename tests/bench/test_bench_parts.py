@@ -136,6 +136,8 @@ def test_a_program_with_its_own_loop_offers_two_scenarios(monkeypatch, scenario,
     class Owner:
         """An engine that owns its loop."""
 
+        OPTIONS = {}  # noqa: RUF012
+
         def prepare(self, model, spec, folder):
             return SimpleNamespace(path=None, digest="", notes={})
 

@@ -25,7 +25,7 @@ def short_runs(monkeypatch):
 def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys):
     page = tmp_path / "page.html"
     flags = ["--store", str(tmp_path / "s"), "--confirm", "1s", "--longest", "2s", "--most", "1"]
-    ask = ["capacity", *FAST, *flags, "--slo", "p50<1s", "--arrivals", "even"]
+    ask = ["capacity", *FAST, *flags, "--constraint", "p50<1s", "--arrivals", "even"]
     assert main([*ask, "--out", str(page)]) == 0
     said = capsys.readouterr()
     assert "1 client at 100/s fits: p50 " in said.out and "[confirm] 1 client, " in said.err
@@ -48,20 +48,20 @@ class Quick:
 
 def test_one_client_that_misses_ends_with_1(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(opened, "cells", lambda args, store: Quick(tmp_path))
-    assert main(["capacity", *FAST, "--store", str(tmp_path), "--slo", "p99<40ms"]) == 1
+    assert main(["capacity", *FAST, "--store", str(tmp_path), "--constraint", "p99<40ms"]) == 1
     assert "not even one client" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--slo", "p99>4ms", "--rate", "1"],
-        ["--slo", "p99<4ms", "--rate", "-1"],
-        ["--slo", "p99<4ms", "--rate", "1", "--confirm", "20min"],
-        ["--slo", "p99<4ms", "--rate", "1", "--sharing", "pinned"],
-        ["--slo", "p99<4ms", "--rate", "1", "--serve", "processes", "--arrivals", "even"],
-        ["--slo", "p99<4ms", "--rate", "1", "--most", "0"],
-        ["--slo", "p99<4ms", "--rate", "1", "--out", "x.pdf"],
+        ["--constraint", "p99>4ms", "--rate", "1"],
+        ["--constraint", "p99<4ms", "--rate", "-1"],
+        ["--constraint", "p99<4ms", "--rate", "1", "--confirm", "20min"],
+        ["--constraint", "p99<4ms", "--rate", "1", "--sharing", "pinned"],
+        ["--constraint", "p99<4ms", "--rate", "1", "--serve", "processes", "--arrivals", "even"],
+        ["--constraint", "p99<4ms", "--rate", "1", "--most", "0"],
+        ["--constraint", "p99<4ms", "--rate", "1", "--out", "x.pdf"],
     ],
 )
 def test_what_cannot_be_meant_is_refused(flags, tmp_path, monkeypatch, capsys):
@@ -71,7 +71,7 @@ def test_what_cannot_be_meant_is_refused(flags, tmp_path, monkeypatch, capsys):
 
 
 def test_what_cannot_run_says_why(tmp_path, capsys):
-    ask = ["capacity", "null", "--backend", "trtexec", "--slo", "p99<1s", "--rate", "9"]
+    ask = ["capacity", "null", "--backend", "trtexec", "--constraint", "p99<1s", "--rate", "9"]
     assert main([*ask, "--store", str(tmp_path)]) == 3
     said = capsys.readouterr()
     assert "unsupported" in said.out and "[search]" not in said.err

@@ -17,12 +17,12 @@ from made_results import KINDS, NO_RAPL, Kind, failed, study
 
 from edgescope.analysis.cells.variants import pick, table
 from edgescope.errors import UsageError
+from edgescope.metrics import METRICS
 from edgescope.records import Absent, Json, Machine, Measured, Result, Status, Trust, Verdict
 from edgescope.report import write
 from edgescope.report.chapter import chapters
 from edgescope.report.columns import shown
 from edgescope.report.figures import island
-from edgescope.report.glossary import TERMS
 
 VOID = {"meta", "br", "hr", "col", "link", "img", "input"}
 HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
@@ -121,7 +121,7 @@ def test_every_measured_value_of_the_table_is_on_the_page(results: list[Result],
     for row in look.rows:
         text = shown_page.row(row.cell)
         for form, column in zip(look.formats, look.columns, strict=True):
-            field = column.read(row)
+            field = row[column.name]
             if isinstance(field, Measured):
                 assert form.number(field.value) in text
                 checked += 1
@@ -223,8 +223,8 @@ def test_ids_are_unique_and_every_link_arrives(shown_page: Page) -> None:
 def test_every_metric_of_the_table_links_to_its_definition(results: list[Result], shown_page: Page) -> None:
     links = {str(a["href"]) for tag, a in shown_page.tags if tag == "a"}
     for column in shown(chapters(results)[0]).columns:
-        assert f"#def-{column.key}" in links
-        assert TERMS[column.key].meaning.split(".")[0].split("\n")[0] in shown_page.words
+        assert f"#def-{column.name}" in links
+        assert METRICS[column.name].meaning.split(".")[0].split("\n")[0] in shown_page.words
 
 
 def test_verdicts_show_their_evidence_with_and_without_hovering(shown_page: Page) -> None:
@@ -336,8 +336,8 @@ def test_a_table_in_csv_holds_the_exact_numbers(results: list[Result], tmp_path:
     assert set(lines) == {row.cell for row in found.rows}
     for row in found.rows:
         line = lines[row.cell]
-        if isinstance(row.p50_s, Measured):
-            assert float(line["p50_s"]) == row.p50_s.value and float(line["p50_s_lo"]) == row.p50_s.lo
+        if isinstance(row["p50_s"], Measured):
+            assert float(line["p50_s"]) == row["p50_s"].value and float(line["p50_s_lo"]) == row["p50_s"].lo
         assert (line["energy_per_sample_j"], line["energy_per_sample_j_absent"] != "") == ("", True)
     assert [line["variant"] for line in lines.values() if line["pick"]] == ["onnxruntime int8 b1"]
 
@@ -365,10 +365,14 @@ def test_another_suffix_is_refused(tmp_path: Path) -> None:
 
 def test_every_defined_metric_is_in_the_metrics_page() -> None:
     text = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
-    names = {"p50_s": "latency_p50_s", "p99_s": "p99", "agreement": "top1_agreement", "speedup": "Speed-up"}
-    other = {"reference_accuracy", "steady_s", "verdict", "interval", "sampler_cost"}
-    for key in TERMS.keys() - other:
-        assert names.get(key, key) in text, key
+    anchors = {
+        re.sub(r"[^a-z0-9 -]", "", line.lower()).strip().replace(" ", "-") for line in text.splitlines()
+    }
+    told = [m for m in METRICS.values() if m.unit and m.of and m.name != "reference_accuracy"]
+    for metric in told:
+        words = (metric.name, *metric.of, metric.title.split()[0])
+        assert any(re.sub(r"_p\d+_", "_pXX_", word) in text or word in text for word in words), metric.name
+        assert metric.anchor in anchors, metric.name
 
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

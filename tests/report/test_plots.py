@@ -34,13 +34,13 @@ def test_bars_are_the_tables_speedups_with_their_intervals(found: VariantTable) 
     assert set(bars) == {row.cell for row in found.rows}
     for row in found.rows:
         bar = bars[row.cell]
-        if isinstance(row.speedup, Absent):
+        if isinstance(row["speedup"], Absent):
             assert bar.x[0] is None
             continue
-        assert bar.x[0] == row.speedup.value
+        assert bar.x[0] == row["speedup"].value
         if row.cell != found.baseline:
-            assert row.speedup.lo == pytest.approx(bar.x[0] - bar.error_x.arrayminus[0])
-            assert row.speedup.hi == pytest.approx(bar.x[0] + bar.error_x.array[0])
+            assert row["speedup"].lo == pytest.approx(bar.x[0] - bar.error_x.arrayminus[0])
+            assert row["speedup"].hi == pytest.approx(bar.x[0] + bar.error_x.array[0])
 
 
 def test_rejected_bars_are_hatched_and_struck_out(found: VariantTable) -> None:
@@ -60,8 +60,8 @@ def test_the_front_holds_no_rejected_variant_though_it_dominates_all(found: Vari
     figure = plots.tradeoff(found)
     front = next(t for t in figure.data if t.name == "Pareto front")
     wrong = next(r for r in found.rows if r.rejected.startswith("wrong outputs"))
-    assert isinstance(wrong.p50_s, Measured) and wrong.p50_s.value == min(
-        r.p50_s.value for r in found.rows if isinstance(r.p50_s, Measured)
+    assert isinstance(wrong["p50_s"], Measured) and wrong["p50_s"].value == min(
+        r["p50_s"].value for r in found.rows if isinstance(r["p50_s"], Measured)
     )
     assert wrong.cell not in front.ids
     assert {i for i in front.ids if i} == {r.cell for r in found.rows if r.label == "onnxruntime int8 b1"}
@@ -71,9 +71,9 @@ def test_the_front_holds_no_rejected_variant_though_it_dominates_all(found: Vari
 def test_scatter_is_the_tables_memory_and_latency(found: VariantTable) -> None:
     points = {t.ids[0]: (t.x[0], t.y[0]) for t in plots.tradeoff(found).data if t.mode == "markers+text"}
     for row in found.rows:
-        if isinstance(row.p50_s, Measured) and isinstance(row.peak_rss_bytes, Measured):
+        if isinstance(row["p50_s"], Measured) and isinstance(row["peak_rss_bytes"], Measured):
             assert points.pop(row.cell) == pytest.approx(
-                (row.peak_rss_bytes.value / 1e6, row.p50_s.value * 1e3)
+                (row["peak_rss_bytes"].value / 1e6, row["p50_s"].value * 1e3)
             )
     assert not points
 
@@ -86,13 +86,13 @@ def test_energy_that_was_not_measured_is_no_figure(found: VariantTable) -> None:
 def test_energy_that_was_measured_is_one() -> None:
     powered = table(study([replace(k, power_w=5.0 + i) for i, k in enumerate(KINDS[:3])], 2))
     points = [t for t in plots.tradeoff(powered, "energy_per_sample_j").data if t.mode == "markers+text"]
-    expected = sorted(r.energy_per_sample_j.value * 1e3 for r in powered.rows)
+    expected = sorted(r["energy_per_sample_j"].value * 1e3 for r in powered.rows)
     assert sorted(t.x[0] for t in points) == pytest.approx(expected)
 
 
 def test_percentile_curves_reach_the_extremes_and_carry_the_tables_marks(found: VariantTable) -> None:
     figure = plots.percentiles(found)
-    scale = seconds([r.p50_s.value for r in found.rows if isinstance(r.p50_s, Measured)])
+    scale = seconds([r["p50_s"].value for r in found.rows if isinstance(r["p50_s"], Measured)])
     for row in found.rows:
         parts = [latencies_s(r) for r in row.replicates.values()]
         mine = [t for t in figure.data if t.legendgroup == row.cell]
@@ -104,7 +104,7 @@ def test_percentile_curves_reach_the_extremes_and_carry_the_tables_marks(found: 
         first, last = np.mean([[p.min(), p.max()] for p in raw], axis=0) * scale.factor
         assert (curve.y[0], curve.y[-1]) == pytest.approx((first, last), rel=0.02)
         marks = [t.y[0] / scale.factor for t in mine if t.mode == "markers"]
-        wanted = [f.value for f in (row.p50_s, row.p99_s) if isinstance(f, Measured)]
+        wanted = [f.value for f in (row["p50_s"], row["p99_s"]) if isinstance(f, Measured)]
         assert marks == pytest.approx(wanted) and wanted
 
 
@@ -120,8 +120,8 @@ def test_a_quantile_lies_on_its_curve(found: VariantTable) -> None:
     row = next(r for r in found.rows if r.label == "onnxruntime fp32 b1")
     curve = next(t for t in figure.data if t.legendgroup == row.cell and t.mode == "lines")
     at_p99 = np.interp(1 / (1 - 0.99), curve.x, curve.y)
-    assert isinstance(row.p99_s, Measured)
-    assert at_p99 == pytest.approx(row.p99_s.value * 1e3, rel=0.05)
+    assert isinstance(row["p99_s"], Measured)
+    assert at_p99 == pytest.approx(row["p99_s"].value * 1e3, rel=0.05)
 
 
 def test_a_variant_has_one_colour_everywhere(found: VariantTable) -> None:

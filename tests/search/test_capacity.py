@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.analysis.capacity.slo_check import Kept
-from edgescope.analysis.cells import slo
+from edgescope.analysis.capacity.promises import Kept, promises
 from edgescope.cli import capacity_view
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
@@ -37,7 +36,7 @@ class Quick:
 
 
 def a_search(folder, runner, *promised, rate=15.0, **asked):
-    question = Question(BASE, rate, slo.promises(promised or ("p99<40ms",)), **asked)
+    question = Question(BASE, rate, promises(promised or ("p99<40ms",)), **asked)
     return Search(question, Quick(folder, runner))
 
 
@@ -49,7 +48,7 @@ def searched(folder, runner, *promised, **asked):
 
 def stored(folder, runner):
     """A search whose results go to disk."""
-    question = Question(BASE, 15.0, slo.promises(["p99<40ms"]))
+    question = Question(BASE, 15.0, promises(["p99<40ms"]))
     return Search(question, Cells(Store(folder), Limits(), runner, WHERE))
 
 
@@ -95,7 +94,7 @@ def test_processes_begin_with_as_many_as_memory_has_room_for(tmp_path):
 
 
 def test_seeds_of_two_attempts_never_meet(tmp_path):
-    question = Question(BASE, 15.0, slo.promises(["p99<40ms"]), "processes", most=1024)
+    question = Question(BASE, 15.0, promises(["p99<40ms"]), "processes", most=1024)
     first, second = (question.trial(1024, 5.0, attempt, tmp_path).seed for attempt in (0, 1))
     assert first + 1024 <= 16 * 1024 <= second
 
@@ -104,7 +103,7 @@ def test_one_client_alone_misses(tmp_path):
     search = searched(tmp_path, QueueServer(0.05), "p99<40ms")
     found = search.answer()
     assert found.clients == 0 and found.confirmed is None
-    assert found.limit.name == "slo"
+    assert found.limit.name == "promise"
     text = sentence_of(found)
     assert text.startswith("Not even one client at 15/s fits: ") and "even one client alone" in text
 
@@ -200,7 +199,7 @@ def test_json_holds_every_run(tmp_path):
     search = searched(tmp_path, QueueServer(0.005))
     page = json.loads(json.dumps(capacity_view.to_json(search.answer(), search.asked)))
     assert page["clients"] == page["confirmed"]["clients"] and len(page["points"]) == len(search.points)
-    assert page["limit"]["name"] == "latency" and page["question"]["slo"] == ["p99<40ms"]
+    assert page["limit"]["name"] == "latency" and page["question"]["constraints"] == ["p99<40ms"]
 
 
 def test_a_client_that_fares_worse_than_all_together_is_said(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgescope.analysis.cells import slo
+from edgescope.analysis.capacity.promises import promises
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Trial
 from edgescope.search.capacity import APART, Search, going_on
@@ -11,7 +11,7 @@ from edgescope.store.results import Store
 from edgescope.sweep.run import Cells
 from queue_server import WHERE, QueueServer
 
-ASKED = Question(Trial(model="null", backend="null", warmup=0.0), 15.0, slo.promises(["p99<40ms"]), most=2)
+ASKED = Question(Trial(model="null", backend="null", warmup=0.0), 15.0, promises(["p99<40ms"]), most=2)
 
 
 def searched(folder, asked=ASKED, *, fresh=False, **server):
@@ -38,7 +38,7 @@ def test_a_fresh_search_resumes_is_the_newest_and_asks_the_same(tmp_path):
 
 def test_another_question_is_not_asked_again(tmp_path):
     searched(tmp_path)
-    other = Question(ASKED.base, 14.0, ASKED.slos, most=2)
+    other = Question(ASKED.base, 14.0, ASKED.promised, most=2)
     searched(tmp_path, other, fresh=True)
     ran, stored = searched(tmp_path)
     assert not ran and stored > 2

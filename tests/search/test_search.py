@@ -23,8 +23,8 @@ def searched(cells, rows, asked, budget, seed=0, **keys):
 
 
 def regret(rows, asked, pick):
-    sign = -1 if asked.goal.higher_is_better else 1
-    cost = [sign * np.log(getattr(r, asked.goal.column).value) for r in rows]
+    sign = -1 if asked.goal.higher else 1
+    cost = [sign * np.log(r[asked.goal.name].value) for r in rows]
     able = [i for i, r in enumerate(rows) if not asked.broken(r)]
     assert pick in able
     return 1 - np.exp(min(cost[i] for i in able) - cost[pick])

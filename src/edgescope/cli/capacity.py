@@ -4,8 +4,8 @@ A closed loop tells how long a query takes; short runs find the edge; a sustaine
 upper bound of the promised quantile. What keeps one client more from fitting is named: CPU, GPU, memory, power, heat,
 decoder, or the wait of queries for each other. The same command again resumes, or answers from the store.
 
-  edgescope capacity resnet50 --backend openvino --slo "p99<40ms" --rate 15
-  edgescope capacity resnet50 --slo "p99<=100ms" --slo "memory<=2GB" --rate 5 --serve processes --arrivals camera
+  edgescope capacity resnet50 --backend openvino --constraint "p99<40ms" --rate 15
+  edgescope capacity resnet50 --constraint "p99<=100ms, memory<=2GB" --rate 5 --serve processes --arrivals camera
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
-    from edgescope.analysis.capacity.slo_check import Point
+    from edgescope.analysis.capacity.promises import Point
     from edgescope.search.capacity import Search, Step
     from edgescope.search.capacity_question import Question
 
@@ -46,7 +46,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def _add_promise(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("what each client sends, and what it is promised")
     text = "p99<40ms, p50<=10ms, p99.9<0.1s, memory<=2GB, gpu_memory<=4GB, power<=10W, energy<50mJ; may be repeated"
-    group.add_argument("--slo", "--constraint", action="append", required=True, metavar="PROMISE", help=text)
+    group.add_argument("--constraint", action="append", required=True, metavar="BOUND", help=text)
     text = "queries/s that each client sends; the frame rate of a camera"
     group.add_argument("--rate", type=float, required=True, help=text)
     text = (
@@ -123,13 +123,13 @@ def run(args: argparse.Namespace) -> int:
 def question(args: argparse.Namespace) -> Question:
     """Return what is asked; UsageError for what cannot be."""
     from edgescope import ranges, registry
-    from edgescope.analysis.cells import slo
+    from edgescope.analysis.capacity.promises import promises
     from edgescope.errors import UsageError
     from edgescope.models import zoo
     from edgescope.records import Trial
     from edgescope.search.capacity_question import Question
 
-    promised = slo.promises(args.slo)
+    promised = promises(args.constraint)
     problem = _problem(args)
     if problem:
         raise UsageError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from edgescope.analysis.capacity.slo_check import Point, shown
+from edgescope.analysis.capacity.promises import Point, shown
 from edgescope.cli.card import TRUST_STYLE
 from edgescope.records import Absent, Json, Measured
 from edgescope.records.codec import to_plain
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def show(found: Capacity) -> None:
     """Print every run by the number of clients, then the answer in sentences."""
-    promises = [s.text for s in found.asked.slos]
+    promises = [s.text for s in found.asked.promised]
     header = ("clients", "run", "offered/s", "answered/s", *promises, "server busy", "fits", "")
     points = sorted(found.points, key=lambda p: (p.clients, p.stage != "search"))
     terminal.table(header, [_row(p, found, len(promises)) for p in points])
@@ -63,8 +63,8 @@ def _figure(point: Point, index: int) -> str:
     if isinstance(held.found, Absent):
         return "n/a"
     mark = "" if held.whole else "<= "
-    text = mark + shown(held.found.value, held.slo.unit)
-    if held.slo.quantile is None:
+    text = mark + shown(held.found.value, held.asked.metric.unit)
+    if held.asked.quantile is None:
         return text
     return text + (
         f" [{shown(held.bound.value, 's')}]" if isinstance(held.bound, Measured) else " [no bound]"
@@ -100,7 +100,7 @@ def nothing(result: Result, asked: Question) -> dict[str, Json]:
 def _asked(asked: Question) -> dict[str, Json]:
     return {
         "rate": asked.rate,
-        "slo": [s.text for s in asked.slos],
+        "constraints": [s.text for s in asked.promised],
         "serve": asked.serve,
         "arrivals": asked.arrivals,
         "confirm_s": asked.confirm_s,
@@ -110,7 +110,12 @@ def _asked(asked: Question) -> dict[str, Json]:
 
 def _plain(point: Point) -> dict[str, Json]:
     figures = [
-        {"slo": h.slo.text, "value": to_plain(h.found), "bound": to_plain(h.bound), "kept": h.kept.value}
+        {
+            "constraint": h.asked.text,
+            "value": to_plain(h.found),
+            "bound": to_plain(h.bound),
+            "kept": h.kept.value,
+        }
         for h in point.held
     ]
     return {

@@ -9,7 +9,9 @@ from rich.text import Text
 
 from edgescope.analysis.cells import ids
 from edgescope.analysis.energy.scopes import ends
+from edgescope.analysis.run.usage import first
 from edgescope.cli import crowd_view, load_view
+from edgescope.metrics import Metric, shown
 from edgescope.records import UNIT, Absent, Field, Measured, Result, Status, Trial, Trust
 from edgescope.report import terminal
 from edgescope.stats import reach
@@ -208,8 +210,7 @@ def _asked(t: Trial) -> str:
     return t.label + (f" #{t.replicate}" if t.replicate else "")
 
 
-def _row(result: Result) -> Sequence[str | Text]:
-    m = result.metrics.get
+def _row(result: Result, columns: Sequence[Metric]) -> Sequence[str | Text]:
     good = result.status is Status.OK
     return (
         result.trial.model.partition("#")[0],
@@ -218,33 +219,23 @@ def _row(result: Result) -> Sequence[str | Text]:
         Text(result.verdict.trust.value, style=TRUST_STYLE[result.verdict.trust])
         if good
         else Text(result.reason[:70]),
-        terminal.show(m("latency_p50_s"), interval=False),
-        terminal.show(m("throughput_sps"), interval=False),
-        terminal.show(m("peak_rss_bytes"), interval=False),
-    )
-
-
-def line(result: Result) -> None:
-    """Print one result of a sweep as it comes."""
-    model, label, status, verdict, p50, throughput, memory = _row(result)
-    out = terminal.console()
-    out.print(
-        Text.assemble(
-            f"{model:<22} {label:<32} ", status, " ", verdict, f"  p50 {p50}  {throughput}  {memory}"
-        )
+        *(terminal.show(first(result, m.of), interval=False) for m in columns),
     )
 
 
 def lines(results: Sequence[Result]) -> None:
     """Print a listing as plain columns: a thousand rows must not take a table layout's seconds.
 
-    Where they come from several machines, each row says from which.
+    Where they come from several machines, each row says from which. What only some workloads have is a column where
+    some result has it.
     """
     several = len({r.machine.id for r in results}) > 1
-    header = ("result", "cell", "model", "variant", "status", "verdict", "p50", "throughput", "peak RSS")
+    works = {r.trial.workload for r in results}
+    columns = [m for m in shown("list") if not m.workloads or works & set(m.workloads)]
+    header = ("result", "cell", "model", "variant", "status", "verdict", *(m.head for m in columns))
     names = ids.short_ids(results)
     rows: list[tuple[str, ...]] = [header]
-    rows += [(names[r.id], r.trial.cell[:CELL], *map(str, _row(r))) for r in results]
+    rows += [(names[r.id], r.trial.cell[:CELL], *map(str, _row(r, columns))) for r in results]
     if several:
         where = ["machine", *(r.machine.id[:8] for r in results)]
         rows = [(*row, machine) for row, machine in zip(rows, where, strict=True)]

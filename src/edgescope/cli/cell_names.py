@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from edgescope.records import digest
-
-if TYPE_CHECKING:
-    from edgescope.records import Trial
+from edgescope.records import Trial, digest
 
 #: Keys of a trial in the order in which a person asks, with how a value is written in a cell's name.
 WRITTEN: Mapping[str, Callable[[Any], str]] = {
@@ -40,7 +37,7 @@ def axes(trials: Sequence[Trial]) -> dict[str, list[Any]]:
 def shared(trials: Sequence[Trial]) -> str:
     """Return what all cells have in common and is worth saying: `torch_eager cuda graph=true`."""
     usual = {"device": "cpu", "in_flight": 1, "processes": 1, "sharing": "shared", "beside": "", "rate": None}
-    usual |= {"arrivals": "", "mode": "as_is", "workload": "inference", "io": "host", "seed": 0}
+    usual |= {"arrivals": "", "mode": "as_is", "workload": Trial.workload, "io": "host", "seed": 0}
     same = {k: v[0] for k, v in _values(trials).items() if len(v) == 1}
     return " ".join(written(k, v) for k, v in same.items() if k not in usual or usual[k] != v)
 

@@ -50,7 +50,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     _network(sub.add_argument_group("the network"))
     _load(sub.add_argument_group("what is sent, and how often"))
     group = sub.add_argument_group("what is wanted")
-    group.add_argument("--objective", default="latency", choices=("latency", "throughput", "energy"))
+    text = "what to be best at: latency, throughput, energy, watts (latency)"
+    group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     text = "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7 ...; may be repeated"
     group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
     sub.add_argument("--out", type=Path, default=None, metavar="FILE", help="also write .html, .csv or .json")

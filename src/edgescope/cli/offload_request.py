@@ -15,7 +15,6 @@ SCORES_BYTES = 4000
 
 def request(args: argparse.Namespace, near: Place) -> tuple[Request, list[str]]:
     """Return what is asked of both places, and what was assumed where nothing was given."""
-    from edgescope.analysis.cells.objective import QUANTITIES
     from edgescope.analysis.offload.model import Request
     from edgescope.errors import UsageError
 
@@ -25,9 +24,7 @@ def request(args: argparse.Namespace, near: Place) -> tuple[Request, list[str]]:
     down, back = _size(args.answer) if args.answer else _answer_bytes(near)
     notes = [note for note in (sent, back) if note]
     rate = args.rate
-    floors = [
-        c.limit for c in map(_parsed, args.constraint) if QUANTITIES[c.quantity].column == "throughput_sps"
-    ]
+    floors = [c.limit for c in map(_parsed, args.constraint) if c.metric.name == "throughput_sps"]
     if rate is None and floors:
         rate = max(floors) / batch
         notes.append(f"asked of a load of {rate:g} queries/s, what the throughput constraint wants")

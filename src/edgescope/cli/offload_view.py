@@ -62,7 +62,9 @@ def _row(found: Question, option: Option) -> list[str]:
     most = max(option.busy, key=lambda b: b[1], default=None)
     busy = f"{most[0]} {most[1]:.0%}" if most else ""
     state = "answer" if option is found.answer.pick else "" if option.fits else "no"
-    shown = [_brief(field) for field in (f.p50_s, f.p99_s, f.throughput_sps, f.energy_per_sample_j)]
+    shown = [
+        _brief(field) for field in (f["p50_s"], f["p99_s"], f["throughput_sps"], f["energy_per_sample_j"])
+    ]
     return [option.words, *shown, busy, "modelled" if option.modelled else "measured", state]
 
 

@@ -42,7 +42,8 @@ def add(sub: argparse.ArgumentParser) -> None:
     """Add the flags that optimize and demo share."""
     sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
     group = sub.add_argument_group("what is wanted")
-    group.add_argument("--objective", default="latency", choices=("latency", "throughput", "energy"))
+    text = "what to be best at: latency, throughput, energy, watts (latency)"
+    group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     text = "p99<=33ms, accuracy>=0.98ref, memory<=2GB, power<=10W, energy<=50mJ ...; may be repeated"
     group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
     group = sub.add_argument_group("which candidates, how often")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-from edgescope.analysis.cells.choices import Choice
 from edgescope.analysis.cells.recommend import Recommendation
+from edgescope.analysis.cells.row import Row
 from edgescope.records import Json
-from edgescope.records.codec import to_plain
 
 
 def answer(found: Recommendation) -> dict[str, Json]:
@@ -28,10 +25,8 @@ def answer(found: Recommendation) -> dict[str, Json]:
     }
 
 
-def _plain(choice: Choice) -> dict[str, Json]:
+def _plain(choice: Row) -> dict[str, Json]:
     """Return one cell; the ends of its figures are those that constraints are judged on."""
-    skipped = ("replicates", "speedup", "trial")
-    fields = {f.name: getattr(choice, f.name) for f in dataclasses.fields(choice) if f.name not in skipped}
-    plain: dict[str, Json] = to_plain(fields)
-    runs = sorted(r.id for r in choice.replicates.values())
-    return plain | {"trial": choice.trial.to_json(), "results": runs}
+    plain = choice.to_json()
+    del plain["speedup"]
+    return plain | {"results": sorted(r.id for r in choice.replicates.values())}

@@ -92,14 +92,13 @@ def _fits(args: argparse.Namespace, study: Study | None) -> Callable[[Trial], bo
 
     given = _keys(args)
     typed = {name for name in AXES if getattr(args, name) is not None}
-    typed |= {"scenario", "beside"} if study is None else set()
+    typed |= {"workload", "scenario", "beside"} if study is None else set()
     allowed = {name: given[name] if isinstance(given[name], list) else [given[name]] for name in typed}
     inside = None if study is None else {variant(t) for t in study.trials}
 
     def fits(trial: Trial) -> bool:
         return (
-            trial.workload == "inference"
-            and all(getattr(trial, name) in values for name, values in allowed.items())
+            all(getattr(trial, name) in values for name, values in allowed.items())
             and all(trial.options.get(name) == value for name, value in given["options"].items())
             and all(trial.shapes.get(name) == value for name, value in given["shapes"].items())
             and (inside is None or variant(trial) in inside)

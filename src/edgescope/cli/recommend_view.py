@@ -6,33 +6,15 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from edgescope.analysis.cells.choices import Choice
-from edgescope.analysis.cells.objective import QUANTITIES
 from edgescope.analysis.cells.recommend import Recommendation
+from edgescope.analysis.cells.row import Row
 from edgescope.cli.card import TRUST_STYLE
-from edgescope.records import Absent, Measured, Trust
+from edgescope.metrics import METRICS, Metric
+from edgescope.records import Field, Measured, Trust
 from edgescope.report import terminal
 
 #: Rows of the table before the rest is counted only.
 MOST = 14
-#: Columns in the order shown: (column, heading, which end is judged: `hi`, `lo` or neither).
-COLUMNS = (
-    ("throughput_sps", "samples/s", ""),
-    ("p50_s", "p50", ""),
-    ("p90_s", "p90", "hi"),
-    ("p95_s", "p95", "hi"),
-    ("p99_s", "p99", "hi"),
-    ("p999_s", "p99.9", "hi"),
-    ("power_w", "power", "hi"),
-    ("energy_per_sample_j", "energy/sample", "hi"),
-    ("peak_rss_bytes", "memory", "hi"),
-    ("gpu_memory_bytes", "GPU memory", "hi"),
-)
-ALWAYS = frozenset({"throughput_sps", "p50_s", "p99_s"})
-WORDS = {column: heading for column, heading, _ in COLUMNS} | {
-    "throughput_sps": "throughput",
-    "p50_s": "median latency",
-}
 
 
 def show(found: Recommendation, *, everything: bool = False) -> None:
@@ -41,7 +23,7 @@ def show(found: Recommendation, *, everything: bool = False) -> None:
     names = ", ".join(found.models)
     bounds = ", ".join(c.text for c in found.wanted.constraints)
     out.print(
-        Text(f"{names}: {found.wanted.goal.words}" + (f" with {bounds}" if bounds else ""), style="bold")
+        Text(f"{names}: {found.wanted.goal.best}" + (f" with {bounds}" if bounds else ""), style="bold")
     )
     out.print(Text(_counted(found), style="dim"))
     _table(found, everything)
@@ -85,23 +67,23 @@ def _table(found: Recommendation, everything: bool) -> None:
     order = {c.cell: i for i, c in enumerate(found.choices)}
     rows.sort(key=lambda c: order[c.cell])
     shown = rows if everything else _fewest(rows, found)
-    columns = [c for c in COLUMNS if _wanted(c[0], found, shown)]
+    columns = sorted((m for m in METRICS.values() if _wanted(m, found, shown)), key=lambda m: not m.higher)
     several = len(found.models) > 1
     body = [_row(c, columns, found, several) for c in shown]
-    *most, last = [WORDS[a] for a in found.axes] or ["anything"]
+    *most, last = [_word(METRICS[a]) for a in found.axes] or ["anything"]
     on = f"{', '.join(most)} and {last}" if most else last
     title = "every cell" if everything else f"Pareto set: nothing measured beats these on {on} at once"
     terminal.console().print(Text(title, style="italic"))
-    terminal.table(("variant", *(heading for _, heading, _ in columns), ""), body)
+    terminal.table(("variant", *(m.head for m in columns), ""), body)
     if len(shown) < len(rows):
         terminal.note(f"and {len(rows) - len(shown)} more: --all")
 
 
-def _fewest(rows: Sequence[Choice], found: Recommendation) -> list[Choice]:
+def _fewest(rows: Sequence[Row], found: Recommendation) -> list[Row]:
     """Return at most MOST rows: the best, and those that the answer speaks of."""
     named = {c.cell for c in (found.pick, found.nearest, found.best) if c is not None}
     spare = MOST - len(named)
-    kept: list[Choice] = []
+    kept: list[Row] = []
     for row in rows:
         if row.cell in named or spare > 0:
             spare -= row.cell not in named
@@ -109,36 +91,39 @@ def _fewest(rows: Sequence[Choice], found: Recommendation) -> list[Choice]:
     return kept
 
 
-def _wanted(column: str, found: Recommendation, rows: Sequence[Choice]) -> bool:
-    asked = {QUANTITIES[c.quantity].column for c in found.wanted.constraints} | {found.wanted.goal.column}
-    usual = ALWAYS | {"power_w", "energy_per_sample_j", "peak_rss_bytes", "gpu_memory_bytes"}
-    return (column in asked or column in usual) and any(
-        isinstance(getattr(r, column), Measured) for r in rows
-    )
+def _word(metric: Metric) -> str:
+    """Return a metric's name within a sentence: `throughput`, `p99`."""
+    return metric.title.lower() if metric.objective else metric.head
 
 
-def _row(
-    choice: Choice, columns: Sequence[tuple[str, str, str]], found: Recommendation, several: bool
-) -> list[str | Text]:
+def _asked(found: Recommendation) -> set[str]:
+    return {c.metric.name for c in found.wanted.constraints}
+
+
+def _wanted(metric: Metric, found: Recommendation, rows: Sequence[Row]) -> bool:
+    """Whether a column is worth printing: asked for or usual, not of the artifact, and measured somewhere."""
+    usual = {"table", "pareto"} & set(metric.shown) and not metric.artifact
+    asked = metric.name in _asked(found) | {found.wanted.goal.name}
+    return bool(asked or usual) and any(isinstance(r[metric.name], Measured) for r in rows)
+
+
+def _row(choice: Row, columns: Sequence[Metric], found: Recommendation, several: bool) -> list[str | Text]:
     picked = found.pick is not None and choice.cell == found.pick.cell
     style = "bold green" if picked else "dim" if choice.rejected else ""
     name = choice.name if several else choice.label
-    asked = {QUANTITIES[c.quantity].column for c in found.wanted.constraints}
-    cells = [_cell(choice, column, end if column in asked else "") for column, _, end in columns]
+    cells = [_cell(choice[m.name], m.better == "lower" and m.name in _asked(found)) for m in columns]
     return [*(Text(text, style=style) for text in (name, *cells)), _mark(choice, found, picked)]
 
 
-def _cell(choice: Choice, column: str, end: str) -> str:
-    """Return a figure, with the end that is judged where a constraint asks for one."""
-    found = getattr(choice, column)
+def _cell(found: Field, judged: bool) -> str:
+    """Return a figure, with the upper end where a constraint judges it."""
     text = terminal.show(found, interval=False).removesuffix(" samples/s")
-    judged = getattr(found, end) if end and not isinstance(found, Absent) else None
-    if judged is None or not isinstance(found, Measured):
+    if not judged or not isinstance(found, Measured) or found.hi is None:
         return text
-    return f"{text} (<= {terminal.show(Measured(judged, found.unit), interval=False)})"
+    return f"{text} (<= {terminal.show(Measured(found.hi, found.unit), interval=False)})"
 
 
-def _mark(choice: Choice, found: Recommendation, picked: bool) -> Text:
+def _mark(choice: Row, found: Recommendation, picked: bool) -> Text:
     words = ["pick"] if picked else []
     words += ["nearest"] if found.nearest is not None and choice.cell == found.nearest.cell else []
     words += ["as good"] if choice.cell in {c.cell for c in found.ties} else []

@@ -3,57 +3,64 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.text import Text
 
-from edgescope.analysis.cells.variants import Pick, VariantRow, VariantTable
+from edgescope.analysis.cells.row import Row
+from edgescope.analysis.cells.variants import Pick, VariantTable
 from edgescope.cli import opened
 from edgescope.cli.card import TRUST_STYLE
+from edgescope.metrics import Metric, shown
 from edgescope.records import Absent, Field, Json, Measured, Result, Status
 from edgescope.records.codec import to_json as result_to_json
-from edgescope.records.codec import to_plain
 from edgescope.report import terminal
 from edgescope.search.candidates import NotHere
 
 
-def _speedup(row: VariantRow) -> str:
+def _speedup(row: Row) -> str:
     """Return the speed-up with the pairs it is of, below its interval."""
-    text = terminal.ratio(row.speedup)
+    text = terminal.ratio(row["speedup"])
     return f"{text}\n{row.pairs}" if row.pairs and text != "n/a" else text
 
 
-def _agreement(row: VariantRow) -> str:
+def _agreement(row: Row) -> str:
     """Return the share with the floor that its lower end is held against: a precision's own."""
     checks = [r.verification for r in row.replicates.values() if r.verification]
     floor = next((c.threshold for c in checks if c.method == "top1_agreement"), None)
-    text = _share(row.agreement)
+    text = _share(row["agreement"])
     return text if floor is None or text == "n/a" else f"{text}\n(from {floor:.0%})"
 
 
 #: Ends that another attempt may change; the store answers with them until --retry names them.
 AGAIN = (Status.TIMEOUT, Status.CRASHED, Status.OOM, Status.FAILED, Status.UNSUPPORTED)
-COLUMNS: tuple[tuple[str, Callable[[VariantRow], str]], ...] = (
-    ("variant", lambda row: row.label),
-    ("p50", lambda row: terminal.show(row.p50_s)),
-    ("p99", lambda row: terminal.show(row.p99_s)),
-    ("samples/s", lambda row: terminal.show(row.throughput_sps, interval=False).removesuffix(" samples/s")),
-    ("peak RSS", lambda row: terminal.show(row.peak_rss_bytes, interval=False)),
-    ("power", lambda row: _scoped(row.power_w, row)),
-    ("energy/sample", lambda row: _scoped(row.energy_per_sample_j, row)),
-    ("class as fp32", _agreement),
-    ("accuracy", lambda row: _count(row.accuracy)),
-    ("speed-up", _speedup),
-)
+#: Metrics whose cell says more than the figure.
+CELLS: Mapping[str, Callable[[Row], str]] = {
+    "speedup": _speedup,
+    "agreement": _agreement,
+    "accuracy": lambda row: _count(row["accuracy"]),
+}
+
+
+def _figure(metric: Metric, row: Row) -> str:
+    """Return a cell of the table: of watts and joules with their scope, of rates and bytes without the interval."""
+    field = row[metric.name]
+    if metric.name in CELLS:
+        return CELLS[metric.name](row)
+    if metric.scope:
+        return _scoped(field, row)
+    return terminal.show(field, interval=metric.unit == "s").removesuffix(" samples/s")
 
 
 def show(found: VariantTable, best: Pick, not_here: Sequence[NotHere] = ()) -> None:
     """Print the table, what was rejected, screened out or not here and why, and the pick."""
     ran = [row for row in found.rows if row.replicates]
     rows = sorted(ran, key=lambda row: (row.cell != found.baseline, bool(row.rejected), _seconds(row)))
-    columns = [c for c in COLUMNS if any(c[1](row) != "n/a" for row in rows)]
-    header = (*(name for name, _ in columns), "")
-    terminal.table(header, [_row(row, [read(row) for _, read in columns], found, best) for row in rows])
+    wanted = sorted(shown("table", rows[0].trial.workload if rows else ""), key=lambda m: m.name == "speedup")
+    columns = [m for m in wanted if any(_figure(m, row) != "n/a" for row in rows)]
+    header = ("variant", *(m.head for m in columns), "")
+    cells = ([row.label, *(_figure(m, row) for m in columns)] for row in rows)
+    terminal.table(header, [_row(row, c, found, best) for row, c in zip(rows, cells, strict=True)])
     out = terminal.console()
     for row in found.rows:
         if row.rejected:
@@ -86,16 +93,16 @@ def again(found: VariantTable) -> list[str]:
     return [status.value for status in AGAIN if status.value in said]
 
 
-def screened(row: VariantRow) -> str:
+def screened(row: Row) -> str:
     """Return what is known of a variant that the short runs left behind."""
     runs = len(row.replicates)
     count = f"after {runs} short run{'s' if runs > 1 else ''} of {row.trial.max_s:.2g} s"
-    lead = row.p50_s if isinstance(row.p50_s, Measured) else row.throughput_sps
-    speed = f", {terminal.number(row.speedup.value)}x" if isinstance(row.speedup, Measured) else ""
+    lead = row["p50_s"] if isinstance(row["p50_s"], Measured) else row["throughput_sps"]
+    speed = f", {terminal.number(row['speedup'].value)}x" if isinstance(row["speedup"], Measured) else ""
     return f"{row.label}: {terminal.show(lead, interval=False)}{speed} {count}"
 
 
-def _row(row: VariantRow, cells: list[str], found: VariantTable, best: Pick) -> list[str | Text]:
+def _row(row: Row, cells: list[str], found: VariantTable, best: Pick) -> list[str | Text]:
     style, mark = ("strike dim", "rejected") if row.rejected else ("", "")
     if row.cell == found.baseline:
         mark = "baseline"
@@ -106,14 +113,14 @@ def _row(row: VariantRow, cells: list[str], found: VariantTable, best: Pick) -> 
     return [*(Text(cell, style=style) for cell in stacked), Text(f"{mark}\n" if mark else "") + trust]
 
 
-def _scoped(field: Field, row: VariantRow) -> str:
+def _scoped(field: Field, row: Row) -> str:
     """Return watts or joules with what they were measured in front of."""
     text = terminal.show(field)
     return f"{text} ({row.scope})" if row.scope and isinstance(field, Measured) else text
 
 
-def _unresolved(row: VariantRow) -> str:
-    return f"speed-up of {row.label}: {row.speedup.reason}" if isinstance(row.speedup, Absent) else ""
+def _unresolved(row: Row) -> str:
+    return f"speed-up of {row.label}: {row['speedup'].reason}" if isinstance(row["speedup"], Absent) else ""
 
 
 def _share(field: Measured | Absent) -> str:
@@ -124,18 +131,18 @@ def _share(field: Measured | Absent) -> str:
     return f"{field.value:.1%} [{field.lo * 100:.0f}, {field.hi * 100:.0f}]"
 
 
-def _seconds(row: VariantRow) -> float:
-    return row.p50_s.value if isinstance(row.p50_s, Measured) else float("inf")
+def _seconds(row: Row) -> float:
+    return row["p50_s"].value if isinstance(row["p50_s"], Measured) else float("inf")
 
 
 def _count(field: Measured | Absent) -> str:
     return "n/a" if isinstance(field, Absent) else f"{round(field.value * field.n)}/{field.n}"
 
 
-def _absent(row: VariantRow) -> str:
+def _absent(row: Row) -> str:
     """Return why there is no power or energy, '' where there is."""
-    if isinstance(row.energy_per_sample_j, Absent):
-        return f"power, energy: {row.energy_per_sample_j.reason}"
+    if isinstance(row["energy_per_sample_j"], Absent):
+        return f"power, energy: {row['energy_per_sample_j'].reason}"
     return ""
 
 
@@ -160,7 +167,5 @@ def to_json(
     }
 
 
-def _plain(row: VariantRow) -> dict[str, Json]:
-    fields = {f.name: getattr(row, f.name) for f in dataclasses.fields(row) if f.name != "replicates"}
-    plain: dict[str, Json] = to_plain(fields)
-    return plain | {"trial": row.trial.to_json(), "runs": len(row.replicates)}
+def _plain(row: Row) -> dict[str, Json]:
+    return row.to_json() | {"runs": len(row.replicates)}

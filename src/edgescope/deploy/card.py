@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 import edgescope
 from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import Wanted
-from edgescope.analysis.cells.variants import VariantRow, VariantTable
+from edgescope.analysis.cells.row import Row
+from edgescope.analysis.cells.variants import VariantTable
 from edgescope.records import Json, Measured, Result, Verification
 from edgescope.records.codec import field_to_json, to_plain
 
@@ -26,7 +27,7 @@ FIGURES = {
 }
 
 
-def page(table: VariantTable, row: VariantRow, wanted: Wanted, results: Sequence[Result]) -> dict[str, Json]:
+def page(table: VariantTable, row: Row, wanted: Wanted, results: Sequence[Result]) -> dict[str, Json]:
     """Return what is known of a variant: trial, figures with intervals, gate, machine, versions, command."""
     newest = max(row.replicates.values(), key=lambda r: r.started_at)
     state = newest.machine.state
@@ -42,7 +43,7 @@ def page(table: VariantTable, row: VariantRow, wanted: Wanted, results: Sequence
         "measured": {
             "baseline": table.row(table.baseline).label,
             "processes": len(row.replicates),
-            "figures": {name: field_to_json(getattr(row, name)) for name in FIGURES},
+            "figures": {name: field_to_json(row[name]) for name in FIGURES},
             "power_scope": _scope(newest),
             "verdict": {"trust": row.verdict.trust.value, "evidence": list(row.verdict.evidence)},
             "results": [r.id for r in row.replicates.values()],

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from edgescope.analysis.cells.variants import VariantRow, VariantTable
+from edgescope.analysis.cells.row import Row
+from edgescope.analysis.cells.variants import VariantTable
 from edgescope.plots.style import (
     Figure,
     Style,
@@ -30,15 +31,15 @@ REASON_CHARS = 40
 def speedups(table: VariantTable) -> Figure | Absent:
     """Return bars of speed-up over the baseline with 95 % whiskers; a line at 1x; rejected ones hatched."""
     rows, looks = ordered(table), styles(table)
-    if not any(isinstance(r.speedup, Measured) for r in rows):
+    if not any(isinstance(r["speedup"], Measured) for r in rows):
         return Absent(
-            next((r.speedup.reason for r in rows if isinstance(r.speedup, Absent)), "no variant ran")
+            next((r["speedup"].reason for r in rows if isinstance(r["speedup"], Absent)), "no variant ran")
         )
     figure = go.Figure()
     for row in rows:
         _bar(figure, row, looks[row.cell], row.cell == table.baseline)
     figure.add_vline(x=1, line={"color": looks[table.baseline].colour, "width": 1.5, "dash": "dash"})
-    top = _reach([r.speedup for r in rows if isinstance(r.speedup, Measured)])
+    top = _reach([r["speedup"] for r in rows if isinstance(r["speedup"], Measured)])
     figure.update_layout(layout(height=106 + 44 * len(rows), bargap=0.35))
     figure.update_layout(
         xaxis=axis(
@@ -63,8 +64,8 @@ def _reach(found: Sequence[Measured]) -> float:
     return max(longest, min(2 * longest, max(whiskers, default=longest)))
 
 
-def _bar(figure: Figure, row: VariantRow, look: Style, is_baseline: bool) -> None:
-    field = row.speedup if isinstance(row.speedup, Measured) else None
+def _bar(figure: Figure, row: Row, look: Style, is_baseline: bool) -> None:
+    field = row["speedup"] if isinstance(row["speedup"], Measured) else None
     below, above = bounds(field) if field and not is_baseline else (0.0, 0.0)
     figure.add_bar(
         x=[field.value if field else None],
@@ -108,7 +109,7 @@ def _text_at(field: Measured | None, is_baseline: bool) -> float:
     return field.hi if field.hi is not None and _fits(field) and not is_baseline else field.value
 
 
-def _bar_text(row: VariantRow, field: Measured | None, is_baseline: bool) -> str:
+def _bar_text(row: Row, field: Measured | None, is_baseline: bool) -> str:
     if is_baseline:
         return "baseline"
     if row.rejected:

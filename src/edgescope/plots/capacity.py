@@ -5,8 +5,8 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from edgescope.analysis.capacity.answer import Capacity
-from edgescope.analysis.capacity.slo_check import Point
-from edgescope.analysis.cells.slo import Slo
+from edgescope.analysis.capacity.promises import Point
+from edgescope.analysis.cells.objective import Constraint
 from edgescope.plots.style import COLOURS, INK, Figure, Scale, axis, axis_kind, layout, seconds
 from edgescope.records import Absent, Measured
 
@@ -14,26 +14,26 @@ HEIGHT = 360
 STAGES = {"search": ("short run", "circle-open"), "confirm": ("sustained run", "circle")}
 
 
-def over_clients(found: Capacity, slo: Slo) -> Figure | Absent:
+def over_clients(found: Capacity, promise: Constraint) -> Figure | Absent:
     """Return one promise's figure over the clients, with a whisker up to its bound; Absent where nothing was read."""
-    spots = [(p, h.found, h.bound) for p in found.points for h in p.held if h.slo == slo]
+    spots = [(p, h.found, h.bound) for p in found.points for h in p.held if h.asked == promise]
     read = [(p, f.value, b) for p, f, b in spots if isinstance(f, Measured)]
     if not read:
         reasons = [f.reason for _, f, _ in spots if isinstance(f, Absent)]
         return Absent(next(iter(reasons), "no run was judged by it"))
-    scale = _scale(slo, [value for _, value, _ in read])
+    scale = _scale(promise, [value for _, value, _ in read])
     figure = go.Figure()
     for stage, (words, symbol) in STAGES.items():
         mine = [(p, v * scale.factor, _over(v, b) * scale.factor) for p, v, b in read if p.stage == stage]
         if mine:
-            figure.add_trace(_marks(mine, words, symbol, f"{slo.name}, {scale.unit}"))
-    figure.add_hline(y=slo.limit * scale.factor, line={"color": COLOURS[4], "dash": "dash"})
+            figure.add_trace(_marks(mine, words, symbol, f"{promise.name}, {scale.unit}"))
+    figure.add_hline(y=promise.limit * scale.factor, line={"color": COLOURS[4], "dash": "dash"})
     if found.clients:
         figure.add_vline(x=found.clients, line={"color": COLOURS[2], "width": 6}, opacity=0.3)
     shown = [v * scale.factor for _, v, _ in read]
     up = axis(
-        f"{slo.name} ({scale.unit}), limit dashed",
-        type=axis_kind([*shown, slo.limit * scale.factor]),
+        f"{promise.name} ({scale.unit}), limit dashed",
+        type=axis_kind([*shown, promise.limit * scale.factor]),
         rangemode="tozero",
     )
     across = axis(f"clients, {found.asked.rate:g} queries/s each", rangemode="tozero")
@@ -64,7 +64,7 @@ def _over(value: float, bound: Measured | Absent) -> float:
     return bound.value - value if isinstance(bound, Measured) else 0.0
 
 
-def _scale(slo: Slo, values: list[float]) -> Scale:
-    if slo.quantile is not None:
-        return seconds([*values, slo.limit])
-    return {"W": Scale(1.0, "W"), "J": Scale(1e3, "mJ")}.get(slo.unit, Scale(1e-6, "MB"))
+def _scale(promise: Constraint, values: list[float]) -> Scale:
+    if promise.quantile is not None:
+        return seconds([*values, promise.limit])
+    return {"W": Scale(1.0, "W"), "J": Scale(1e3, "mJ")}.get(promise.metric.unit, Scale(1e-6, "MB"))

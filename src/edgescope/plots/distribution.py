@@ -15,7 +15,8 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from edgescope.analysis.cells.replicates import latencies_s
-from edgescope.analysis.cells.variants import VariantRow, VariantTable
+from edgescope.analysis.cells.row import Row
+from edgescope.analysis.cells.variants import VariantTable
 from edgescope.plots.style import (
     Figure,
     Scale,
@@ -36,7 +37,7 @@ from edgescope.plots.thin import by_rank
 from edgescope.records import Absent, Field, Measured
 
 PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)
-Drawn = Sequence[tuple[VariantRow, NDArray[np.float64]]]
+Drawn = Sequence[tuple[Row, NDArray[np.float64]]]
 """Rows with their sorted latencies in seconds."""
 
 HEIGHT = 460
@@ -51,7 +52,7 @@ def percentiles(table: VariantTable) -> Figure | Absent:
     if not drawn:
         return Absent("no variant has raw latencies")
     scale, looks = (
-        seconds(values(row.p50_s for row, _ in drawn) or [float(x[-1]) for _, x in drawn]),
+        seconds(values(row["p50_s"] for row, _ in drawn) or [float(x[-1]) for _, x in drawn]),
         styles(table),
     )
     figure = go.Figure()
@@ -61,7 +62,7 @@ def percentiles(table: VariantTable) -> Figure | Absent:
     return figure
 
 
-def sorted_s(row: VariantRow) -> NDArray[np.float64]:
+def sorted_s(row: Row) -> NDArray[np.float64]:
     """Latencies in seconds, fastest first: of several replicates the mean of theirs at each rank, as the table's are.
 
     Empty without raw rows; as many ranks as the replicate with the fewest queries has.
@@ -83,7 +84,7 @@ def stretched(share: NDArray[np.float64] | float) -> NDArray[np.float64]:
     return np.asarray(1 / (1 - np.asarray(share)))
 
 
-def _curve(figure: Figure, row: VariantRow, x: NDArray[np.float64], scale: Scale, look: Style) -> None:
+def _curve(figure: Figure, row: Row, x: NDArray[np.float64], scale: Scale, look: Style) -> None:
     ranks = by_rank(len(x))
     share = (ranks + 0.5) / len(x)
     figure.add_scatter(
@@ -97,11 +98,11 @@ def _curve(figure: Figure, row: VariantRow, x: NDArray[np.float64], scale: Scale
         opacity=0.6 if row.rejected else 1.0,
         hovertemplate=f"%{{customdata:.2f}} % of the queries<br>within %{{y:.4g}} {scale.unit}",
     )
-    _mark(figure, row, (0.50, row.p50_s), scale, look)
-    _mark(figure, row, (0.99, row.p99_s), scale, look)
+    _mark(figure, row, (0.50, row["p50_s"]), scale, look)
+    _mark(figure, row, (0.99, row["p99_s"]), scale, look)
 
 
-def _mark(figure: Figure, row: VariantRow, at: tuple[float, Field], scale: Scale, look: Style) -> None:
+def _mark(figure: Figure, row: Row, at: tuple[float, Field], scale: Scale, look: Style) -> None:
     """The table's own figure with its interval, on the curve."""
     share, field = at
     if not isinstance(field, Measured):
@@ -156,7 +157,9 @@ def _extent(drawn: Drawn, scale: Scale) -> tuple[float, float]:
     low = min(float(x[0]) for _, x in drawn) * scale.factor
     high = max(float(x[-1]) for _, x in drawn) * scale.factor
     whiskers = [
-        row.p99_s.hi * scale.factor for row, _ in drawn if isinstance(row.p99_s, Measured) and row.p99_s.hi
+        row["p99_s"].hi * scale.factor
+        for row, _ in drawn
+        if isinstance(row["p99_s"], Measured) and row["p99_s"].hi
     ]
     return low, min(1.5 * high, max([high, *whiskers]))
 

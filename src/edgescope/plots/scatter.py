@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from edgescope.analysis.cells.recommend import pareto
-from edgescope.analysis.cells.variants import VariantRow, VariantTable
+from edgescope.analysis.cells.row import Row
+from edgescope.analysis.cells.variants import VariantTable
 from edgescope.plots.style import (
     LINE,
     Figure,
@@ -37,16 +38,16 @@ class Cost:
     """One axis to trade latency against."""
 
     words: str
-    read: Callable[[VariantRow], Field]
+    read: Callable[[Row], Field]
     scale: Callable[[Sequence[float]], Scale]
 
 
 COSTS: Mapping[str, Cost] = {
     "peak_rss_bytes": Cost(
-        "peak memory of the process", lambda r: r.peak_rss_bytes, lambda _: Scale(1e-6, "MB")
+        "peak memory of the process", lambda r: r["peak_rss_bytes"], lambda _: Scale(1e-6, "MB")
     ),
     "energy_per_sample_j": Cost(
-        "energy per sample", lambda r: r.energy_per_sample_j, lambda _: Scale(1e3, "mJ")
+        "energy per sample", lambda r: r["energy_per_sample_j"], lambda _: Scale(1e3, "mJ")
     ),
 }
 
@@ -54,13 +55,13 @@ COSTS: Mapping[str, Cost] = {
 def tradeoff(table: VariantTable, cost: str = "peak_rss_bytes") -> Figure | Absent:
     """Return median latency against a cost, with the front that no eligible variant beats on both."""
     kind, looks = COSTS[cost], styles(table)
-    rows = [r for r in table.rows if isinstance(r.p50_s, Measured) and isinstance(kind.read(r), Measured)]
+    rows = [r for r in table.rows if isinstance(r["p50_s"], Measured) and isinstance(kind.read(r), Measured)]
     if not rows:
         return Absent(_why_none(table.rows, kind))
-    across, up = kind.scale(values(map(kind.read, rows))), seconds(values(r.p50_s for r in rows))
+    across, up = kind.scale(values(map(kind.read, rows))), seconds(values(r["p50_s"] for r in rows))
     figure = go.Figure()
     _front(figure, rows, kind, (across, up))
-    spots = {r.cell: (_value(kind.read(r)) * across.factor, _value(r.p50_s) * up.factor) for r in rows}
+    spots = {r.cell: (_value(kind.read(r)) * across.factor, _value(r["p50_s"]) * up.factor) for r in rows}
     sides = _sides(spots, axis_kind([y for _, y in spots.values()]) == "log")
     for row in rows:
         hover = _hover(row, kind.read(row), across, up)
@@ -69,10 +70,10 @@ def tradeoff(table: VariantTable, cost: str = "peak_rss_bytes") -> Figure | Abse
     return figure
 
 
-def _why_none(rows: Sequence[VariantRow], kind: Cost) -> str:
+def _why_none(rows: Sequence[Row], kind: Cost) -> str:
     """The reason for the axis that nobody has; a rejected row's is the last to be asked."""
     latencies, costs = (
-        [r.p50_s for r in rows if not r.rejected],
+        [r["p50_s"] for r in rows if not r.rejected],
         [kind.read(r) for r in rows if not r.rejected],
     )
     lacking = costs if any(isinstance(f, Measured) for f in latencies) else latencies
@@ -84,16 +85,16 @@ def _value(field: Field) -> float:
     return field.value
 
 
-def _front(figure: Figure, rows: Sequence[VariantRow], kind: Cost, scales: tuple[Scale, Scale]) -> None:
+def _front(figure: Figure, rows: Sequence[Row], kind: Cost, scales: tuple[Scale, Scale]) -> None:
     """The border of what is attained, drawn on to the edges so that a front of one point shows too."""
     eligible = [r for r in rows if not r.rejected]
-    front = pareto(eligible, lambda r: _value(kind.read(r)), lambda r: _value(r.p50_s))
+    front = pareto(eligible, lambda r: _value(kind.read(r)), lambda r: _value(r["p50_s"]))
     if not front:
         return
     xs = [_value(kind.read(r)) * scales[0].factor for r in front]
-    ys = [_value(r.p50_s) * scales[1].factor for r in front]
+    ys = [_value(r["p50_s"]) * scales[1].factor for r in front]
     right = max(_value(kind.read(r)) for r in rows) * scales[0].factor
-    top = max(_value(r.p50_s) for r in rows) * scales[1].factor
+    top = max(_value(r["p50_s"]) for r in rows) * scales[1].factor
     figure.add_scatter(
         x=[xs[0], *xs, right],
         y=[top, *ys, ys[-1]],
@@ -116,7 +117,7 @@ class _Spot:
     hover: str
 
 
-def _spot(figure: Figure, row: VariantRow, look: Style, spot: _Spot) -> None:
+def _spot(figure: Figure, row: Row, look: Style, spot: _Spot) -> None:
     figure.add_scatter(
         x=[spot.x],
         y=[spot.y],
@@ -136,9 +137,9 @@ def _spot(figure: Figure, row: VariantRow, look: Style, spot: _Spot) -> None:
     )
 
 
-def _hover(row: VariantRow, cost: Field, across: Scale, up: Scale) -> str:
-    assert isinstance(row.p50_s, Measured) and isinstance(cost, Measured)
-    text = f"p50 {interval(row.p50_s, up.factor, up.unit)}<br>{interval(cost, across.factor, across.unit)}"
+def _hover(row: Row, cost: Field, across: Scale, up: Scale) -> str:
+    assert isinstance(row["p50_s"], Measured) and isinstance(cost, Measured)
+    text = f"p50 {interval(row['p50_s'], up.factor, up.unit)}<br>{interval(cost, across.factor, across.unit)}"
     return text + (f"<br>rejected: {html.escape(row.rejected)}" if row.rejected else "")
 
 

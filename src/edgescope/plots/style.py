@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgescope.analysis.cells.variants import VariantRow, VariantTable
+from edgescope.analysis.cells.row import Row
+from edgescope.analysis.cells.variants import VariantTable
 from edgescope.records import Field, Measured
 
 Figure = Any  # plotly.graph_objects.Figure; plotly ships no types
@@ -51,11 +52,11 @@ def styles(table: VariantTable) -> Mapping[str, Style]:
     return found
 
 
-def ordered(table: VariantTable) -> list[VariantRow]:
+def ordered(table: VariantTable) -> list[Row]:
     """Return the rows as people read them: baseline, then by median latency, rejected ones last."""
 
-    def key(row: VariantRow) -> tuple[bool, bool, float]:
-        p50 = row.p50_s.value if isinstance(row.p50_s, Measured) else math.inf
+    def key(row: Row) -> tuple[bool, bool, float]:
+        p50 = row["p50_s"].value if isinstance(row["p50_s"], Measured) else math.inf
         return (row.cell != table.baseline, bool(row.rejected), p50)
 
     return sorted(table.rows, key=key)
@@ -75,7 +76,7 @@ def values(fields: Iterable[Field]) -> list[float]:
     return [f.value for f in fields if isinstance(f, Measured)]
 
 
-def name(row: VariantRow) -> str:
+def name(row: Row) -> str:
     """Return the variant's label, safe inside plotly's mark-up, struck out where it is rejected."""
     text = html.escape(row.label)
     return f"<s>{text}</s>" if row.rejected else text

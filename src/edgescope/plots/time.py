@@ -15,7 +15,8 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from edgescope.analysis.cells.variants import VariantRow, VariantTable
+from edgescope.analysis.cells.row import Row
+from edgescope.analysis.cells.variants import VariantTable
 from edgescope.analysis.run.summary import PILED
 from edgescope.plots.style import (
     LINE,
@@ -83,7 +84,7 @@ def over_time(table: VariantTable) -> Figure | Absent:
     return figure
 
 
-def tracks(row: VariantRow) -> dict[int, Track]:
+def tracks(row: Row) -> dict[int, Track]:
     """Return replicate -> every successful query, warm-up included, in the order of completion; none if offline."""
     if row.trial.scenario in PILED:
         return {}
@@ -113,7 +114,7 @@ def _panels(titles: Sequence[str]) -> Figure:
     return figure
 
 
-def _panel(figure: Figure, i: int, row: VariantRow, lines: dict[int, Track], look: Style) -> None:
+def _panel(figure: Figure, i: int, row: Row, lines: dict[int, Track], look: Style) -> None:
     every = np.concatenate([t.latency_s for t in lines.values()])
     scale = seconds([float(np.median(every))])
     share = max(4, MAX_POINTS // len(lines))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgescope.analysis.cells.variants import VariantRow
+from edgescope.analysis.cells.row import Row
+from edgescope.metrics import METRICS
 from edgescope.records import Absent, Field, Measured, Trust
 from edgescope.report.chapter import Chapter
-from edgescope.report.columns import COLUMNS
+from edgescope.report.columns import form_of
 from edgescope.report.markup import Markup, join, tag
 
 TILES = (
@@ -62,35 +63,34 @@ def _as_good(chapter: Chapter) -> Markup | None:
     return tag("details", tag("summary", f"Not significantly worse ({len(ties)})"), listing)
 
 
-def _tiles(chapter: Chapter, row: VariantRow) -> Iterator[Markup]:
+def _tiles(chapter: Chapter, row: Row) -> Iterator[Markup]:
     base = chapter.baseline
-    for column in (c for key in TILES for c in COLUMNS if c.key == key):
-        field = column.read(row)
-        if isinstance(field, Absent) or (column.key == "speedup" and row.cell == base.cell):
+    for metric in (METRICS[name] for name in TILES):
+        field = row[metric.name]
+        if isinstance(field, Absent) or (metric.name == "speedup" and row.cell == base.cell):
             continue
-        form = column.format([field])
+        form = form_of(metric, [field])
         unit = f" {form.unit}" if form.unit not in ("", "×") else form.unit
         yield tag(
             "div",
-            tag("dt", tag("a", column.words, href=f"#def-{column.key}")),
+            tag("dt", tag("a", metric.title, href=f"#def-{metric.name}")),
             tag("dd", form.number(field.value), tag("span", unit, class_="unit")),
-            tag("dd", _small(field, form.interval(field), column.key, base, row), class_="small"),
+            tag("dd", _small(field, form.interval(field), metric.name, base, row), class_="small"),
         )
 
 
-def _small(field: Measured, between: str, key: str, base: VariantRow, row: VariantRow) -> Markup:
+def _small(field: Measured, between: str, key: str, base: Row, row: Row) -> Markup:
     """The interval (or the count), and the baseline's value to compare with."""
     parts: list[str] = [between] if between else [f"n\u00a0=\u00a0{field.n:,}"]
     if key in ("agreement", "accuracy") and between:
         parts[0] += f", n\u00a0=\u00a0{field.n:,}"
-    before: Field = getattr(base, key)
+    before: Field = base[key]
     if base.cell != row.cell and isinstance(before, Measured) and key not in ("speedup", "agreement"):
-        column = next(c for c in COLUMNS if c.key == key)
-        parts.append(f"baseline {column.format([before]).text(Measured(before.value, before.unit))}")
+        parts.append(f"baseline {form_of(METRICS[key], [before]).text(Measured(before.value, before.unit))}")
     return join(parts[0], [join(tag("br"), p) for p in parts[1:]])
 
 
-def badge(row: VariantRow) -> Markup:
+def badge(row: Row) -> Markup:
     """Return the verdict with its evidence on hover; the page prints the evidence in full further down."""
     trust = row.verdict.trust
     text = f"{BADGES[trust]} {trust.value}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgescope.analysis.cells.variants import VariantRow
+from edgescope.analysis.cells.row import Row
 from edgescope.plots.style import styles
 from edgescope.records import Absent, Field, Measured, Trust
 from edgescope.report.answer import badge
@@ -22,7 +22,7 @@ def before_after(chapter: Chapter) -> Markup:
     head = [tag("th", "Variant", scope="col")]
     for i, column in enumerate(look.columns):
         unit = look.formats[i].unit
-        name = tag("a", column.words, href=f"#def-{column.key}")
+        name = tag("a", column.title, href=f"#def-{column.name}")
         head.append(
             tag("th", name, tag("span", unit, class_="unit") if unit else None, scope="col", class_="num")
         )
@@ -60,15 +60,15 @@ def _not_measured(chapter: Chapter) -> Markup | None:
     return tag("section", tag("h4", "Not measured"), tag("ul", items, class_="missing"))
 
 
-def left_behind(row: VariantRow) -> str:
+def left_behind(row: Row) -> str:
     """Return what is known of a variant that the short runs screened out, its speed-up being that of the short runs."""
     runs = len(row.replicates)
-    times = f" at {times_of([row.p50_s]).text(row.p50_s)}" if isinstance(row.p50_s, Measured) else ""
-    ratio = f", {row.speedup.value:.3g}× the baseline" if isinstance(row.speedup, Measured) else ""
+    times = f" at {times_of([row['p50_s']]).text(row['p50_s'])}" if isinstance(row["p50_s"], Measured) else ""
+    ratio = f", {row['speedup'].value:.3g}× the baseline" if isinstance(row["speedup"], Measured) else ""
     return f"{row.label}: screened out{times}{ratio} after {runs} short run{'s' if runs > 1 else ''}"
 
 
-def _row(chapter: Chapter, look: Shown, row: VariantRow) -> Markup:
+def _row(chapter: Chapter, look: Shown, row: Row) -> Markup:
     is_pick = chapter.pick.row is not None and chapter.pick.row.cell == row.cell
     kind = "rejected" if row.rejected else "picked" if is_pick else ""
     fields = [look.field(i, row, chapter) for i in range(len(look.columns))]
@@ -87,7 +87,7 @@ def _row(chapter: Chapter, look: Shown, row: VariantRow) -> Markup:
     )
 
 
-def _variant(chapter: Chapter, row: VariantRow, is_pick: bool, has_numbers: bool) -> Markup:
+def _variant(chapter: Chapter, row: Row, is_pick: bool, has_numbers: bool) -> Markup:
     colour = styles(chapter.table)[row.cell].colour
     chips = [tag("span", "pick", class_="chip pick-chip")] if is_pick else []
     if row.cell == chapter.table.baseline:
@@ -101,11 +101,11 @@ def _variant(chapter: Chapter, row: VariantRow, is_pick: bool, has_numbers: bool
     return tag("th", swatch, label, chips, below, scope="row")
 
 
-def _why(row: VariantRow) -> str:
+def _why(row: Row) -> str:
     return f"rejected: {row.rejected}"
 
 
-def _cell(field: Field, look: Shown, i: int, row: VariantRow) -> Markup:
+def _cell(field: Field, look: Shown, i: int, row: Row) -> Markup:
     heading, form = look.heading(i), look.format(i, field)
     if isinstance(field, Absent):
         text = "n/a" if row.rejected else absence(field)
@@ -126,7 +126,7 @@ def _exact(field: Measured) -> str:
     )
 
 
-def _verdict(row: VariantRow) -> Markup:
+def _verdict(row: Row) -> Markup:
     evidence = row.verdict.evidence if row.verdict.trust is not Trust.CLEAN else ()
     more = len(evidence) - EVIDENCE_SHOWN
     said = "; ".join(evidence[:EVIDENCE_SHOWN]) + (f"; {more} more below" if more > 0 else "")

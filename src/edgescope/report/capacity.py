@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgescope.analysis.capacity.answer import Capacity
-from edgescope.analysis.capacity.slo_check import Point, words
+from edgescope.analysis.capacity.promises import Point, words
 from edgescope.plots.capacity import over_clients
 from edgescope.records import Absent
 from edgescope.report import writable
@@ -35,7 +35,7 @@ def page(found: Capacity, command: str) -> str:
     body = join(
         tag("header", tag("h1", title)),
         tag("section", tag("p", sentence_of(found), class_="reason"), class_="answer"),
-        [_plot(found, number) for number in range(len(found.asked.slos))],
+        [_plot(found, number) for number in range(len(found.asked.promised))],
         tag("section", tag("h3", "What it rests on"), tag("ul", rests_on)),
         _runs(found),
         _warnings(found),
@@ -45,11 +45,11 @@ def page(found: Capacity, command: str) -> str:
 
 
 def _plot(found: Capacity, number: int) -> Markup:
-    slo = found.asked.slos[number]
-    figure = over_clients(found, slo)
+    promise = found.asked.promised[number]
+    figure = over_clients(found, promise)
     if isinstance(figure, Absent):
-        return tag("p", f"{slo.text}: {figure.reason}", class_="missing")
-    return plotted(f"promise-{number}", slo.text, CAPTION, figure, "h4")
+        return tag("p", f"{promise.text}: {figure.reason}", class_="missing")
+    return plotted(f"promise-{number}", promise.text, CAPTION, figure, "h4")
 
 
 def _runs(found: Capacity) -> Markup:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edgescope.analysis.capacity.answer import Capacity
-from edgescope.analysis.capacity.slo_check import Kept, Point, words
+from edgescope.analysis.capacity.promises import Point, words
+from edgescope.analysis.cells.objective import Kept
 from edgescope.records import Measured
 
 #: By how much a run must have answered more than the closed loop before that is no noise.
@@ -64,7 +65,7 @@ def _confirmed(point: Point, confirm_s: float) -> str:
         return f"{text}, too few queries for a bound"
     if point.seconds < confirm_s + 1:
         return text
-    names = ", ".join(h.slo.name for h in point.held if h.slo.quantile is not None)
+    names = ", ".join(h.asked.name for h in point.held if h.asked.quantile is not None)
     return (
         f"{text}, not {confirm_s:.0f}: queries that wait together count as fewer, and a bound of {names}"
         " needs more"

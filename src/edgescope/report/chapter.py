@@ -13,8 +13,9 @@ from edgescope.analysis.cells import question
 from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.machines import called
 from edgescope.analysis.cells.objective import FASTEST, Wanted
+from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.sharing_gain import remarks
-from edgescope.analysis.cells.variants import Pick, VariantRow, VariantTable, described, pick, table
+from edgescope.analysis.cells.variants import Pick, VariantTable, described, pick, table
 from edgescope.analysis.run.summary import PILED
 from edgescope.records import Machine, ModelInfo, Result
 
@@ -41,7 +42,7 @@ class Chapter:
         return next((r.model for r in self.results if r.model), None)
 
     @property
-    def baseline(self) -> VariantRow:
+    def baseline(self) -> Row:
         """The row that speed-ups are relative to."""
         return self.table.row(self.table.baseline)
 
@@ -56,12 +57,12 @@ class Chapter:
         return question.in_words(self.results[0].trial)
 
     @property
-    def measured(self) -> list[VariantRow]:
+    def measured(self) -> list[Row]:
         """The rows with figures, those of rejected variants included; the others did not run."""
         return [row for row in self.table.rows if row.replicates]
 
     @property
-    def alone(self) -> VariantRow | None:
+    def alone(self) -> Row | None:
         """The variant that nothing is chosen against: the only one measured under this load, or of the harness."""
         rows = [row for row in self.measured if not row.rejected]
         harness = bool(rows) and all(question.of_harness(row.trial) for row in rows)
@@ -73,7 +74,7 @@ class Chapter:
         """What is worth saying unasked: one way of sharing the device against another at equal cells."""
         return [str(r) for r in remarks(self.results)]
 
-    def first(self, row: VariantRow) -> Result:
+    def first(self, row: Row) -> Result:
         """The result that speaks for a row: a finished replicate where there is one."""
         return next(iter(row.replicates.values()), self.groups[row.cell][0])
 
@@ -98,7 +99,7 @@ def _chapter(model: str, results: list[Result], wanted: Wanted) -> Chapter:
     return chapter if row is None else replace(chapter, pick=Pick(None, _undisputed(row, wanted)))
 
 
-def _undisputed(row: VariantRow, wanted: Wanted) -> str:
+def _undisputed(row: Row, wanted: Wanted) -> str:
     """Return what a variant measured that nothing is chosen against."""
     why = "Nothing else was measured under this load to choose among."
     if question.of_harness(row.trial):

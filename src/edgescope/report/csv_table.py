@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from edgescope.analysis.cells.objective import FASTEST, Wanted
-from edgescope.analysis.cells.variants import VariantRow
+from edgescope.analysis.cells.row import Row
+from edgescope.metrics import shown
 from edgescope.plots.style import ordered
-from edgescope.records import Absent, Result
+from edgescope.records import Absent, Field, Result
 from edgescope.report.chapter import Chapter, chapters
-from edgescope.report.columns import COLUMNS, Column
 from edgescope.store import whole_file
 
 FACTS = (
@@ -42,7 +42,7 @@ def write(
     `title` and `command` have no place in a CSV and are ignored.
     """
     found = chapters(results, wanted)
-    head = [*FACTS, *(f"{c.key}{part}" for c in COLUMNS for part in PARTS)]
+    head = [*FACTS, *(f"{m.name}{part}" for m in shown("table") for part in PARTS)]
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(head)
@@ -52,7 +52,7 @@ def write(
     return whole_file.write_text(path, text.getvalue())
 
 
-def _line(chapter: Chapter, row: VariantRow) -> list[str]:
+def _line(chapter: Chapter, row: Row) -> list[str]:
     best = chapter.pick.row
     facts = [
         chapter.model,
@@ -68,15 +68,14 @@ def _line(chapter: Chapter, row: VariantRow) -> list[str]:
         row.rejected,
         row.scope,
     ]
-    return [_text(f) for f in facts] + [cell for c in COLUMNS for cell in _cells(c, row)]
+    return [_text(f) for f in facts] + [cell for m in shown("table") for cell in _cells(row[m.name])]
 
 
 def _text(text: str) -> str:
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
-def _cells(column: Column, row: VariantRow) -> list[str]:
-    field = column.read(row)
+def _cells(field: Field) -> list[str]:
     if isinstance(field, Absent):
         return ["", "", "", "", _text(field.reason)]
     ends = ["" if end is None else repr(end) for end in (field.lo, field.hi)]

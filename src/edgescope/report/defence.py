@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 
 from edgescope.analysis.cells.replicates import across
-from edgescope.analysis.cells.variants import VariantRow
+from edgescope.analysis.cells.row import Row
+from edgescope.metrics import METRICS
 from edgescope.plots.style import ordered
 from edgescope.records import Absent, Field, Json, Measured, Verdict, Verification
 from edgescope.report.answer import badge
 from edgescope.report.chapter import Chapter
-from edgescope.report.glossary import TERMS
 from edgescope.report.markup import Child, Markup, join, tag
 from edgescope.report.numbers import absence, shares, times
 
@@ -43,7 +43,7 @@ def _plain(heading: Child) -> str:
 
 def term(key: str) -> Markup:
     """Return a metric's name as a link to its definition."""
-    return tag("a", TERMS[key].words, href=f"#def-{key}")
+    return tag("a", METRICS[key].title, href=f"#def-{key}")
 
 
 def verified(chapter: Chapter) -> Markup:
@@ -61,7 +61,7 @@ def verified(chapter: Chapter) -> Markup:
     )
 
 
-def _gate_row(chapter: Chapter, row: VariantRow) -> list[Child | Markup]:
+def _gate_row(chapter: Chapter, row: Row) -> list[Child | Markup]:
     every = [r.verification for r in chapter.groups[row.cell] if r.verification]
     check = next((v for v in every if not v.passed), every[0] if every else None)
     if check is None:
@@ -74,7 +74,7 @@ def _gate_row(chapter: Chapter, row: VariantRow) -> list[Child | Markup]:
 
 def _method(check: Verification) -> Markup:
     name = {"top1_agreement": "agreement"}.get(check.method, check.method)
-    what = term(name) if name in TERMS else check.method
+    what = term(name) if name in METRICS else check.method
     sense = "at most" if check.method == "centred_l2" else "lower bound at least"
     against = f", against {check.reference}" if check.reference else ""
     return join(what, f", {sense} {check.threshold:g}{against}")
@@ -108,7 +108,7 @@ def _lines(parts: Sequence[Child | Markup]) -> Markup:
 
 def trusted(chapter: Chapter) -> Markup:
     """Return every verdict with all its evidence, in words; variants that share both share a line."""
-    alike: dict[Verdict, list[VariantRow]] = {}
+    alike: dict[Verdict, list[Row]] = {}
     for row in ordered(chapter.table):
         alike.setdefault(row.verdict, []).append(row)
     rows: list[list[Child | Markup]] = []
@@ -165,8 +165,8 @@ def four_numbers(chapter: Chapter) -> Markup:
     return tag("section", tag("h3", "Build, load, first, steady"), grid(head, rows, numeric=len(FOUR)))
 
 
-def _four(row: VariantRow, key: str) -> Field:
-    return row.p50_s if key == "steady_s" else across(list(row.replicates.values()), key)
+def _four(row: Row, key: str) -> Field:
+    return row["p50_s"] if key == "steady_s" else across(list(row.replicates.values()), key)
 
 
 def _number(field: Field, text: str) -> Markup:

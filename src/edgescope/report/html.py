@@ -17,13 +17,13 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from edgescope.analysis.cells.objective import FASTEST, Wanted
+from edgescope.metrics import METRICS
 from edgescope.records import Measured, Result
 from edgescope.report.answer import answer
 from edgescope.report.before_after import before_after
 from edgescope.report.chapter import Chapter, chapters
 from edgescope.report.defence import four_numbers, grid, ran_as, trusted, verified
 from edgescope.report.figures import figures
-from edgescope.report.glossary import TERMS
 from edgescope.report.markup import Child, Markup, join, raw, tag
 from edgescope.report.numbers import rates, times
 from edgescope.report.provenance import identities, machine, sampler, settings, warnings
@@ -109,7 +109,7 @@ def _line(chapter: Chapter) -> list[Child | Markup]:
         row.label.removesuffix(f" {row.trial.load}"),
         tag("span", "measured" if chapter.alone else "pick", class_="chip"),
     )
-    figures = ((row.p50_s, times), (row.p99_s, times), (row.throughput_sps, rates))
+    figures = ((row["p50_s"], times), (row["p99_s"], times), (row["throughput_sps"], rates))
     bare = [replace(f, lo=None, hi=None) if isinstance(f, Measured) else f for f, _ in figures]
     forms = [form for _, form in figures]
     shown = zip(bare, forms, strict=True)
@@ -172,7 +172,8 @@ def _nothing(command: str) -> Markup:
 
 
 def _glossary() -> Markup:
-    items = [join(tag("dt", t.words, id=f"def-{key}"), tag("dd", t.meaning)) for key, t in TERMS.items()]
+    told = [m for m in METRICS.values() if m.meaning or m.shown]
+    items = [join(tag("dt", m.title, id=f"def-{m.name}"), tag("dd", m.meaning)) for m in told]
     return tag(
         "section", tag("h2", "What the numbers mean"), tag("dl", items, class_="glossary"), id="glossary"
     )

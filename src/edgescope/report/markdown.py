@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from edgescope.analysis.cells.objective import FASTEST, Wanted
-from edgescope.analysis.cells.variants import VariantRow
+from edgescope.analysis.cells.row import Row
 from edgescope.records import Absent, Field, Result
 from edgescope.report.before_after import left_behind
 from edgescope.report.chapter import Chapter, chapters
@@ -67,7 +67,7 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _name(chapter: Chapter, row: VariantRow) -> str:
+def _name(chapter: Chapter, row: Row) -> str:
     label = escaped(row.label)
     if row.rejected:
         return f"~~{label}~~"
@@ -76,7 +76,7 @@ def _name(chapter: Chapter, row: VariantRow) -> str:
     return f"{label} (baseline)" if row.cell == chapter.table.baseline else label
 
 
-def _cell(field: Field, form: Format, row: VariantRow) -> str:
+def _cell(field: Field, form: Format, row: Row) -> str:
     if isinstance(field, Absent):
         return "n/a" if row.rejected else escaped(absence(field))
     between = form.interval(field)
@@ -84,6 +84,6 @@ def _cell(field: Field, form: Format, row: VariantRow) -> str:
     return f"~~{text}~~" if row.rejected else text
 
 
-def _verdict(row: VariantRow) -> str:
+def _verdict(row: Row) -> str:
     evidence = "" if row.verdict.trust.value == "CLEAN" else f": {'; '.join(row.verdict.evidence[:2])}"
     return escaped(row.verdict.trust.value + evidence)

@@ -87,6 +87,11 @@ joules = _column(_step("mJ", "J", 1e3))
 ratios = _column(lambda _: Scale(1.0, "×"))
 
 
+def plain(unit: str) -> Callable[[Iterable[Field]], Format]:
+    """Return what prints a unit of its own as it is; 1 has no name."""
+    return _column(lambda _: Scale(1.0, "" if unit == "1" else unit))
+
+
 def shares(fields: Iterable[Field]) -> Format:
     """Return per cent with one decimal."""
     return Format(Scale(100.0, "%"), 1)

@@ -84,9 +84,7 @@ COLUMNS = (
 
 def _options(found: Question) -> Markup:
     options = found.answer.options
-    looks = [
-        (name, column, form(getattr(o.figures, column) for o in options)) for name, column, form in COLUMNS
-    ]
+    looks = [(name, column, form(o.figures[column] for o in options)) for name, column, form in COLUMNS]
     head = [tag("th", "Answered", scope="col")]
     head += [
         tag("th", n, tag("span", look.unit, class_="unit"), class_="num", scope="col") for n, _, look in looks
@@ -100,7 +98,7 @@ def _row(found: Question, option: Option, looks: list[tuple[str, str, Format]]) 
     busy = ", ".join(f"{what} busy {share:.0%}" for what, share in option.busy)
     why = [tag("div", text, class_="why") for text in (*option.broken, busy) if text]
     how = "modelled from measured rows" if option.modelled else "measured"
-    cells = [cell(getattr(option.figures, column), look, name) for name, column, look in looks]
+    cells = [cell(option.figures[column], look, name) for name, column, look in looks]
     kind = "picked" if option is found.answer.pick else "rejected" if option.broken else None
     return tag(
         "tr", tag("th", option.words, tag("div", how, class_="why"), why, scope="row"), cells, class_=kind

@@ -61,4 +61,4 @@ def _option(option: Option) -> dict[str, Any]:
         "share": option.share,
     }
     out |= {"broken": list(option.broken), "busy": dict(option.busy)}
-    return out | {name: to_plain(getattr(option.figures, name)) for name in FIELDS}
+    return out | {name: to_plain(option.figures[name]) for name in FIELDS}

@@ -57,7 +57,7 @@ def pick(found: Question) -> str:
 
 def flips(found: Question) -> list[str]:
     """Return where the choice between edge and cloud changes, or that it does not."""
-    goal = found.model.wanted.goal.words
+    goal = found.model.wanted.goal.best
     out = [
         f"with {'less than' if f.below else 'more than'} {rate(f.at)} up, {FLIPPED[f.becomes]} ({goal})"
         if f.what == "bandwidth"
@@ -104,7 +104,7 @@ def absences(found: Question) -> list[str]:
             ("samples/s", "throughput_sps"),
             ("energy", "energy_per_sample_j"),
         ):
-            field = getattr(option.figures, column)
+            field = option.figures[column]
             if isinstance(field, Absent) and not any(field.reason in text for text in option.broken):
                 reasons.setdefault(f"{name}: {field.reason}", []).append(option.words)
     return [f"{', '.join(where)}: {reason}" for reason, where in reasons.items()]

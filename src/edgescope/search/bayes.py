@@ -20,19 +20,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgescope import registry
-from edgescope.analysis.cells.objective import QUANTITIES, STEADY, Constraint, Figures, Wanted, judged_end
+from edgescope import metrics, registry
+from edgescope.analysis.cells.objective import Constraint, Wanted, judged_end
 from edgescope.analysis.predict import priors
 from edgescope.analysis.predict.gp import Axis, Floats, Surrogate, axes, product
-from edgescope.records import Measured, Status, Trial
+from edgescope.metrics import METRICS
+from edgescope.records import Field, Measured, Status, Trial
 
+Figures = Mapping[str, Field]
 #: Draws of every cell from which gains are taken.
 DRAWS = 256
 #: How likely a property of the artifact that nobody has looked at yet is to keep its constraint.
 UNSEEN_KEEPS = 0.8
 #: What names the artifact that runs, with its options: outputs and their accuracy are the same in all its cells.
 ARTIFACT = ("model", "backend", "device", "precision")
-LATENCIES = frozenset(q.column for q in QUANTITIES.values() if "ms" in q.units)
+LATENCIES = frozenset(metrics.quantiles())
 
 
 @dataclass
@@ -89,8 +91,8 @@ class Search:
 
     def _guessed(self) -> set[str]:
         """Return the columns that the question needs guesses of."""
-        asked = {self.wanted.goal.column}
-        asked |= {QUANTITIES[c.quantity].column for c in self.wanted.constraints if c.quantity not in STEADY}
+        asked = {self.wanted.goal.name}
+        asked |= {c.metric.name for c in self.wanted.constraints if not c.metric.artifact}
         out = {"throughput_sps"}
         for column in asked:
             out.add("power_w" if column == "energy_per_sample_j" else column)
@@ -108,17 +110,17 @@ class Search:
 
     def _primitive(self, cell: int, row: Figures, column: str) -> float | None:
         """Return the log of what is guessed for a column: of a latency its ratio to Little's mean."""
-        goal = self.wanted.goal.column
-        speed = _log(row.throughput_sps, None)
+        goal = self.wanted.goal.name
+        speed = _log(row.get("throughput_sps"), None)
         if column in LATENCIES and self.closed:
-            lead = _log(getattr(row, column), None if column == goal else True)
+            lead = _log(row.get(column), None if column == goal else True)
             return None if lead is None or speed is None else lead - (self.flight[cell] - speed)
         if column == "power_w":
-            watts = _log(row.power_w, None if goal == column else True)
-            energy = _log(row.energy_per_sample_j, None)
+            watts = _log(row.get("power_w"), None if goal == column else True)
+            energy = _log(row.get("energy_per_sample_j"), None)
             whole = None if energy is None or speed is None else energy + speed
             return whole if watts is None or goal == "energy_per_sample_j" else watts
-        return _log(getattr(row, column), None if column == goal else QUANTITY_SIDES.get(column))
+        return _log(row.get(column), None if column == goal else not METRICS[column].higher)
 
     def fail(self, cell: int, status: Status, *, alone: bool = False) -> None:
         """Learn that a cell did not run or gave wrong outputs; `alone`: which says nothing of any other cell."""
@@ -224,7 +226,7 @@ class Search:
 
     def _cost(self, guesses: Mapping[str, Floats], column: str = "") -> Floats:
         """Return the log of a column, of the objective as something to be made small."""
-        name = column or self.wanted.goal.column
+        name = column or self.wanted.goal.name
         speed = guesses["throughput_sps"]
         if name in LATENCIES and self.closed:
             found = self.flight - speed + guesses[name]
@@ -232,7 +234,7 @@ class Search:
             found = guesses["power_w"] - speed
         else:
             found = guesses[name]
-        return np.asarray(-found if not column and self.wanted.goal.higher_is_better else found)
+        return np.asarray(-found if not column and self.wanted.goal.higher else found)
 
     def gains(self) -> Floats:
         """Return the expected constrained improvement of every cell, in log units of the objective."""
@@ -249,12 +251,12 @@ class Search:
         shape = draws["throughput_sps"].shape
         keeps = np.ones(shape)
         for constraint in self.wanted.constraints:
-            known = QUANTITIES[constraint.quantity]
-            if constraint.quantity in STEADY:
+            known = constraint.metric
+            if known.artifact:
                 keeps *= self._steady(constraint)[None, :]
                 continue
-            found, limit = self._cost(draws, known.column), math.log(max(constraint.limit, 1e-300))
-            keeps *= found <= limit if known.at_most else found >= limit
+            found, limit = self._cost(draws, known.name), math.log(max(constraint.limit, 1e-300))
+            keeps *= found <= limit if constraint.at_most else found >= limit
         return keeps
 
     def _steady(self, constraint: Constraint) -> Floats:
@@ -275,7 +277,7 @@ class Search:
         return min(able, key=lambda i: cost[i])
 
     def _able(self, row: Figures) -> bool:
-        return isinstance(getattr(row, self.wanted.goal.column), Measured) and not self.wanted.broken(row)
+        return isinstance(row.get(self.wanted.goal.name), Measured) and not self.wanted.broken(row)
 
 
 def artifact(trial: Trial) -> tuple[str, ...]:
@@ -283,9 +285,6 @@ def artifact(trial: Trial) -> tuple[str, ...]:
     running = registry.about(trial.backend).RUNNING
     options = sorted(f"{k}={v}" for k, v in trial.options.items() if k not in running)
     return (*(str(getattr(trial, name)) for name in ARTIFACT), *options)
-
-
-QUANTITY_SIDES = {q.column: q.at_most for q in QUANTITIES.values()}
 
 
 def _log(found: object, at_most: bool | None) -> float | None:

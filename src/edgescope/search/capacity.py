@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgescope.analysis.capacity.answer import Capacity, Tried, answer, doubts, edge, following
-from edgescope.analysis.capacity.slo_check import FULL, MEASURED, Point, judge, near
+from edgescope.analysis.capacity.promises import FULL, MEASURED, Point, judge, near
 from edgescope.analysis.predict import queueing
 from edgescope.analysis.predict.queueing import Load
 from edgescope.analysis.run.open_loop import measured_rows
@@ -92,7 +92,7 @@ class Search:
         if not self.begin():
             return
         asked, tried = self.asked, list[Tried]()
-        start = queueing.estimate(self._service(1), self.load, asked.slos, asked.confirm_s)
+        start = queueing.estimate(self._service(1), self.load, asked.promised, asked.confirm_s)
         if asked.serve == "processes" and self.closed is not None:
             start = min(start, fitting(self.closed, asked.base, asked.most))
         clients: int | None = min(start, asked.most)
@@ -134,9 +134,9 @@ class Search:
         self.closed = self._answered(trial)
         if self.closed.status not in MEASURED:
             return False
-        for slo in self.asked.slos:
-            if slo.quantile is None:
-                judgeable(slo, self.closed)
+        for promise in self.asked.promised:
+            if promise.quantile is None:
+                judgeable(promise, self.closed)
         return True
 
     @property
@@ -199,10 +199,10 @@ class Search:
     def sustained_s(self, clients: int) -> tuple[float, bool]:
         """Return how long a confirming run must be, and whether no affordable one gives every bound."""
         asked, need = self.asked, self.asked.confirm_s
-        for slo in asked.slos:
-            if slo.quantile is not None:
+        for promise in asked.promised:
+            if promise.quantile is not None:
                 found = queueing.forecast(
-                    self._service(clients), self.load, clients, slo.quantile, asked.confirm_s
+                    self._service(clients), self.load, clients, promise.quantile, asked.confirm_s
                 )
                 need = max(need, found.seconds if math.isfinite(found.seconds) else 0.0)
         if need <= asked.longest_s:
@@ -231,7 +231,7 @@ class Search:
         """Return how many seconds would give the bounds that this run was too short for; 0 where it has them all."""
         need = 0.0
         for held in point.held:
-            q = held.slo.quantile
+            q = held.asked.quantile
             if q is not None and isinstance(held.bound, Absent) and point.fits:
                 x = measured_rows(point.result).latency_ns()
                 share = needed(q, queueing.CONFIDENCE) / max(1.0, quantile_effective_n(x, q))
@@ -241,7 +241,7 @@ class Search:
     def short_s(self, clients: int) -> float:
         """Return the seconds of a short run: as many queries as the promised quantile needs to show at all."""
         asked = self.asked
-        tails = [s.quantile for s in asked.slos if s.quantile is not None]
+        tails = [s.quantile for s in asked.promised if s.quantile is not None]
         queries = max((BEYOND / (1 - q) for q in tails), default=0.0)
         wanted = math.ceil(queries / (clients * asked.rate))
         return float(min(max(SHORTEST_S, wanted), max(SHORTEST_S, asked.confirm_s)))
@@ -250,11 +250,11 @@ class Search:
         asked = self.asked
         result = self._answered(asked.trial(clients, seconds, attempt, self.cells.store.root))
         guide = 1.0 if stage == "confirm" else self._guide(clients)
-        return judge(result, clients, asked.slos, offered=clients * asked.rate, stage=stage, guide=guide)
+        return judge(result, clients, asked.promised, offered=clients * asked.rate, stage=stage, guide=guide)
 
     def _guide(self, clients: int) -> float:
         """Return by how much a confirming run's bound may be expected to exceed the figure."""
-        timed = [s.quantile for s in self.asked.slos if s.quantile is not None]
+        timed = [s.quantile for s in self.asked.promised if s.quantile is not None]
         service, load, at_least = self._service(clients), self.load, self.asked.confirm_s
         return max((queueing.forecast(service, load, clients, q, at_least).over for q in timed), default=1.0)
 

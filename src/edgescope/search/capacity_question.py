@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from edgescope.analysis.capacity.answer import Asked
-from edgescope.analysis.capacity.slo_check import resource
-from edgescope.analysis.cells.slo import Slo
+from edgescope.analysis.capacity.promises import resource
+from edgescope.analysis.cells.objective import Constraint
 from edgescope.analysis.predict import queueing
 from edgescope.analysis.predict.queueing import Load
 from edgescope.errors import UnsupportedError
@@ -50,7 +50,7 @@ class Question:
     base: Trial
     """Model, engine, precision, batch, options, in_flight; its scenario and processes are the search's."""
     rate: float
-    slos: tuple[Slo, ...]
+    promised: tuple[Constraint, ...]
     serve: str = "one"
     """one: a single process answers all clients; processes: each client has one of its own."""
     arrivals: str = "poisson"
@@ -64,7 +64,9 @@ class Question:
         """The question as its answer quotes it."""
         base = self.base
         subject = f"{base.model.partition('#')[0]} {base.label}"
-        return Asked(subject, self.rate, self.slos, self.serve, self.arrivals, base.in_flight, self.confirm_s)
+        return Asked(
+            subject, self.rate, self.promised, self.serve, self.arrivals, base.in_flight, self.confirm_s
+        )
 
     def trial(self, clients: int, seconds: float, attempt: int, store: Path) -> Trial:
         """Return the question that `clients` clients put for so many seconds."""
@@ -116,13 +118,13 @@ def _due(trial: Trial) -> int:
     return sum(1 for _ in takewhile(lambda t: t < end, Server(trial, Plan(trial)).offsets()))
 
 
-def judgeable(slo: Slo, result: Result) -> None:
-    """Raise UnsupportedError where the figure that `slo` bounds is not measured on this machine."""
-    found = resource(slo, result)
+def judgeable(promise: Constraint, result: Result) -> None:
+    """Raise UnsupportedError where the figure that `promise` bounds is not measured on this machine."""
+    found = resource(promise, result)
     if isinstance(found, Absent):
         raise UnsupportedError(
             "E-CAP-1",
-            f"{slo.text} cannot be judged here",
+            f"{promise.text} cannot be judged here",
             evidence=found.reason,
             effect="No number of clients could be shown to keep it",
             fix="leave it out, or edgescope doctor --all for what can be measured",

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 
-from edgescope.analysis.cells.choices import Choice, choices
+from edgescope.analysis.cells.choices import choices
 from edgescope.analysis.cells.concurrency import kept_warm
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.analysis.cells.replicates import MEASURED
+from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import variant
 from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import Absent, Result, Status, Trial
@@ -137,18 +138,19 @@ class _Exploration:
         for row in choices(self.results, self.wanted)[0]:
             cell = self.at[variant(row.trial)]
             if row.failed:
-                known = self.search.rows.get(cell, row)
+                known = self.search.rows.get(cell, row.metrics)
                 if known is not None:  # told once
                     self.search.fail(cell, row.status, alone=row.status in MOODS)
             else:
-                self.search.tell(cell, row)
-        column = self.wanted.goal.column
-        seen = [getattr(r, column) for r in self.search.rows.values() if r is not None]
-        if newest is not None and seen and all(isinstance(f, Absent) for f in seen):
+                self.search.tell(cell, row.metrics)
+        column = self.wanted.goal.name
+        seen = [r[column] for r in self.search.rows.values() if r is not None]
+        absent = [f.reason for f in seen if isinstance(f, Absent)]
+        if newest is not None and seen and len(absent) == len(seen):
             raise EdgescopeError(
                 "E-PICK-3",
-                f"the {self.wanted.goal.words} cannot be searched for: it cannot be measured here",
-                evidence=seen[0].reason,
+                f"the {self.wanted.goal.best} cannot be searched for: it cannot be measured here",
+                evidence=absent[0],
                 fix="another --objective, or edgescope doctor",
             )
 
@@ -167,7 +169,7 @@ class _Exploration:
                 left = len(missing) - position + 1
                 yield self._ran(Step("confirm", position, len(missing), again, self._eta(left)))
 
-    def _missing(self, row: Choice) -> list[int]:
+    def _missing(self, row: Row) -> list[int]:
         """Return the numbers of the fresh processes that a cell lacks."""
         have = {n for n, r in row.replicates.items() if r.status in MEASURED and not kept_warm(r)}
         free = (n for n in count(1) if n not in have)

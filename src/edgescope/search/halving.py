@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.analysis.cells.replicates import MEASURED
-from edgescope.analysis.cells.variants import VariantRow
+from edgescope.analysis.cells.row import Row
 from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import Measured, Result, Status, Trial, Trust
 from edgescope.search import racing
@@ -252,37 +252,37 @@ def _baseless(result: Result) -> EdgescopeError:
     )
 
 
-def survivors(rows: Sequence[VariantRow], wanted: Wanted, keep: float) -> list[str]:
+def survivors(rows: Sequence[Row], wanted: Wanted, keep: float) -> list[str]:
     """Return the cells that go on: the best share `keep`, and all that cannot be told from the best of them.
 
     One that clearly breaks a constraint stays behind, unless none keeps them: then those nearest to it go on.
     """
     goal = wanted.goal
-    ranked = [r for r in rows if isinstance(getattr(r, goal.column), Measured)]
-    able = [r for r in ranked if not wanted.hopeless(r, _margin(r))]
-    ranked = able or sorted(ranked, key=lambda r: wanted.binding(r)[0])
+    ranked = [r for r in rows if isinstance(r[goal.name], Measured)]
+    able = [r for r in ranked if not wanted.hopeless(r.metrics, _margin(r))]
+    ranked = able or sorted(ranked, key=lambda r: wanted.binding(r.metrics)[0])
     if not ranked:
         return []
     if able:
         ranked = sorted(ranked, key=lambda r: _ends(r, wanted)[1])
     count = math.ceil(len(ranked) * keep)
-    best = next((r for r in ranked if not wanted.broken(r)), None)
+    best = next((r for r in ranked if not wanted.broken(r.metrics)), None)
     reach = _ends(best, wanted)[2] if best is not None else -math.inf
     near = [r for r in ranked[count:] if _ends(r, wanted)[0] <= reach * (1 + _margin(r))]
     return [r.cell for r in (*ranked[:count], *near)]
 
 
-def _margin(row: VariantRow) -> float:
+def _margin(row: Row) -> float:
     """Return by how much another process of this variant may differ, by the short runs it had."""
     runs = max(1, min(len(row.replicates), len(MARGINS)))
     patience = DISTURBED if row.verdict.trust in (Trust.DISTURBED, Trust.THROTTLED) else 1.0
     return MARGINS[runs - 1] * patience
 
 
-def _ends(row: VariantRow, wanted: Wanted) -> tuple[float, float, float]:
+def _ends(row: Row, wanted: Wanted) -> tuple[float, float, float]:
     """Return (lo, value, hi) of the objective as something to be made small."""
-    found = getattr(row, wanted.goal.column)
+    found = row.measured(wanted.goal.name)
     ends = (found.lo or found.value, found.value, found.hi or found.value)
-    if not wanted.goal.higher_is_better:
+    if not wanted.goal.higher:
         return ends
     return tuple(1 / e if e > 0 else math.inf for e in reversed(ends))  # type: ignore[return-value]

@@ -41,8 +41,8 @@ def trailing(results: Sequence[Result], wanted: Wanted) -> set[str]:
 
 def _costs(runs: Mapping[int, Result], wanted: Wanted) -> dict[int, float]:
     """Return replicate number -> logarithm of the objective as something to be made small."""
-    values = {i: value_of(r, wanted.goal.metric) for i, r in runs.items()}
-    sign = -1.0 if wanted.goal.higher_is_better else 1.0
+    values = {i: value_of(r, wanted.goal.of[0]) for i, r in runs.items()}
+    sign = -1.0 if wanted.goal.higher else 1.0
     return {i: sign * math.log(v) for i, v in values.items() if v is not None and v > 0}
 
 

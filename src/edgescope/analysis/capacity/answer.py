@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.capacity.limit import Limit, binding
-from edgescope.analysis.capacity.slo_check import Point, shown
-from edgescope.analysis.cells.slo import Slo
+from edgescope.analysis.capacity.promises import Point, shown
+from edgescope.analysis.cells.objective import Constraint
 from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.errors import message
 from edgescope.records import Field, Queries, Trust
@@ -92,7 +92,7 @@ class Asked:
     """The model and how it runs."""
     rate: float
     """Queries per second of one client."""
-    slos: tuple[Slo, ...]
+    promised: tuple[Constraint, ...]
     serve: str = "one"
     arrivals: str = "poisson"
     in_flight: int = 1
@@ -163,15 +163,15 @@ def _unequal(point: Point) -> str:
     if point.result.trial.processes == 1:
         return ""
     rows = measured_rows(point.result)
-    for slo in (h.slo for h in point.held if h.slo.quantile is not None):
-        q = slo.quantile or 0.0
+    for promise in (h.asked for h in point.held if h.asked.quantile is not None):
+        q = promise.quantile or 0.0
         each = [_of(rows, n) for n in range(point.result.trial.processes)]
         worst = max((percentile(x, q) for x in each if len(x) * (1 - q) >= 1), default=0.0)
-        if not slo.kept_by(worst):
+        if not promise.holds(worst):
             return message(
                 "W-CAP-4",
-                f"the worst client's own {slo.name} is {shown(worst, 's')}",
-                evidence=f"promised {shown(slo.limit, 's')}, which all clients together get",
+                f"the worst client's own {promise.name} is {shown(worst, 's')}",
+                evidence=f"promised {shown(promise.limit, 's')}, which all clients together get",
                 effect="The promise does not hold for each of them",
                 fix="--sharing pinned, or --serve one",
             )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgescope.analysis.capacity.slo_check import Held, Point, shown, words
+from edgescope.analysis.capacity.promises import Held, Point, shown, words
 from edgescope.analysis.run.usage import Usage, usage
 from edgescope.records import Absent, Field, Measured, Status
 
@@ -31,7 +31,7 @@ WORDS = {"power cap": "power", "over-current": "power", "under-voltage": "power"
 
 @dataclass(frozen=True)
 class Limit:
-    """What binds: cpu, gpu, memory, power, heat, decoder, latency, slo, servers, untried or not known."""
+    """What binds: cpu, gpu, memory, power, heat, decoder, latency, promise, servers, untried or not known."""
 
     name: str
     sentence: str
@@ -55,14 +55,14 @@ def binding(above: Point | None, at: Point | None, in_flight: int = 1) -> Limit:
 def _memory(above: Point) -> tuple[str, str]:
     if above.result.status is Status.OOM:
         return "memory", "memory is the limit: the run was stopped or refused for it"
-    broken = [h for h in above.held if "memory" in h.slo.name and _broken(h)]
+    broken = [h for h in above.held if "memory" in h.asked.name and _broken(h)]
     return ("memory", f"memory is the limit: {words(broken[0])}") if broken else ("", "")
 
 
 def _power(above: Point, used: Usage) -> tuple[str, str]:
-    broken = [h for h in above.held if h.slo.name in ("power", "energy") and _broken(h)]
+    broken = [h for h in above.held if h.asked.name in ("power", "energy") and _broken(h)]
     if broken:
-        return "power", f"{broken[0].slo.name} is the limit: {words(broken[0])}"
+        return "power", f"{broken[0].asked.name} is the limit: {words(broken[0])}"
     causes = [(WORDS.get(h.cause, ""), h) for h in used.holds]
     for name, what in (("power", "power is the limit"), ("heat", "heat is the limit")):
         hold = next((h for found, h in causes if found == name), None)
@@ -74,7 +74,7 @@ def _power(above: Point, used: Usage) -> tuple[str, str]:
 def _alone(above: Point, at: Point | None) -> tuple[str, str]:
     if at is not None or above.clients > 1 or not above.held:
         return "", ""
-    return "slo", "the promise itself: even one client alone misses it"
+    return "promise", "the promise itself: even one client alone misses it"
 
 
 def _servers(above: Point, used: Usage, in_flight: int, facts: tuple[str, ...]) -> Limit:
@@ -157,7 +157,7 @@ def _idle(used: Usage) -> bool:
 
 def _broken(held: Held) -> bool:
     """Whether a promise was seen to be broken; one that nobody could judge names no limit."""
-    return isinstance(held.bound, Measured) and not held.slo.kept_by(held.bound.value)
+    return isinstance(held.bound, Measured) and not held.asked.holds(held.bound.value)
 
 
 def evidence(point: Point, used: Usage) -> tuple[str, ...]:

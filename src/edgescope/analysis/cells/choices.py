@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from edgescope.analysis.cells.bounds import Spread, fresh, pooled
 from edgescope.analysis.cells.concurrency import kept_warm
-from edgescope.analysis.cells.objective import QUANTITIES, Wanted
-from edgescope.analysis.cells.percentiles import QUANTILES, percentile_of, percentiles
+from edgescope.analysis.cells.objective import Wanted
+from edgescope.analysis.cells.percentiles import QUANTILES, percentile_of
 from edgescope.analysis.cells.replicates import (
     MEASURED,
-    across,
     bounds,
     by_replicate,
     field_of,
@@ -26,48 +25,34 @@ from edgescope.analysis.cells.replicates import (
     reaching,
     value_of,
 )
-from edgescope.analysis.cells.variants import NOT_VERIFIED, VariantRow, rejection, variant, worst_verdict
+from edgescope.analysis.cells.row import Row, figures, joined
+from edgescope.analysis.cells.variants import rejection, variant, worst_verdict
 from edgescope.analysis.energy import scopes
-from edgescope.analysis.run.usage import GPU, MEMORY, first
+from edgescope.analysis.run.usage import first
+from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.stats import upper_bound
 from edgescope.stats.quantiles import quantile_effective_n
 
-#: Columns whose bound may need the raw rows of all processes together.
-TAILS = frozenset({"p90_s", "p95_s", "p99_s", "p999_s"})
-#: Column -> metric of a result, of those that one name serves for every trial.
-METRICS = {
-    "throughput_sps": "throughput_sps",
-    "power_w": "power_w",
-    "energy_per_sample_j": "energy_per_sample_j",
-}
 #: Ends that say what a variant does over its window; a crash or a refusal of a longer one hides no shorter one.
 FINISHED = (*MEASURED, Status.WRONG_OUTPUT)
 
 
-@dataclass(frozen=True)
-class Choice(VariantRow):
-    """One cell that may be picked: a row whose intervals end where constraints are judged."""
-
-    notes: tuple[str, ...] = ()
-    """What weakens its figures."""
-
-    @property
-    def name(self) -> str:
-        """Model and variant."""
-        return f"{self.trial.model.partition('#')[0]} {self.label}"
+def tail(metric: Metric) -> bool:
+    """Return whether a metric is a percentile whose bound may need the raw rows of all processes together."""
+    return (metric.quantile or 0.0) > 0.5
 
 
 def asks_tails(wanted: Wanted) -> bool:
     """Return whether a question needs the raw rows: its bound may be that of all processes' rows together."""
-    return any(QUANTITIES[c.quantity].column in TAILS for c in wanted.constraints)
+    return any(tail(c.metric) for c in wanted.constraints)
 
 
-Load = tuple[str, float | None, str, str, str, int, int]
+Load = tuple[str, str, float | None, str, str, str, int, int]
 
 
 def load(trial: Trial) -> Load:
-    """Return what a trial is offered: scenario, rate, arrivals, models beside, io, of an open loop what it meets.
+    """Return what a trial is offered: workload, scenario, rate, models beside, io, of an open loop what it meets.
 
     An open loop's rate is offered to each process, and the queries in flight bound what waits: both are part of it.
 
@@ -75,15 +60,15 @@ def load(trial: Trial) -> Load:
     """
     opened = trial.rate is not None or trial.scenario == "trace"
     met = (trial.in_flight, trial.processes) if opened else (0, 0)
-    return (trial.scenario, trial.rate, trial.arrivals, trial.beside, trial.io, *met)
+    return (trial.workload, trial.scenario, trial.rate, trial.arrivals, trial.beside, trial.io, *met)
 
 
 def belongs(trial: Trial, to: Load) -> bool:
     """Return whether a trial answers a question about this load."""
-    return trial.workload == "inference" and load(trial) == to
+    return load(trial) == to
 
 
-def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Choice], Spreads]:
+def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Row], Spreads]:
     """Return one row per cell, rejected with the figures where it breaks a constraint, and what processes differ by."""
     groups: dict[str, list[Result]] = {}
     for result in results:
@@ -129,43 +114,30 @@ def _done(group: Sequence[Result]) -> dict[int, Result]:
     return by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
 
 
-def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: str) -> Choice:
+def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: str) -> Row:
     replicates = _done(group)
     done, first = list(replicates.values()), next(iter(replicates.values()), group[0])
-    fields = first.verification.fields if first.verification else {}
     status, why = rejection(group)
     notes: list[str] = []
-    asked = {QUANTITIES[c.quantity].column for c in wanted.constraints}
-    points = percentiles(done)
-    figures = {n: _latency(done, n, points[n], spreads, notes if n in asked else []) for n in QUANTILES}
-    figures |= {name: _between(done, name, spreads, scope) for name in METRICS}
-    row = Choice(
-        cell=first.trial.cell,
-        label=first.trial.label,
+    asked = {c.metric.name for c in wanted.constraints}
+    found = figures(done, first.trial.workload, scope)
+    for name in found.keys() & _varying():
+        if name in QUANTILES:
+            found[name] = _latency(done, name, found[name], spreads, notes if name in asked else [])
+        else:
+            found[name] = _between(done, name, spreads, scope)
+    row = Row(
         trial=first.trial,
         status=status if why else first.status,
         verdict=worst_verdict(done),
-        p50_s=figures["p50_s"],
-        p90_s=figures["p90_s"],
-        p95_s=figures["p95_s"],
-        p99_s=figures["p99_s"],
-        p999_s=figures["p999_s"],
-        throughput_sps=figures["throughput_sps"],
-        power_w=figures["power_w"],
-        energy_per_sample_j=figures["energy_per_sample_j"],
-        peak_rss_bytes=_between(done, "peak_rss_bytes", spreads, scope),
-        gpu_memory_bytes=_between(done, "gpu_memory_bytes", spreads, scope),
+        metrics=found | {"speedup": Absent("not compared with a baseline")},
         scope=scopes.usual(done),
-        accuracy=fields.get("accuracy", NOT_VERIFIED),
-        reference_accuracy=fields.get("reference_accuracy", NOT_VERIFIED),
-        agreement=fields.get("top1_agreement", NOT_VERIFIED),
-        speedup=Absent("not compared with a baseline"),
         gate=first.verification.detail if first.verification else "",
         rejected=why,
         replicates=replicates,
         notes=(*dict.fromkeys(notes), *_weak(done, spreads)),
     )
-    broken = () if row.rejected else wanted.broken(row)
+    broken = () if row.rejected else wanted.broken(row.metrics)
     return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
 
 
@@ -178,32 +150,32 @@ def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _varying() -> set[str]:
+    """Return the metrics that are judged where a fresh process may lie: not those of the artifact."""
+    asked = (m for m in METRICS.values() if m.bound or m.objective or m.shown)
+    return {m.name for m in asked if not m.artifact and (m.of or m.quantile)}
+
+
 def _figure(result: Result, column: str) -> Field:
     """Return one column's figure of one process."""
-    if column in ("peak_rss_bytes", "gpu_memory_bytes"):
-        return first(result, MEMORY if column == "peak_rss_bytes" else GPU)
-    if column in QUANTILES:
-        return percentile_of(result, column)
-    return field_of(result, METRICS[column])
+    metric = METRICS[column]
+    if metric.unit == "bytes":
+        return first(result, metric.of)
+    return percentile_of(result, column) if metric.quantile else field_of(result, metric.of[0])
 
 
 def _between(done: Sequence[Result], column: str, spreads: Spreads, scope: str) -> Field:
     """Return the mean of the processes with the ends between which a fresh one lies; of watts at least the meter's."""
-    if column not in METRICS:
-        held = values(done, column)
-        first = next((_figure(r, column) for r in done), Absent("no replicate finished"))
-        mean: Field = Measured(max(held), "bytes", n=len(held)) if held else first
-    else:
-        mean = scopes.within(across(done, METRICS[column]), done, scope)
+    size = METRICS[column].unit == "bytes"
+    mean = joined(done, METRICS[column], scope)
     if isinstance(mean, Absent) or mean.value <= 0:
         return mean
     found = values(done, column)
     ends = fresh(found, spreads.of(column))
     if ends is None:
         return mean
-    outer = [bounds(r, METRICS[column]) for r in done] if column in METRICS else []
-    lo, hi = reaching(*ends, outer)
-    return replace(mean, lo=lo, hi=hi if column in METRICS else max(hi, mean.value))
+    lo, hi = reaching(*ends, [] if size else [bounds(r, METRICS[column].of[0]) for r in done])
+    return replace(mean, lo=lo, hi=max(hi, mean.value) if size else hi)
 
 
 def _latency(done: Sequence[Result], column: str, point: Field, spreads: Spreads, notes: list[str]) -> Field:
@@ -212,7 +184,7 @@ def _latency(done: Sequence[Result], column: str, point: Field, spreads: Spreads
         return point
     found = values(done, column)
     top = [point.value, *found]
-    if column in TAILS:
+    if tail(METRICS[column]):
         top.append(_order_bound(done, column, notes))
     if len(found) < len(done):  # of all processes' queries together
         return Measured(point.value, "s", None, max(top), len(done))

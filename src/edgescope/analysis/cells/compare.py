@@ -23,21 +23,11 @@ from edgescope.analysis.cells.replicates import (
     of_fields,
     of_pairs,
 )
-from edgescope.analysis.energy.scopes import METRICS, scope, scopes
+from edgescope.analysis.energy.scopes import scope, scopes
 from edgescope.errors import UsageError
+from edgescope.metrics import scoped, shown
 from edgescope.records import Absent, Field, Json, Measured, Result
 from edgescope.stats import Interval, Judgement, judge
-
-#: Metric -> whether a higher value is better; the first is the one a comparison is judged by.
-JUDGED: Mapping[str, bool] = {
-    "latency_p50_s": False,
-    "latency_mean_s": False,
-    "throughput_sps": True,
-    "energy_per_sample_j": False,
-    "energy_dynamic_per_sample_j": False,
-    "power_w": False,
-}
-
 
 #: Facts that differ from one run to the next whatever was set: clocks, load, free memory, the command that ran it.
 MOMENTARY = re.compile(r"(^|\.)(time|uptime_s|load_average|memory_available_bytes|psi_\w+|command)(\.|$)")
@@ -54,7 +44,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Row:
+class Compared:
     """One metric of both sides, the ratio candidate / baseline with its 95 % interval, and the judgement.
 
     The ratio of powers and energies reaches as far as the meter's bounds do.
@@ -78,7 +68,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     blockers: tuple[str, ...]
     """Reasons why the numbers are NOT-COMPARABLE; empty where they are."""
-    rows: tuple[Row, ...]
+    rows: tuple[Compared, ...]
     """Empty where there are blockers and the comparison was not forced."""
     pairs: int
     warnings: tuple[str, ...] = ()
@@ -86,7 +76,7 @@ class Comparison:
 
     @property
     def judgement(self) -> Judgement:
-        """The judgement on median latency, which names the comparison."""
+        """The judgement on the first metric that is judged, which names the comparison: the median latency."""
         if self.blockers:
             return Judgement.NOT_COMPARABLE
         return next((r.judgement for r in self.rows if r.judgement), Judgement.AMBIGUOUS)
@@ -102,13 +92,14 @@ def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: b
     old, new = by_replicate(baseline), by_replicate(candidate)
     paired = neighbours(old, new)
     blockers = _blockers(baseline, candidate)
-    rows: list[Row] = []
+    rows: list[Compared] = []
     if force or not blockers:
         ratio_of = partial(_paired, paired) if paired[0] else partial(_apart, (old, new))
-        for name, higher in JUDGED.items():
+        for metric in shown("compare", baseline[0].trial.workload):
+            name, higher = metric.of[0], metric.higher
             sides = _side(list(old.values()), name), _side(list(new.values()), name)
             ratio, judgement = ratio_of(sides, name, higher)
-            rows.append(Row(name, *sides, ratio, Judgement.NOT_COMPARABLE if blockers else judgement))
+            rows.append(Compared(name, *sides, ratio, Judgement.NOT_COMPARABLE if blockers else judgement))
         rows.append(_p99(old, new))
     pairs = len(paired[0])
     return Comparison(
@@ -123,7 +114,7 @@ def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: b
 
 
 def _warnings(
-    old: Mapping[int, Result], new: Mapping[int, Result], rows: Sequence[Row], pairs: int
+    old: Mapping[int, Result], new: Mapping[int, Result], rows: Sequence[Compared], pairs: int
 ) -> tuple[str, ...]:
     """Return what weakens the rows; a meter's warnings where power or energy is among them."""
     found = ["one pair gives no interval: nothing is judged by it"] if pairs == 1 else []
@@ -131,7 +122,7 @@ def _warnings(
         found.append(
             "not measured together: the ratios are of independent figures, and hold what the machine did to one side"
         )
-    if any(r.metric in METRICS and isinstance(r.ratio, Measured) for r in rows):
+    if any(scoped(r.metric) and isinstance(r.ratio, Measured) for r in rows):
         for side, group in (("baseline", old), ("candidate", new)):
             said = dict.fromkeys(w for r in group.values() for w in r.warnings if w.startswith("W-PWR-3"))
             found += [f"{w} (the {side})" for w in said]
@@ -192,12 +183,12 @@ def _side(results: Sequence[Result], name: str) -> Field:
     return percentiles(results)["p50_s"] if name == "latency_p50_s" else across(results, name)
 
 
-def _p99(old: Mapping[int, Result], new: Mapping[int, Result]) -> Row:
+def _p99(old: Mapping[int, Result], new: Mapping[int, Result]) -> Compared:
     first, second = (percentiles(list(side.values()))["p99_s"] for side in (old, new))
     ratio: Field = Absent("no p99 on both sides")
     if isinstance(first, Measured) and isinstance(second, Measured) and first.value > 0:
         ratio = Measured(second.value / first.value, "1")
-    return Row("latency_p99_s", first, second, ratio)
+    return Compared("latency_p99_s", first, second, ratio)
 
 
 def _blockers(a: Sequence[Result], b: Sequence[Result]) -> tuple[str, ...]:

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import MEASURED, MIN_REPLICATES, across
-from edgescope.analysis.energy.scopes import METRICS, usual, within
+from edgescope.analysis.energy.scopes import usual, within
 from edgescope.analysis.run.usage import ACTIVITY, activity
+from edgescope.metrics import scoped
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
 from edgescope.stats.special import t_quantile
 
@@ -117,16 +118,16 @@ def sharing_words(trial: Trial) -> str:
 
 
 def wanted(trial: Trial) -> bool:
-    """Return whether a trial belongs here: inference in a closed loop, one query at a time in each process."""
-    how = (trial.workload, trial.scenario, trial.rate, trial.in_flight, trial.beside)
-    return how == ("inference", "single_stream", None, 1, "")
+    """Return whether a trial belongs here: a closed loop, one query at a time in each process."""
+    return (trial.scenario, trial.rate, trial.in_flight, trial.beside) == ("single_stream", None, 1, "")
 
 
 def setup(trial: Trial) -> str:
-    """Return what all cells of one table share, in words: engine, device, options, mode, io."""
+    """Return what all cells of one table share, in words: engine, device, options, mode, workload, io."""
     same = replace(trial, precision="fp32", batch=1, processes=1, sharing="shared", in_flight=1)
     io = "" if trial.io == "host" else f" io={trial.io}"
-    return same.label.replace(" fp32 b1", "", 1) + io
+    work = "" if trial.workload == Trial.workload else f" {trial.workload}"
+    return same.label.replace(" fp32 b1", "", 1) + work + io
 
 
 def axes(trial: Trial) -> tuple[object, ...]:
@@ -192,7 +193,7 @@ def _interval(fresh: int, warm: int) -> str:
 def _figures(runs: Sequence[Result]) -> dict[str, Field]:
     out = {name: _figure(runs, name) for name in FIGURES}
     scope = usual(runs)
-    out |= {name: within(field, runs, scope) for name, field in out.items() if name in METRICS}
+    out |= {name: within(field, runs, scope) for name, field in out.items() if scoped(name)}
     p = runs[0].trial.processes
     out["throughput_per_process_sps"] = scaled(out["throughput_sps"], 1 / p)
     latency = percentiles(runs)

@@ -14,12 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgescope import metrics
 from edgescope.analysis.cells.replicates import MIN_REPLICATES, latencies_s
 from edgescope.analysis.run.summary import OFFLINE, PILED, quantile_metric
 from edgescope.records import Absent, Field, Measured, Result
 from edgescope.stats.special import t_quantile
 
-QUANTILES: Mapping[str, float] = {"p50_s": 0.50, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99, "p999_s": 0.999}
+QUANTILES: Mapping[str, float] = metrics.quantiles()
 NOT_LOADED = "raw latencies are not loaded"
 
 

@@ -27,7 +27,7 @@ def asked(trial: Trial) -> str:
 
 def in_words(trial: Trial) -> str:
     """Return the load in words: `single_stream, batch 4, 2 processes`."""
-    parts = [trial.workload] if trial.workload != "inference" else []
+    parts = [trial.workload] if trial.workload != Trial.workload else []
     parts.append(trial.load)
     if trial.scenario not in PILED:
         parts += [f"batch {trial.batch}"] if trial.batch > 1 else []

@@ -22,23 +22,17 @@ from typing import TypeVar
 from edgescope.analysis.cells import choices as rows_of
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.bounds import apart
-from edgescope.analysis.cells.choices import Choice, Spreads
-from edgescope.analysis.cells.objective import QUANTITIES, STEADY, Wanted
+from edgescope.analysis.cells.choices import Spreads
+from edgescope.analysis.cells.objective import Wanted
+from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.sharing_gain import Remark, remarks
-from edgescope.analysis.cells.variants import WORDS, show
+from edgescope.analysis.cells.variants import show
 from edgescope.errors import UsageError
+from edgescope.metrics import METRICS, shown
 from edgescope.records import Absent, Measured, Result
 
 #: By how much cells of one process each must differ where nothing is known of what lies between processes.
 UNKNOWN_SPREAD = 0.05
-#: What a Pareto set is taken over where nothing is constrained: (column, less is better).
-USUAL = (
-    ("throughput_sps", False),
-    ("p99_s", True),
-    ("energy_per_sample_j", True),
-    ("peak_rss_bytes", True),
-    ("gpu_memory_bytes", True),
-)
 
 
 @dataclass(frozen=True)
@@ -47,18 +41,18 @@ class Recommendation:
 
     models: tuple[str, ...]
     wanted: Wanted
-    choices: tuple[Choice, ...]
+    choices: tuple[Row, ...]
     """Every cell, best first; those that may not be picked have their reason in `rejected`."""
-    front: tuple[Choice, ...]
+    front: tuple[Row, ...]
     """The Pareto set of the cells that ran, with those that break a constraint; by the columns `axes`."""
     axes: tuple[str, ...]
-    pick: Choice | None
+    pick: Row | None
     reasons: tuple[str, ...]
-    ties: tuple[Choice, ...] = ()
+    ties: tuple[Row, ...] = ()
     """Cells that keep every constraint and are not surely worse."""
-    best: Choice | None = None
+    best: Row | None = None
     """The best cell if nothing were constrained."""
-    nearest: Choice | None = None
+    nearest: Row | None = None
     """Where no cell keeps every constraint: the one that breaks them the least."""
     remarks: tuple[Remark, ...] = ()
 
@@ -94,40 +88,39 @@ def recommend(results: Iterable[Result], wanted: Wanted, *, least: int = 1) -> R
     return Recommendation(models, wanted, tuple(ranked), front, axes, pick, reasons, ties, best, None, said)
 
 
-def _figure(choice: Choice, wanted: Wanted) -> Measured | None:
-    found = getattr(choice, wanted.goal.column)
+def _figure(choice: Row, wanted: Wanted) -> Measured | None:
+    found = choice[wanted.goal.name]
     return found if isinstance(found, Measured) and found.value > 0 else None
 
 
-def _cost(choice: Choice, wanted: Wanted) -> float:
+def _cost(choice: Row, wanted: Wanted) -> float:
     """Return the log of the objective as something to be made small."""
     found = _figure(choice, wanted)
     if found is None:
         return math.inf
-    return math.log(found.value) * (-1 if wanted.goal.higher_is_better else 1)
+    return math.log(found.value) * (-1 if wanted.goal.higher else 1)
 
 
-def _axes(found: Sequence[Choice], wanted: Wanted) -> tuple[str, ...]:
+def _axes(found: Sequence[Row], wanted: Wanted) -> tuple[str, ...]:
     """Return the columns of the Pareto set: the objective and what is constrained, else what is usual and measured."""
-    asked = [QUANTITIES[c.quantity].column for c in wanted.constraints if c.quantity not in STEADY]
+    asked = [c.metric.name for c in wanted.constraints if not c.metric.artifact]
     if not asked:
-        asked = [name for name, _ in USUAL]
-    names = dict.fromkeys((wanted.goal.column, *asked))
-    return tuple(n for n in names if any(isinstance(getattr(c, n), Measured) for c in found))
+        asked = [m.name for m in shown("pareto")]
+    names = dict.fromkeys((wanted.goal.name, *asked))
+    return tuple(n for n in names if any(isinstance(c[n], Measured) for c in found))
 
 
-def _costs(choice: Choice, axes: Sequence[str]) -> tuple[float, ...] | None:
-    found = [getattr(choice, name) for name in axes]
-    if not all(isinstance(f, Measured) for f in found):
+def _costs(choice: Row, axes: Sequence[str]) -> tuple[float, ...] | None:
+    found = [choice[name] for name in axes]
+    known = [f.value for f in found if isinstance(f, Measured)]
+    if len(known) < len(found):
         return None
-    return tuple(
-        -f.value if name == "throughput_sps" else f.value for name, f in zip(axes, found, strict=True)
-    )
+    return tuple(-x if METRICS[name].higher else x for name, x in zip(axes, known, strict=True))
 
 
-def _worse(pick: Choice, other: Choice, wanted: Wanted, spreads: Spreads) -> bool:
+def _worse(pick: Row, other: Row, wanted: Wanted, spreads: Spreads) -> bool:
     """Whether a cell is surely worse than the pick."""
-    column = wanted.goal.column
+    column = wanted.goal.name
     mine, its = (rows_of.values(list(c.replicates.values()), column) for c in (pick, other))
     sure = apart(mine, its, spreads.of(column))
     return _cost(other, wanted) - _cost(pick, wanted) > UNKNOWN_SPREAD if sure is None else sure
@@ -136,18 +129,18 @@ def _worse(pick: Choice, other: Choice, wanted: Wanted, spreads: Spreads) -> boo
 # -- in words -----------------------------------------------------------------------------------------------
 
 
-def _reasons(pick: Choice, ties: Sequence[Choice], best: Choice | None, wanted: Wanted) -> tuple[str, ...]:
+def _reasons(pick: Row, ties: Sequence[Row], best: Row | None, wanted: Wanted) -> tuple[str, ...]:
     kept = (
         "of those that keep every constraint"
         if wanted.constraints
         else "of all that ran with the right outputs"
     )
     runs = len(pick.replicates)
-    figure = getattr(pick, wanted.goal.column)
-    lead = f"{wanted.goal.words} {kept}: {show(replace(figure, lo=None, hi=None))} over {_processes(runs)}"
+    figure = pick.measured(wanted.goal.name)
+    lead = f"{wanted.goal.best} {kept}: {show(replace(figure, lo=None, hi=None))} over {_processes(runs)}"
     if figure.lo is not None and figure.hi is not None and runs > 1:
         lead += f", 95 % prediction interval for a new process [{show(figure).partition('[')[2]}"
-    out = [lead, *(c.kept(pick) for c in wanted.constraints)]
+    out = [lead, *(c.kept(pick.metrics) for c in wanted.constraints)]
     if best is not None and best.cell != pick.cell:
         out.append(_price(pick, best, wanted))
     if ties:
@@ -164,28 +157,28 @@ def _processes(count: int) -> str:
     return f"{count} process{'es' * (count != 1)}"
 
 
-def _price(pick: Choice, best: Choice, wanted: Wanted) -> str:
+def _price(pick: Row, best: Row, wanted: Wanted) -> str:
     """Say what the constraints cost: the unconstrained best, by how much it is better, and what it breaks."""
     ratio = math.exp(_cost(pick, wanted) - _cost(best, wanted))
-    share = 100 * ((1 - 1 / ratio) if wanted.goal.higher_is_better else (ratio - 1))
-    word = "less" if wanted.goal.higher_is_better else "more"
+    share = 100 * ((1 - 1 / ratio) if wanted.goal.higher else (ratio - 1))
+    word = "less" if wanted.goal.higher else "more"
     if not best.broken:
         return f"{best.label} measured better in {_processes(len(best.replicates))} and was not confirmed"
     size = f"{share:.0f}" if share >= 10 else f"{share:.2g}"
     name = best.label if best.trial.model == pick.trial.model else best.name
-    text = f"{size} % {word} {WORDS[wanted.objective]} than {name}"
+    text = f"{size} % {word} {wanted.goal.title.lower()} than {name}"
     return f"{text}, which breaks {'; '.join(b.replace(' broken:', ':') for b in best.broken)}"
 
 
-def _tied(pick: Choice, ties: Sequence[Choice], wanted: Wanted) -> str:
+def _tied(pick: Row, ties: Sequence[Row], wanted: Wanted) -> str:
     names = [c.label if c.trial.model == pick.trial.model else c.name for c in ties[:4]]
     more = f" and {len(ties) - 4} more" if len(ties) > 4 else ""
     return f"statistically tied with {', '.join(names)}{more}; add --confirm 5"
 
 
-def _unconfirmed(best: Choice, wanted: Wanted, least: int) -> tuple[Choice, tuple[str, ...]]:
+def _unconfirmed(best: Row, wanted: Wanted, least: int) -> tuple[Row, tuple[str, ...]]:
     """Return the cell that is left where what was measured again fell back, and the sentences."""
-    figure = replace(getattr(best, wanted.goal.column), lo=None, hi=None)
+    figure = replace(best.measured(wanted.goal.name), lo=None, hi=None)
     what = f"{show(figure)} over {_processes(len(best.replicates))} where {least} were asked for"
     return best, (
         f"not confirmed: no cell stood in {_processes(least)}. The best of the rest is {best.name} ({what}).",
@@ -193,12 +186,12 @@ def _unconfirmed(best: Choice, wanted: Wanted, least: int) -> tuple[Choice, tupl
     )
 
 
-def _infeasible(ranked: Sequence[Choice], wanted: Wanted) -> tuple[Choice | None, tuple[str, ...]]:
+def _infeasible(ranked: Sequence[Row], wanted: Wanted) -> tuple[Row | None, tuple[str, ...]]:
     """Return the nearest cell and the sentence; without one, why nothing can be chosen."""
     near = [c for c in ranked if c.broken]
     if near:
-        row = min(near, key=lambda c: (wanted.binding(c)[0], _cost(c, wanted)))
-        binding = wanted.binding(row)[1]
+        row = min(near, key=lambda c: (wanted.binding(c.metrics)[0], _cost(c, wanted)))
+        binding = wanted.binding(row.metrics)[1]
         what = "; ".join(b.replace(" broken:", ":") for b in row.broken)
         text = f"infeasible: no cell keeps every constraint. The nearest is {row.name} ({what})"
         out = [f"{text}; the binding constraint is {binding}."]
@@ -208,34 +201,34 @@ def _infeasible(ranked: Sequence[Choice], wanted: Wanted) -> tuple[Choice | None
             )
         return row, tuple(out)
     why = dict.fromkeys(c.rejected or _absent(c, wanted) for c in ranked)
-    return None, (f"nothing can be recommended for the {wanted.goal.words}: {'; '.join(list(why)[:3])}.",)
+    return None, (f"nothing can be recommended for the {wanted.goal.best}: {'; '.join(list(why)[:3])}.",)
 
 
-def _absent(choice: Choice, wanted: Wanted) -> str:
-    found = getattr(choice, wanted.goal.column)
+def _absent(choice: Row, wanted: Wanted) -> str:
+    found = choice[wanted.goal.name]
     return found.reason if isinstance(found, Absent) else "not measured"
 
 
-Row = TypeVar("Row")
+Point = TypeVar("Point")
 
 
 def pareto(
-    rows: Iterable[Row], x: Callable[[Row], float | None], y: Callable[[Row], float | None]
-) -> list[Row]:
+    rows: Iterable[Point], x: Callable[[Point], float | None], y: Callable[[Point], float | None]
+) -> list[Point]:
     """Return the rows on the front of two costs (less is better), by rising x.
 
     A row without one of them is left out. Negate a key to make more better. Rows equal on both
     all stay.
     """
     points = [(a, b, row) for row in rows if (a := x(row)) is not None and (b := y(row)) is not None]
-    front: list[tuple[float, float, Row]] = []
+    front: list[tuple[float, float, Point]] = []
     for point in sorted(points, key=lambda p: p[:2]):
         if not front or point[1] < front[-1][1] or point[:2] == front[-1][:2]:
             front.append(point)
     return [row for *_, row in front]
 
 
-def nondominated(rows: Iterable[Row], costs: Callable[[Row], Sequence[float] | None]) -> list[Row]:
+def nondominated(rows: Iterable[Point], costs: Callable[[Point], Sequence[float] | None]) -> list[Point]:
     """Return the rows that no other is as good as on every cost and better on one, in their order.
 
     A row without costs is left out; equals all stay.

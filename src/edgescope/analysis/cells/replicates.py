@@ -30,9 +30,9 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.energy.scopes import METRICS
 from edgescope.analysis.run.summary import PILED, metrics, told
 from edgescope.analysis.run.workers import due_in
+from edgescope.metrics import scoped
 from edgescope.records import Absent, Field, Measured, Result, Status
 from edgescope.stats import Interval, Judgement, judge, paired_log_ratio
 from edgescope.stats.pairs import MIN_PAIRS, RESOLVED, trimmed
@@ -159,7 +159,7 @@ def bounds(result: Result, name: str) -> Ends | None:
     field = field_of(result, name)
     # those of energy per sample may be an interval over blocks
     whole = field_of(result, "energy_j") if name == "energy_per_sample_j" else field
-    if name not in METRICS or not isinstance(field, Measured) or not isinstance(whole, Measured):
+    if not scoped(name) or not isinstance(field, Measured) or not isinstance(whole, Measured):
         return None
     if whole.lo is None or whole.hi is None:
         return None

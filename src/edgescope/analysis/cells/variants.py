@@ -11,17 +11,16 @@ measured over a full window is shown by that alone, and one that was not stands 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from edgescope.analysis.cells.compare import by_cell
-from edgescope.analysis.cells.objective import FASTEST, Objective, Wanted, goal
+from edgescope.analysis.cells.objective import FASTEST, Wanted, goal
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import (
     MEASURED,
     NEIGHBOURS_S,
     NOT_RUN,
     Pairs,
-    across,
     by_replicate,
     judged,
     neighbours,
@@ -29,10 +28,11 @@ from edgescope.analysis.cells.replicates import (
     paired_values,
     pairs,
 )
+from edgescope.analysis.cells.row import Row, figures
 from edgescope.analysis.energy import scopes
 from edgescope.analysis.run.summary import PILED
-from edgescope.analysis.run.usage import GPU, MEMORY, first
 from edgescope.errors import UsageError, message
+from edgescope.metrics import Metric
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
 from edgescope.stats import Interval, Judgement, paired_log_ratio
 from edgescope.stats.pairs import MIN_EFFECT
@@ -40,14 +40,6 @@ from edgescope.stats.pairs import MIN_EFFECT
 WORST_FIRST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
 
 
-#: Objective -> what its figure is called where nothing is compared.
-WORDS: Mapping[str, str] = {
-    "latency": "median latency",
-    "throughput": "throughput",
-    "energy": "energy a sample",
-    "watts": "power",
-}
-NOT_VERIFIED, NOT_MEASURED = Absent("not verified"), Absent("not measured")
 #: Windows up to this long screen candidates wherever the same results hold longer ones of the same variant.
 SCREEN_S = 0.5
 #: Fields that say how carefully a variant is measured, not which one.
@@ -60,64 +52,17 @@ def variant(trial: Trial) -> str:
 
 
 @dataclass(frozen=True)
-class VariantRow:
-    """One cell: its numbers, whether it may be used, and its replicates."""
-
-    cell: str
-    label: str
-    trial: Trial
-    status: Status
-    verdict: Verdict
-    p50_s: Field
-    p99_s: Field
-    throughput_sps: Field
-    peak_rss_bytes: Field
-    power_w: Field
-    energy_per_sample_j: Field
-    accuracy: Field
-    agreement: Field
-    """Top-1 agreement with fp32 of a trained classifier, else Absent; `gate` has the sentence of either."""
-    speedup: Field
-    """Baseline's median latency / this one's, over pairs of replicates (offline: throughputs); 2 is double.
-
-    A pair is two runs of one number that began within an hour of each other. Absent where they do not resolve it."""
-    reference_accuracy: Field = NOT_VERIFIED
-    p90_s: Field = NOT_MEASURED
-    p95_s: Field = NOT_MEASURED
-    p999_s: Field = NOT_MEASURED
-    gpu_memory_bytes: Field = NOT_MEASURED
-    """memory_figures.GPU; peak_rss_bytes is memory_figures.MEMORY."""
-    scope: str = ""
-    """What the watts and joules were measured in front of; '' where no meter is known."""
-    gate: str = ""
-    rejected: str = ""
-    """Why this variant can never be the best; '' where it can."""
-    broken: tuple[str, ...] = ()
-    """The constraints it breaks, with the figures: it is rejected for these alone."""
-    pairs: str = ""
-    """How many pairs the speed-up is of: `5 of 5 pairs`."""
-    notes: tuple[str, ...] = ()
-    """What must be known of the figures: pairs left out, unstable replicates, medians that pairs do not bear out."""
-    replicates: Mapping[int, Result] = field(default_factory=dict, repr=False)
-
-    @property
-    def failed(self) -> bool:
-        """Whether it did not run, or gave wrong outputs: no constraint could be loosened to admit it."""
-        return bool(self.rejected) and not self.broken
-
-
-@dataclass(frozen=True)
 class VariantTable:
     """The rows in the order in which their cells were first run, and the baseline's cell."""
 
-    rows: tuple[VariantRow, ...]
+    rows: tuple[Row, ...]
     baseline: str
-    screened: tuple[VariantRow, ...] = ()
+    screened: tuple[Row, ...] = ()
     """Variants that did not get past the short runs; their speed-ups are over the baseline's short runs."""
     wanted: Wanted = FASTEST
     """The constraints that rows were judged by."""
 
-    def row(self, cell: str) -> VariantRow:
+    def row(self, cell: str) -> Row:
         """Return the row of a cell; KeyError where there is none."""
         return {r.cell: r for r in self.rows}[cell]
 
@@ -126,11 +71,11 @@ class VariantTable:
 class Pick:
     """The variant to use, in one sentence with its figures; no row where none may be used."""
 
-    row: VariantRow | None
+    row: Row | None
     reason: str
     ties: tuple[str, ...] = ()
     """Labels of eligible variants that are not significantly worse."""
-    nearest: VariantRow | None = None
+    nearest: Row | None = None
     """Where constraints leave nothing to pick: the variant that breaks them the least."""
 
 
@@ -199,42 +144,23 @@ def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) 
     return groups[base]
 
 
-def _row(
-    groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: Wanted, scope: str
-) -> VariantRow:
+def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: Wanted, scope: str) -> Row:
     group = groups[cell]
     # a rejected variant's figures are shown too, struck out
     done = by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
     results, first = list(done.values()), next(iter(done.values()), group[0])
-    checked, latency = first.verification, percentiles(results)
-    fields = checked.fields if checked else {}
-    row = VariantRow(
-        cell=cell,
-        label=first.trial.label,
+    row = Row(
         trial=first.trial,
         status=first.status,
         verdict=worst_verdict(results),
-        p50_s=latency["p50_s"],
-        p90_s=latency["p90_s"],
-        p95_s=latency["p95_s"],
-        p99_s=latency["p99_s"],
-        p999_s=latency["p999_s"],
-        throughput_sps=across(results, "throughput_sps"),
-        peak_rss_bytes=_peak(results, MEMORY),
-        gpu_memory_bytes=_peak(results, GPU),
-        power_w=scopes.within(across(results, "power_w"), results, scope),
-        energy_per_sample_j=scopes.within(across(results, "energy_per_sample_j"), results, scope),
+        metrics=figures(results, first.trial.workload, scope),
         scope=scopes.usual(results),
-        accuracy=fields.get("accuracy", NOT_VERIFIED),
-        reference_accuracy=fields.get("reference_accuracy", NOT_VERIFIED),
-        agreement=fields.get("top1_agreement", NOT_VERIFIED),
-        speedup=NOT_MEASURED,
-        gate=checked.detail if checked else "",
+        gate=first.verification.detail if first.verification else "",
         rejected=rejected(group),
         replicates=done,
     )
     row = _compared(row, _against_cell(groups, cell, base), group)
-    broken = () if row.rejected else wanted.broken(row)
+    broken = () if row.rejected else wanted.broken(row.metrics)
     return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
 
 
@@ -274,14 +200,7 @@ def worst_verdict(results: Sequence[Result]) -> Verdict:
     return Verdict(worst, (f"{trusts.count(worst)} of {len(results)} processes", *evidence))
 
 
-def _peak(results: Sequence[Result], names: Sequence[str]) -> Field:
-    fields = [first(r, names) for r in results]
-    peaks = [f.value for f in fields if isinstance(f, Measured)]
-    absent = fields[0] if fields else Absent("not measured")
-    return Measured(max(peaks), "bytes", n=len(peaks)) if peaks else absent
-
-
-def _compared(row: VariantRow, baseline: Sequence[Result], group: Sequence[Result]) -> VariantRow:
+def _compared(row: Row, baseline: Sequence[Result], group: Sequence[Result]) -> Row:
     """Return the row with its speed-up over the baseline's runs, the pairs it is of, and what is to be said of them."""
     piled = row.trial.scenario in PILED
     name = "throughput_sps" if piled else "latency_p50_s"
@@ -297,7 +216,7 @@ def _compared(row: VariantRow, baseline: Sequence[Result], group: Sequence[Resul
     )
     if isinstance(speedup, Measured) and not piled and row.cell != baseline[0].trial.cell:
         notes += _borne_out(row, speedup, found.under)
-    return replace(row, speedup=speedup, pairs=found.words, notes=tuple(notes))
+    return replace(row.having(speedup=speedup), pairs=found.words, notes=tuple(notes))
 
 
 def _speedup(found: Pairs, name: str, *, higher_is_better: bool) -> Field:
@@ -315,9 +234,9 @@ def _pairless(found: Pairs) -> str:
     return "no replicate number was run here and at the baseline"
 
 
-def _borne_out(row: VariantRow, speedup: Measured, under: Mapping[int, Result]) -> list[str]:
+def _borne_out(row: Row, speedup: Measured, under: Mapping[int, Result]) -> list[str]:
     """Return the warning that belongs to medians, as shown, whose ratio lies outside of what the pairs say; or []."""
-    theirs, ours = percentiles(list(under.values()))["p50_s"], row.p50_s
+    theirs, ours = percentiles(list(under.values()))["p50_s"], row["p50_s"]
     if not isinstance(theirs, Measured) or not isinstance(ours, Measured) or ours.value <= 0:
         return []
     shown, lo, hi = theirs.value / ours.value, speedup.lo or speedup.value, speedup.hi or speedup.value
@@ -339,8 +258,8 @@ def pick(found: VariantTable, objective: str = "latency") -> Pick:
     """
     wished = goal(objective)
     ranked = sorted(
-        (r for r in found.rows if not r.rejected and isinstance(getattr(r, wished.column), Measured)),
-        key=lambda r: getattr(r, wished.column).value * (-1 if wished.higher_is_better else 1),
+        (r for r in found.rows if not r.rejected and isinstance(r[wished.name], Measured)),
+        key=lambda r: r.measured(wished.name).value * (-1 if wished.higher else 1),
     )
     if not ranked:
         return _infeasible(found) or Pick(None, _none(found, wished))
@@ -351,10 +270,10 @@ def pick(found: VariantTable, objective: str = "latency") -> Pick:
     return Pick(best, " ".join(sentences), tuple(t[0].label for t in ties))
 
 
-def described(row: VariantRow, wanted: Wanted = FASTEST) -> str:
+def described(row: Row, wanted: Wanted = FASTEST) -> str:
     """Return what one variant measured, as a sentence without a comparison."""
-    shown = show(getattr(row, wanted.goal.column))
-    text = f"{row.label}: {WORDS[wanted.objective]} {shown}"
+    shown = show(row[wanted.goal.name])
+    text = f"{row.label}: {wanted.goal.title.lower()} {shown}"
     text += f"; {row.gate.rstrip('.')}." if row.gate else "."
     if row.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
         text += f" Measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence)}."
@@ -366,8 +285,8 @@ def _infeasible(found: VariantTable) -> Pick | None:
     near = [r for r in found.rows if r.broken]
     if not near:
         return None
-    row = min(near, key=lambda r: found.wanted.binding(r)[0])
-    binding = found.wanted.binding(row)[1]
+    row = min(near, key=lambda r: found.wanted.binding(r.metrics)[0])
+    binding = found.wanted.binding(row.metrics)[1]
     reason = (
         f"infeasible: no variant keeps every constraint. The nearest is {row.label}"
         f" ({'; '.join(row.broken)}); the binding constraint is {binding}."
@@ -375,25 +294,25 @@ def _infeasible(found: VariantTable) -> Pick | None:
     return Pick(None, reason, nearest=row)
 
 
-def _against(best: VariantRow, other: VariantRow, goal: Objective) -> tuple[Interval | None, Judgement]:
+def _against(best: Row, other: Row, goal: Metric) -> tuple[Interval | None, Judgement]:
     near = neighbours(best.replicates, other.replicates)
-    return judged(*near, goal.metric, goal.higher_is_better) or (None, Judgement.AMBIGUOUS)
+    return judged(*near, goal.of[0], goal.higher) or (None, Judgement.AMBIGUOUS)
 
 
-def _figures(best: VariantRow, found: VariantTable, goal: Objective) -> str:
-    text = f"{best.label}: {goal.words}, {show(getattr(best, goal.column))}"
+def _figures(best: Row, found: VariantTable, goal: Metric) -> str:
+    text = f"{best.label}: {goal.best}, {show(best[goal.name])}"
     if best.cell != found.baseline:
         base = found.row(found.baseline).label
-        sure = isinstance(best.speedup, Measured)
-        text += f", {show(best.speedup)}x the speed of {base} ({best.pairs})" if sure else ""
-        text += "" if sure else f"; its speed-up over {base} is unknown: {show(best.speedup)}"
+        sure = isinstance(best["speedup"], Measured)
+        text += f", {show(best['speedup'])}x the speed of {base} ({best.pairs})" if sure else ""
+        text += "" if sure else f"; its speed-up over {base} is unknown: {show(best['speedup'])}"
     text += f"; {best.gate.rstrip('.')}." if best.gate else "."
     if best.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
         text += f" Measured while {best.verdict.trust.value}: {'; '.join(best.verdict.evidence)}."
     return text
 
 
-Tie = tuple[VariantRow, Interval | None, Judgement]
+Tie = tuple[Row, Interval | None, Judgement]
 
 
 def _undecided(ties: Sequence[Tie]) -> list[str]:
@@ -417,9 +336,9 @@ def _listed(ties: Sequence[Tie]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def _none(found: VariantTable, goal: Objective) -> str:
-    reasons = "; ".join(f"{r.label}: {r.rejected or _why(getattr(r, goal.column))}" for r in found.rows)
-    return f"No variant can be recommended for the {goal.words}. {reasons}."
+def _none(found: VariantTable, goal: Metric) -> str:
+    reasons = "; ".join(f"{r.label}: {r.rejected or _why(r[goal.name])}" for r in found.rows)
+    return f"No variant can be recommended for the {goal.best}. {reasons}."
 
 
 def _why(value: Field) -> str:

@@ -16,14 +16,6 @@ from collections.abc import Iterable, Sequence
 
 from edgescope.records import Absent, Field, Measured, Result
 
-METRICS = frozenset(
-    {
-        *("power_w", "energy_j", "energy_per_sample_j", "energy_dynamic_j", "energy_dynamic_per_sample_j"),
-        *("idle_power_w", "idle_power_before_w", "idle_power_after_w", "idle_power_drift_w"),
-    }
-)
-"""Metrics that mean nothing without the scope of their meter."""
-
 
 def scope(result: Result) -> str:
     """Return the scope of a result's watts, with the rail's name where it is one rail; '' where none is known."""

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgescope.analysis.cells.objective import QUANTITIES
-from edgescope.analysis.cells.variants import VariantRow
+from edgescope.analysis.cells.row import Row
 from edgescope.analysis.offload.model import (
     MOST_BOARDS,
-    QUANTILES,
     SHARES,
     Draws,
     Model,
@@ -127,11 +125,10 @@ def _mixed(model: Model, network: Profile, rate: float, kept: float) -> Option:
     near, far = edge(model, rate * kept), cloud(model, network, rate * (1 - kept), whole=False)
     over = _only_saturation(far)
     row = untimed(near.figures, over[0]) if over else _mixture(model, network, rate, kept)
-    figures = replace(
-        row,
-        throughput_sps=_sum(near.figures.throughput_sps, far.figures.throughput_sps),
+    figures = row.having(
+        throughput_sps=_sum(near.figures["throughput_sps"], far.figures["throughput_sps"]),
         energy_per_sample_j=_weighted(
-            near.figures.energy_per_sample_j, far.figures.energy_per_sample_j, kept
+            near.figures["energy_per_sample_j"], far.figures["energy_per_sample_j"], kept
         ),
         power_w=Absent("sending beside computing was not run: its power is not measured here"),
     )
@@ -142,7 +139,7 @@ def _mixed(model: Model, network: Profile, rate: float, kept: float) -> Option:
     return replace(mixed, broken=tuple(f"the cloud's part: {b}" for b in far.broken) or mixed.broken)
 
 
-def _mixture(model: Model, network: Profile, rate: float, kept: float) -> VariantRow:
+def _mixture(model: Model, network: Profile, rate: float, kept: float) -> Row:
     """Return the percentiles of all queries, wherever they were answered: the draws of both, in proportion."""
 
     def mixed(draws: Draws) -> Floats:
@@ -181,11 +178,11 @@ def _better(model: Model, options: Sequence[Option]) -> Option | None:
 def clearly_better(model: Model, a: Option, b: Option) -> bool:
     """Whether a beats b by the objective with intervals that do not overlap; what was not measured beats nothing."""
     goal = model.wanted.goal
-    x: Field = getattr(a.figures, goal.column)
-    y: Field = getattr(b.figures, goal.column)
+    x: Field = a.figures[goal.name]
+    y: Field = b.figures[goal.name]
     if isinstance(x, Absent) or isinstance(y, Absent):
         return isinstance(y, Absent) and isinstance(x, Measured) and not b.fits
-    if goal.higher_is_better:
+    if goal.higher:
         return (x.value if x.lo is None else x.lo) > (y.value if y.hi is None else y.hi)
     return (x.value if x.hi is None else x.hi) < (y.value if y.lo is None else y.lo)
 
@@ -194,19 +191,19 @@ def _excess(model: Model, option: Option) -> float:
     """Return how far the worst constraint is exceeded; a saturated queue is worse than any."""
     if _only_saturation(option):
         return float("inf")
-    return max((c.excess(option.figures) for c in model.wanted.constraints), default=1.0)
+    return max((c.excess(option.figures.metrics) for c in model.wanted.constraints), default=1.0)
 
 
 def _why(model: Model, options: Sequence[Option], chosen: Option) -> str:
     """Return the reason in a sentence."""
     near, far = options[0], options[1]
-    goal = model.wanted.goal.words
+    goal = model.wanted.goal.best
     if chosen.name in ("boards", "split"):
         return "neither one board nor the cloud alone keeps the constraints; shared, they are kept"
     other = far if chosen is near else near
     if not other.fits:
         return f"{other.words} it would not do: {other.broken[0]}"
-    ours, theirs = (getattr(o.figures, model.wanted.goal.column) for o in (chosen, other))
+    ours, theirs = (o.figures[model.wanted.goal.name] for o in (chosen, other))
     if isinstance(theirs, Absent):
         return f"{goal}; {other.words} it cannot be said ({theirs.reason})"
     if isinstance(ours, Absent):
@@ -248,6 +245,6 @@ def _flip_at(span: tuple[float, float], then: Callable[[float], str]) -> float |
 
 def time_limit_s(model: Model) -> tuple[str, float] | None:
     """Return the tightest constraint on a latency as (p50, p99 ..., seconds); None where there is none."""
-    times = [c for c in model.wanted.constraints if QUANTITIES[c.quantity].column in QUANTILES]
+    times = [c for c in model.wanted.constraints if c.quantile]
     tightest = min(times, key=lambda c: c.limit, default=None)
-    return (tightest.quantity, tightest.limit) if tightest else None
+    return (tightest.name, tightest.limit) if tightest else None

@@ -56,7 +56,7 @@ def curve(model: Model, network: Profile) -> Curve:
     """Return the borders around this network; bandwidth down moves with the one up, in the same proportion."""
     rate = model.request.rate
     own = edge(model, rate).figures
-    quantity, target = ("p99", own.p99_s) if _comparable(model, network) else ("p50", own.p50_s)
+    quantity, target = ("p99", own["p99_s"]) if _comparable(model, network) else ("p50", own["p50_s"])
     equal = _equal(model, target, 0.99 if quantity == "p99" else 0.5)
 
     def fits(at: Profile) -> bool:
@@ -77,7 +77,7 @@ def curve(model: Model, network: Profile) -> Curve:
 def _comparable(model: Model, network: Profile) -> bool:
     """Whether both p99 can be told."""
     own, sent = edge(model, None).figures, cloud(model, network, None).figures
-    return isinstance(own.p99_s, Measured) and isinstance(sent.p99_s, Measured)
+    return isinstance(own["p99_s"], Measured) and isinstance(sent["p99_s"], Measured)
 
 
 def _equal(model: Model, target: Field, q: float) -> Callable[[Profile], bool]:

@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgescope.analysis.cells.objective import QUANTITIES, Wanted
-from edgescope.analysis.cells.variants import VariantRow
+from edgescope import metrics
+from edgescope.analysis.cells.objective import Wanted
+from edgescope.analysis.cells.row import Row
 from edgescope.analysis.offload import transit
 from edgescope.analysis.offload.network import Profile
 from edgescope.analysis.offload.service import MOST_UTILISED, Floats, Service, bootstrapped, fifo, plain
@@ -32,15 +33,15 @@ POINTS, ROWS, DRAWS = 20_000, 32, 3_000
 MOST_BOARDS = 16
 SHARES = 24
 """Halvings when the edge's share is sought."""
-QUANTILES = {"p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95, "p99_s": 0.99, "p999_s": 0.999}
-"""Columns of a row that the network changes."""
+QUANTILES = metrics.quantiles()
+"""Metrics of a row that the network changes."""
 
 
 @dataclass(frozen=True)
 class Place:
     """One machine with the cell that was measured on it."""
 
-    row: VariantRow
+    row: Row
     service: Service
     machine: str
     machine_id: str
@@ -72,7 +73,7 @@ class Option:
     name: str
     """edge, cloud, boards or split."""
     words: str
-    figures: VariantRow
+    figures: Row
     busy: tuple[tuple[str, float], ...] = ()
     """(what, share of its time) for everything with a queue."""
     broken: tuple[str, ...] = ()
@@ -195,16 +196,14 @@ def _told(q: float, found: tuple[float, float, float], rows: int) -> Field:
     return Measured(value, "s", min(lo, value), max(hi, value), rows)
 
 
-def timed(row: VariantRow, points: Floats, ends: Floats, rows: int) -> VariantRow:
+def timed(row: Row, points: Floats, ends: Floats, rows: int) -> Row:
     """Return the row with the percentiles of drawn latencies and of their bootstraps."""
-    p50, p90, p95, p99, p999 = quantiles(points, ends, rows)
-    return replace(row, p50_s=p50, p90_s=p90, p95_s=p95, p99_s=p99, p999_s=p999)
+    return row.having(**dict(zip(QUANTILES, quantiles(points, ends, rows), strict=True)))
 
 
-def untimed(row: VariantRow, why: str) -> VariantRow:
+def untimed(row: Row, why: str) -> Row:
     """Return the row without percentiles, for `why`."""
-    no = Absent(why)
-    return replace(row, p50_s=no, p90_s=no, p95_s=no, p99_s=no, p999_s=no)
+    return row.having(**dict.fromkeys(QUANTILES, Absent(why)))
 
 
 def edge(model: Model, rate: float | None, boards: int = 1) -> Option:
@@ -221,7 +220,7 @@ def _edge(model: Model, rate: float | None, boards: int) -> Option:
     elif rate is not None:
         points, ends = (model.edge_s(d, rate, boards) for d in (model.points, model.ends))
         row = timed(row, points, ends, model.local.service.n)
-    row = replace(row, throughput_sps=_times(row.throughput_sps, boards))
+    row = row.having(throughput_sps=_times(row["throughput_sps"], boards))
     name = "edge" if boards == 1 else "boards"
     words = f"{boards} board{'s' * (boards > 1)} at the edge" if boards > 1 else "at the edge"
     option = Option(name, words, row, busy, modelled=rate is not None or boards > 1, boards=boards)
@@ -236,8 +235,7 @@ def cloud(model: Model, network: Profile, rate: float | None, *, whole: bool = T
     if not over:
         points, ends = (model.cloud_s(d, network, rate) for d in (model.points, model.ends))
         row, mean = timed(row, points, ends, rows_behind(model, network)), float(points.mean())
-    row = replace(
-        row,
+    row = row.having(
         throughput_sps=_least(model, network),
         energy_per_sample_j=sending_j(model, network, mean),
         peak_rss_bytes=Absent("sending was not run on the edge board: its memory is not measured here"),
@@ -256,14 +254,16 @@ def rows_behind(model: Model, network: Profile) -> int:
 
 def part(wanted: Wanted) -> Wanted:
     """Return what each half of a split must keep: everything but the throughput, which they reach together."""
-    return replace(wanted, constraints=tuple(c for c in wanted.constraints if c.quantity != "throughput"))
+    return replace(
+        wanted, constraints=tuple(c for c in wanted.constraints if c.metric.name != "throughput_sps")
+    )
 
 
 def judged(option: Option, wanted: Wanted, over: Sequence[str] = ()) -> Option:
     """Return the option with what it breaks: saturation first, then every constraint that can still be judged."""
-    timeless = tuple(c for c in wanted.constraints if QUANTITIES[c.quantity].column not in QUANTILES)
+    timeless = tuple(c for c in wanted.constraints if not c.quantile)
     left = replace(wanted, constraints=timeless if over else wanted.constraints)
-    return replace(option, broken=(*over, *left.broken(option.figures)))
+    return replace(option, broken=(*over, *left.broken(option.figures.metrics)))
 
 
 def _times(field: Field, factor: int) -> Field:
@@ -275,7 +275,7 @@ def _times(field: Field, factor: int) -> Field:
 
 def _least(model: Model, network: Profile) -> Field:
     """Return the throughput through the network: what the link carries, or what the servers do."""
-    served, link = _times(model.remote.row.throughput_sps, model.request.servers), model.link_sps(network)
+    served, link = _times(model.remote.row["throughput_sps"], model.request.servers), model.link_sps(network)
     if isinstance(served, Absent) or served.value <= link:
         return served
     return Measured(link, "samples/s", n=served.n)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.cells.slo import Slo
+from edgescope.analysis.cells.objective import Constraint
 from edgescope.stats import needed, percentile, quantile_effective_n, upper_rank
 
 Floats = NDArray[np.float64]
@@ -106,14 +106,14 @@ def ceiling(service_s: Floats, load: Load) -> int:
     return math.floor(load.servers / float(service_s.mean()) / load.rate)
 
 
-def estimate(service_s: Floats, load: Load, slos: Sequence[Slo], confirm_s: float) -> int:
+def estimate(service_s: Floats, load: Load, promised: Sequence[Constraint], confirm_s: float) -> int:
     """Return about how many clients fit, at least 1: the most whose forecast bounds are within every latency limit."""
     most = max(1, ceiling(service_s, load))
-    timed = [s for s in slos if s.quantile is not None]
+    timed = [s for s in promised if s.quantile is not None]
 
     def fits(clients: int) -> bool:
         found = [(s, forecast(service_s, load, clients, s.quantile or 0.0, confirm_s)) for s in timed]
-        return all(s.kept_by(f.quantile_s * f.over) for s, f in found)
+        return all(s.holds(f.quantile_s * f.over) for s, f in found)
 
     low, high = 0, most + 1
     while high - low > 1:

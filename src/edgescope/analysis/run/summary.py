@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.run import idle_gaps, open_loop
 from edgescope.errors import message
+from edgescope.metrics import METRICS
 from edgescope.records import QUERY_DROPPED, QUERY_ERROR, QUERY_OK, Absent, Field, Measured, Queries, Window
 from edgescope.stats import (
     Drift,
@@ -40,7 +41,6 @@ CHANGES_TOLD = 3
 PILED = ("offline", "mlperf_offline")
 """Scenarios in which everything has arrived at the start."""
 IDLING = Absent("throughput n/a (idle_gap: the window is mostly idle, as asked)")
-QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
 def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -> dict[str, Field]:
@@ -72,8 +72,9 @@ def latency_metrics(latency_ns: Latencies, window: Window) -> dict[str, Field]:
     """Return the latency numbers of successful queries in time order (nanoseconds), in seconds."""
     x = np.asarray(latency_ns, dtype=np.float64) * 1e-9
     out: dict[str, Field] = {"latency_mean_s": _of(x, 2, lambda: _mean(x, window))}
-    for name, q in QUANTILES.items():
-        out[f"latency_{name}_s"] = quantile_metric(x, q)
+    for metric in METRICS.values():
+        if metric.quantile and metric.of:
+            out[metric.of[0]] = quantile_metric(x, metric.quantile)
     out["latency_p99_bound_s"] = _bound(x, upper_bound)
     out["latency_p99_early_stopping_s"] = _bound(x, early_stopping_estimate)
     out["latency_max_s"] = _of(x, 1, lambda: Measured(float(x.max()), "s", n=len(x)))

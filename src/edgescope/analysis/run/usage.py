@@ -26,6 +26,7 @@ from edgescope import cores
 from edgescope.analysis.cells.replicates import spread
 from edgescope.analysis.run import throttling
 from edgescope.analysis.run.throttling import Hold
+from edgescope.metrics import METRICS
 from edgescope.records import Absent, Field, Json, Measured, Readings, Result, Window
 
 DECODERS = ("nvdec0_busy", "nvdec_busy", "gpu0_decoder_busy")
@@ -171,12 +172,11 @@ def _mean(result: Result, what: str) -> Field:
     return of_gpu(result, what)
 
 
-HOST = ("processes_pss_bytes", "peak_rss_bytes")
+HOST = METRICS["peak_rss_bytes"].of[1:]
 """Of the processes; a crowd's peak_rss_bytes is the sum of its processes'."""
-UNIFIED = ("unified_memory_bytes",)
+UNIFIED = METRICS["peak_rss_bytes"].of[:1]
 """Of a board whose GPU lives in the machine's memory."""
-MEMORY = (*UNIFIED, *HOST)
-GPU = ("gpu_processes_memory_bytes", "gpu_board_memory_bytes")
+GPU = METRICS["gpu_memory_bytes"].of
 
 
 def first(result: Result, names: Iterable[str]) -> Field:

@@ -30,7 +30,8 @@ from edgescope.analysis.cells.replicates import (
     spread,
     value_of,
 )
-from edgescope.analysis.cells.variants import SCREEN_S, VariantRow, pick, table, variant
+from edgescope.analysis.cells.row import Row
+from edgescope.analysis.cells.variants import SCREEN_S, pick, table, variant
 from edgescope.analysis.predict import roofline
 from edgescope.errors import UsageError
 from edgescope.papers.jetson_nano.paper import Study, StudyRow, study
@@ -272,10 +273,10 @@ def _rank(group: Sequence[Result]) -> tuple[str, int, str]:
     return newest[: len("2026-01-01")], len(base), newest
 
 
-def _times(row: VariantRow) -> Times:
+def _times(row: Row) -> Times:
     runs = list(row.replicates.values())
     cold, first, warm = (spread(list(map(read, runs)), "s") for read in (_cold, _first, _warm))
-    return Times(cold, first, warm, row.p50_s)
+    return Times(cold, first, warm, row["p50_s"])
 
 
 def _cold(result: Result) -> float | None:
@@ -296,12 +297,12 @@ def _warm(result: Result) -> float | None:
     return float(np.mean(latencies)) * 1e-9 if len(latencies) == WARM_QUERIES else None
 
 
-def _after(row: NanoRow, before: VariantRow, best: VariantRow) -> NanoRow:
+def _after(row: NanoRow, before: Row, best: Row) -> NanoRow:
     return replace(
         row,
         after=_times(best),
         variant=best.label,
-        speedup=Measured(1.0, "1", n=len(best.replicates)) if best.cell == before.cell else best.speedup,
+        speedup=Measured(1.0, "1", n=len(best.replicates)) if best.cell == before.cell else best["speedup"],
         claimed=_claimed(before.replicates, best.replicates),
         gate=best.gate,
         verdicts=(before.verdict.trust.value, best.verdict.trust.value),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.analysis.cells.slo import parse, promises
+from edgescope.analysis.capacity.promises import promises
 from edgescope.errors import UsageError
 
 
@@ -22,13 +22,13 @@ from edgescope.errors import UsageError
     ],
 )
 def test_what_can_be_promised(text, name, limit, strict, quantile):
-    found = parse(text)
+    found = promises([text])[0]
     assert (found.name, found.strict, found.quantile) == (name, strict, quantile)
     assert found.limit == pytest.approx(limit)
 
 
 def test_the_limit_itself_keeps_a_promise_of_at_most():
-    assert parse("p99<=40ms").kept_by(0.04) and not parse("p99<40ms").kept_by(0.04)
+    assert promises(["p99<=40ms"])[0].holds(0.04) and not promises(["p99<40ms"])[0].holds(0.04)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_the_limit_itself_keeps_a_promise_of_at_most():
 def test_what_cannot_is_refused_with_what_can(text):
     with pytest.raises(UsageError) as caught:
         promises([text])
-    assert caught.value.code == "E-SLO-1" and caught.value.evidence
+    assert caught.value.code == "E-CONS-1" and caught.value.evidence
 
 
 @pytest.mark.parametrize("text", ["throughput>=30", "accuracy>=0.9", "top1>=0.98ref"])
 def test_a_constraint_that_is_no_promise_is_told_so(text):
     with pytest.raises(UsageError, match="is a constraint of recommend and optimize"):
-        parse(text)
+        promises([text])[0]
 
 
 def test_several_promises_by_commas_or_flags():
@@ -71,6 +71,6 @@ def test_several_promises_by_commas_or_flags():
 @given(st.text(max_size=30) | st.from_regex(r"[a-z0-9.]{1,6}<=?[0-9.e]{1,8}[a-zA-Z]{0,3}", fullmatch=True))
 def test_any_text_is_read_or_refused(text):
     try:
-        assert parse(text).limit > 0
+        assert all(p.limit > 0 for p in promises([text]))
     except UsageError as error:
-        assert error.code == "E-SLO-1"
+        assert error.code == "E-CONS-1"

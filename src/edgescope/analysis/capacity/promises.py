@@ -11,16 +11,18 @@ while; its slope shows within seconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.cells.slo import RESOURCES, Slo
+from edgescope import metrics
+from edgescope.analysis.cells.objective import Constraint, Kept, judged_end, parse, unreadable
 from edgescope.analysis.run.open_loop import achieved, behind, busy, growth, measured_rows
 from edgescope.analysis.run.usage import first
+from edgescope.metrics import Metric
 from edgescope.records import Absent, Field, Measured, Queries, Result, Status, Trust
 from edgescope.stats import Interval, percentile, quantile_interval, upper_bound
 
@@ -38,19 +40,40 @@ MEASURED = (Status.OK, Status.UNSTABLE)
 FULL = (Status.OOM,)
 
 
-class Kept(str, Enum):
-    """Whether a promise, or all of a run's, is kept."""
+QUANTILE = re.compile(r"p(\d\d)\.?(\d{0,2})")
+#: What can be promised to clients beside a quantile.
+RESOURCES = ("memory", "gpu_memory", "power", "energy")
 
-    YES = "yes"
-    NO = "no"
-    PERHAPS = "perhaps"
+
+def promises(texts: Iterable[str]) -> tuple[Constraint, ...]:
+    """Return the promises as typed, several of them also joined by commas; UsageError where there is none."""
+    parts = [part for text in texts for part in text.split(",") if part.strip()]
+    found = tuple(parse(part, _promised) for part in parts)
+    if not found:
+        raise unreadable("", "nothing is promised")
+    for promise in found:
+        if promise.limit <= 0:
+            raise unreadable(promise.text, "the limit must be a positive number")
+    return found
+
+
+def _promised(name: str) -> Metric | str:
+    """Return what a name bounds, or why nothing is promised of it: any quantile from the median up, and RESOURCES."""
+    match, known = QUANTILE.fullmatch(name), metrics.bounded()
+    quantile = float(f"0.{match[1]}{match[2]}") if match and not name.endswith(".") else 0.0
+    if quantile >= 0.5:
+        return known.get(name) or Metric(name=name, title=name, unit="s", better="lower", quantile=quantile)
+    if name in RESOURCES:
+        return known[name]
+    what = "is a constraint of recommend and optimize, not promised to clients" if name in known else ""
+    return f"{name!r} {what or 'cannot be promised'}; known: p50 to p99.99, {', '.join(RESOURCES)}"
 
 
 @dataclass(frozen=True)
 class Held:
     """One promise in one run."""
 
-    slo: Slo
+    asked: Constraint
     found: Field
     """The figure: a quantile of the latencies (the largest of too few), bytes or watts."""
     bound: Field
@@ -119,7 +142,7 @@ class Point:
 def judge(
     result: Result,
     clients: int,
-    slos: Sequence[Slo],
+    promised: Sequence[Constraint],
     *,
     offered: float,
     stage: str = "search",
@@ -133,7 +156,7 @@ def judge(
     if result.status not in MEASURED or result.queries is None or result.window is None:
         return _unmeasured(result, clients, offered, stage)
     rows = measured_rows(result)
-    held = tuple(_held(slo, result, rows, guide) for slo in slos)
+    held = tuple(_held(asked, result, rows, guide) for asked in promised)
     growing = growth(rows)
     slow = behind(rows, growing, offered)
     kept, clear = _together(held, bool(slow))
@@ -171,17 +194,17 @@ def _together(held: Sequence[Held], grows: bool) -> tuple[Kept, bool]:
     return (Kept.PERHAPS, all(h.clear for h in perhaps)) if perhaps else (Kept.YES, True)
 
 
-def _held(slo: Slo, result: Result, rows: Queries, guide: float) -> Held:
-    if slo.quantile is None:
-        return _resource(slo, result)
+def _held(asked: Constraint, result: Result, rows: Queries, guide: float) -> Held:
+    if asked.quantile is None:
+        return _resource(asked, result)
     x = np.asarray(rows.latency_ns(), dtype=np.float64) * 1e-9
-    return _latency(slo, x, slo.quantile, guide)
+    return _latency(asked, x, asked.quantile, guide)
 
 
-def _latency(slo: Slo, x: Floats, q: float, guide: float) -> Held:
+def _latency(asked: Constraint, x: Floats, q: float, guide: float) -> Held:
     if not len(x):
         none = Absent("no query succeeded")
-        return Held(slo, none, none, Kept.NO)
+        return Held(asked, none, none, Kept.NO)
     whole = len(x) * (1 - q) >= 1 - 1e-9
     point = percentile(x, q) if whole else float(x.max())
     interval = quantile_interval(x, q) if whole else None
@@ -189,59 +212,58 @@ def _latency(slo: Slo, x: Floats, q: float, guide: float) -> Held:
     bound = upper_bound(x, q)
     found = Measured(point, "s", lo, interval.hi if isinstance(interval, Interval) else None, len(x))
     top: Field = bound if isinstance(bound, Absent) else Measured(bound, "s", n=len(x))
-    if isinstance(top, Measured) and slo.kept_by(top.value):
-        return Held(slo, found, top, Kept.YES, whole=whole)
-    beyond = (lo is not None and not slo.kept_by(lo)) or not slo.kept_by(point / FAR)
-    if beyond:
-        return Held(slo, found, top, Kept.NO, whole=whole)
+    kept = asked.check(None if isinstance(top, Absent) else top.value, max(lo or 0.0, point / FAR))
+    if kept is not Kept.PERHAPS:
+        return Held(asked, found, top, kept, whole=whole)
     expected = point * max(1.0, guide)
-    clear = expected > BAND * slo.limit
-    likely = slo.kept_by(expected)
-    return Held(slo, found, top, Kept.PERHAPS, clear, likely, whole, expected)
+    clear = expected > BAND * asked.limit
+    likely = asked.holds(expected)
+    return Held(asked, found, top, Kept.PERHAPS, clear, likely, whole, expected)
 
 
-def _resource(slo: Slo, result: Result) -> Held:
+def _resource(asked: Constraint, result: Result) -> Held:
     """Judge bytes or watts on the end of the interval that hurts; what was not measured keeps no promise."""
-    found = resource(slo, result)
+    found = resource(asked, result)
     if isinstance(found, Absent):
-        return Held(slo, found, found, Kept.NO)
-    end = found.value if found.hi is None else found.hi
-    kept = Kept.YES if slo.kept_by(end) else Kept.NO
-    return Held(slo, found, Measured(end, found.unit, n=found.n), kept)
+        return Held(asked, found, found, Kept.NO)
+    end = judged_end(found, asked.at_most)
+    return Held(asked, found, Measured(end, found.unit, n=found.n), asked.check(end, end))
 
 
-def resource(slo: Slo, result: Result) -> Field:
+def resource(asked: Constraint, result: Result) -> Field:
     """Return what a run used of what a promise bounds; Absent with the sensor's reason."""
-    return first(result, RESOURCES[slo.name])
+    return first(result, asked.metric.of)
 
 
 def near(point: Point) -> bool:
     """Whether all that speaks against a run are bounds a little beyond their limits."""
     missed = [h for h in point.held if h.kept is not Kept.YES]
     return point.kept is Kept.PERHAPS and all(
-        isinstance(h.bound, Measured) and h.bound.value <= NEAR * h.slo.limit for h in missed
+        isinstance(h.bound, Measured) and h.bound.value <= NEAR * h.asked.limit for h in missed
     )
 
 
 def words(held: Held) -> str:
     """Return `p99 31.2 ms (bound 33 ms) < 40 ms`, or what is not shown or broken."""
-    slo = held.slo
-    sign = "<" if slo.strict else "<="
+    asked = held.asked
+    sign = "<" if asked.strict else "<="
     if isinstance(held.found, Absent):
-        return f"{slo.text} cannot be judged: {held.found.reason}"
-    name = slo.name if held.whole else f"the slowest of {held.found.n} queries"
-    figure, limit = f"{name} {shown(held.found.value, slo.unit)}", shown(slo.limit, slo.unit)
+        return f"{asked.text} cannot be judged: {held.found.reason}"
+    name = asked.name if held.whole else f"the slowest of {held.found.n} queries"
+    figure, limit = (
+        f"{name} {shown(held.found.value, asked.metric.unit)}",
+        shown(asked.limit, asked.metric.unit),
+    )
     if isinstance(held.bound, Absent):
-        inside = sign if slo.kept_by(held.found.value) else ">"
+        inside = sign if asked.holds(held.found.value) else ">"
         have = held.bound.reason.removeprefix("n/a: ").replace(",", " independent queries,")
         if held.kept is Kept.PERHAPS and not held.likely and held.expected > held.found.value:
-            return (
-                f"{figure} of {limit}, and a bound of some {shown(held.expected, slo.unit)} is to be expected"
-            )
+            expected = shown(held.expected, asked.metric.unit)
+            return f"{figure} of {limit}, and a bound of some {expected} is to be expected"
         return f"{figure} {inside} {limit}, no bound ({have})"
-    if slo.quantile is not None:
-        figure += f" (bound {shown(held.bound.value, slo.unit)})"
-    return f"{figure} {sign if slo.kept_by(held.bound.value) else '>'} {limit}"
+    if asked.quantile is not None:
+        figure += f" (bound {shown(held.bound.value, asked.metric.unit)})"
+    return f"{figure} {sign if asked.holds(held.bound.value) else '>'} {limit}"
 
 
 def shown(value: float, unit: str) -> str:

@@ -1,0 +1,128 @@
+"""One row of every table of cells: its trial, its metrics by name, and whether it may be used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from edgescope import metrics as known
+from edgescope.analysis.cells.percentiles import percentiles
+from edgescope.analysis.cells.replicates import across
+from edgescope.analysis.energy import scopes
+from edgescope.analysis.run.usage import first
+from edgescope.metrics import Metric
+from edgescope.records import Absent, Field, Json, Measured, Result, Status, Trial, Verdict
+from edgescope.records.codec import to_plain
+
+NOT_VERIFIED, NOT_MEASURED = Absent("not verified"), Absent("not measured")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One cell: its figures, whether it may be used, and its replicates."""
+
+    trial: Trial
+    status: Status
+    verdict: Verdict
+    metrics: Mapping[str, Field]
+    """Name in metrics.toml -> figure.
+
+    `agreement` is of a trained classifier, `gate` has the sentence of either. `speedup` is the baseline's median
+    latency / this one's over pairs of replicates (offline: throughputs), absent where they do not resolve it."""
+    scope: str = ""
+    """What the watts and joules were measured in front of; '' where no meter is known."""
+    gate: str = ""
+    rejected: str = ""
+    """Why this cell can never be the best; '' where it can."""
+    broken: tuple[str, ...] = ()
+    """The constraints it breaks, with the figures: it is rejected for these alone."""
+    pairs: str = ""
+    """How many pairs the speed-up is of: `5 of 5 pairs`."""
+    notes: tuple[str, ...] = ()
+    """What must be known of the figures: pairs left out, unstable replicates, medians that pairs do not bear out."""
+    replicates: Mapping[int, Result] = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, name: str) -> Field:
+        """Return one figure; Absent for a metric that this cell does not have."""
+        return self.metrics.get(name, NOT_MEASURED)
+
+    def measured(self, name: str) -> Measured:
+        """Return one figure that is known to be there; KeyError with the reason where it is not."""
+        found = self[name]
+        if isinstance(found, Absent):
+            raise KeyError(f"{name}: {found.reason}")
+        return found
+
+    @cached_property
+    def cell(self) -> str:
+        """The cell's name."""
+        return self.trial.cell
+
+    @cached_property
+    def label(self) -> str:
+        """The variant's name."""
+        return self.trial.label
+
+    @property
+    def name(self) -> str:
+        """Model and variant."""
+        return f"{self.trial.model.partition('#')[0]} {self.label}"
+
+    @property
+    def failed(self) -> bool:
+        """Whether it did not run, or gave wrong outputs: no constraint could be loosened to admit it."""
+        return bool(self.rejected) and not self.broken
+
+    def having(self, **fields: Field) -> Row:
+        """Return the row with other figures under these names."""
+        return replace(self, metrics={**self.metrics, **fields})
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the row as plain JSON values: every metric under its own name, and the trial."""
+        plain: dict[str, Json] = to_plain(
+            {
+                "cell": self.cell,
+                "label": self.label,
+                "status": self.status,
+                "verdict": self.verdict,
+                **self.metrics,
+                "scope": self.scope,
+                "gate": self.gate,
+                "rejected": self.rejected,
+                "broken": self.broken,
+                "pairs": self.pairs,
+                "notes": self.notes,
+            }
+        )
+        return plain | {"trial": self.trial.to_json()}
+
+
+def figures(results: Sequence[Result], workload: str, scope: str) -> dict[str, Field]:
+    """Return the metrics of the replicates of one cell; those of a gate are its first replicate's."""
+    timed = percentiles(results)
+    checked = results[0].verification if results else None
+    told = checked.fields if checked else {}
+    out: dict[str, Field] = {}
+    for metric in known.METRICS.values():
+        if not ((metric.unit and metric.of) or metric.quantile) or not metric.belongs(workload):
+            continue
+        if metric.artifact:
+            out[metric.name] = told.get(next(iter(metric.of)), NOT_VERIFIED)
+        elif metric.quantile is not None:
+            out[metric.name] = timed[metric.name]
+        elif metric.shown or metric.bound or any(name in r.metrics for r in results for name in metric.of):
+            out[metric.name] = joined(results, metric, scope)
+    return {"speedup": NOT_MEASURED, **out}
+
+
+def joined(results: Sequence[Result], metric: Metric, scope: str) -> Field:
+    """Return one figure of all replicates: of bytes the most, of the others the mean with its spread."""
+    if metric.unit == "bytes":
+        fields = [first(r, metric.of) for r in results]
+        peaks = [f.value for f in fields if isinstance(f, Measured)]
+        if not peaks:
+            return next(iter(fields), NOT_MEASURED)
+        return Measured(max(peaks), "bytes", n=len(peaks))
+    found = across(results, metric.of[0])
+    return scopes.within(found, results, scope) if metric.scope else found

@@ -1,0 +1,142 @@
+"""Every metric once: its name, unit and title, which way is better, and where it is shown. metrics.toml is the table.
+
+Tables, pages, comparisons, constraints and JSON read METRICS, in the file's order, so that a metric is added by one
+TOML table (docs/add-a-metric.md). The definitions themselves are in docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+
+from edgescope.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SHOWN = ("list", "table", "compare", "pareto")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number that a cell has; without a unit, a word that the pages explain."""
+
+    name: str
+    title: str
+    """What people call it: `Median latency`."""
+    unit: str = ""
+    """SI, or samples/s, share (printed in per cent), ratio, 1."""
+    better: str = ""
+    """lower or higher; '' where neither is."""
+    heading: str = ""
+    """The head of a narrow column, else the title."""
+    meaning: str = ""
+    """What a page says of it."""
+    of: tuple[str, ...] = ()
+    """Metrics of a Result that answer for it, the best first: the name itself where the table says nothing."""
+    quantile: float | None = None
+    """Of a latency: which quantile, 0.99 for p99."""
+    bound: tuple[str, ...] = ()
+    """Its words in a constraint, the usual one first."""
+    objective: str = ""
+    """Its word for --objective."""
+    best: str = ""
+    """What an objective asks for: `lowest median latency`."""
+    scope: bool = False
+    """Whether it means nothing without the scope of its meter."""
+    artifact: bool = False
+    """Whether the gate tells it: it belongs to the artifact, and does not vary from run to run."""
+    shown: tuple[str, ...] = ()
+    """list: a column of results; table: of variants; compare: paired, judged; pareto: an axis without constraints."""
+    workloads: tuple[str, ...] = ()
+    """The workloads that have it; empty: every one."""
+    anchor: str = ""
+    """The heading of docs/metrics.md that defines it."""
+
+    @property
+    def higher(self) -> bool:
+        """Whether more is better."""
+        return self.better == "higher"
+
+    @property
+    def head(self) -> str:
+        """The head of a narrow column."""
+        return self.heading or self.title
+
+    def belongs(self, workload: str) -> bool:
+        """Return whether results of a workload have this metric."""
+        return not self.workloads or workload in self.workloads
+
+
+KNOWN = {f.name: f.default is MISSING for f in fields(Metric)}
+"""Key of a table -> whether it must be given."""
+KINDS = dict.fromkeys(("of", "bound", "shown", "workloads"), tuple) | {"quantile": float}
+KINDS |= dict.fromkeys(("scope", "artifact"), bool)
+
+
+def read(text: str) -> dict[str, Metric]:
+    """Return the metrics of a TOML text by name; UsageError for a key or a value that no metric has."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _unreadable("the table of metrics", str(error)) from error
+    return {name: _metric(name, table) for name, table in tables.items()}
+
+
+def _metric(name: str, table: Mapping[str, object]) -> Metric:
+    keys = {"of": [name], **table, "name": name}
+    found = {k: tuple(v) if isinstance(v, list) else v for k, v in keys.items()}
+    wrong = [k for k, v in found.items() if k not in KNOWN or not isinstance(v, KINDS.get(k, str))]
+    wrong += [k for k, needed in KNOWN.items() if needed and k not in found]
+    wrong += [word for word in table.get("shown", ()) if word not in SHOWN]  # type: ignore[attr-defined]
+    wrong += ["better"] if found.get("better", "") not in ("", "lower", "higher") else []
+    if wrong:
+        raise _unreadable(f"the metric {name!r}", f"wrong or missing: {', '.join(wrong)}")
+    return Metric(**found)  # type: ignore[arg-type]
+
+
+def _unreadable(what: str, why: str) -> UsageError:
+    return UsageError(
+        "E-METRIC-1",
+        f"{what} cannot be read",
+        evidence=why,
+        effect="No table would know how to show it",
+        fix="edgescope docs add-a-metric",
+    )
+
+
+METRICS: dict[str, Metric] = read(Path(__file__).with_name("metrics.toml").read_text(encoding="utf-8"))
+
+
+def add(text: str) -> None:
+    """Add the metrics of a TOML text to those that every table shows."""
+    METRICS.update(read(text))
+
+
+def shown(where: str, workload: str = "") -> list[Metric]:
+    """Return the metrics of one of SHOWN in their order; of one workload's results, where it is given."""
+    return [m for m in METRICS.values() if where in m.shown and (not workload or m.belongs(workload))]
+
+
+def objectives() -> dict[str, Metric]:
+    """Return word of --objective -> metric."""
+    return {m.objective: m for m in METRICS.values() if m.objective}
+
+
+def bounded() -> dict[str, Metric]:
+    """Return word of a constraint -> metric."""
+    return {word: m for m in METRICS.values() for word in m.bound}
+
+
+def quantiles() -> dict[str, float]:
+    """Return the latency percentiles: name -> quantile, rising."""
+    return {m.name: m.quantile for m in METRICS.values() if m.quantile is not None}
+
+
+def scoped(name: str) -> bool:
+    """Return whether a metric means nothing without the scope of its meter."""
+    return name in METRICS and METRICS[name].scope
