@@ -129,9 +129,6 @@ def test_no_other_module_knows_a_kind_of_work_by_its_name():
     allowed = {
         "isolate/placement.py",  # another one's options are not this one's
         "records/trial.py",  # a label leaves the default out
-        "analysis/cells/question.py",
-        "analysis/cells/choices.py",
-        "cli/recommend_question.py",
     }
     found = {str(p.relative_to(source)) for p in source.rglob("*.py") if asked.search(p.read_text())}
     assert found <= allowed
