@@ -125,10 +125,7 @@ def test_a_sweep_runs_it_and_its_command_asks_it_again(name, capsys, tmp_path):
 def test_no_other_module_knows_a_kind_of_work_by_its_name():
     """A kind of work is one file and one line of the registry: nobody branches on it."""
     source = Path(edgescope.__file__).parent
-    asked = re.compile(r"workload\s*(==|!=|in)\s|== *\"(training|frames)\"|\"(training|frames)\" *(==|in)")
-    allowed = {
-        "isolate/placement.py",  # another one's options are not this one's
-        "records/trial.py",  # a label leaves the default out
-    }
-    found = {str(p.relative_to(source)) for p in source.rglob("*.py") if asked.search(p.read_text())}
-    assert found <= allowed
+    asked = re.compile(
+        r'workload\s*(==|!=|in)\s*[("\[{]|"(training|frames)" *(==|!=|in\b)|[!=]= *"(training|frames)"'
+    )
+    assert {str(p.relative_to(source)) for p in source.rglob("*.py") if asked.search(p.read_text())} == set()

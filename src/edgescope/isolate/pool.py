@@ -16,7 +16,7 @@ from edgescope.isolate import placement as seating
 from edgescope.isolate.leader import GRACE_S, PATIENCE_S, Crew
 from edgescope.isolate.process import Seat
 from edgescope.isolate.staff import Staff, available
-from edgescope.records import Trial, digest
+from edgescope.records import Role, Trial
 
 #: Seconds after which the process that leads is ended; the leader gives up a little earlier and says who was late.
 LIMIT = "EDGESCOPE_TIMEOUT"
@@ -85,5 +85,4 @@ class Crews:
 
 def alike(trial: Trial) -> str:
     """Return what two trials share that one worker process may answer one after the other."""
-    keys = ("model", "backend", "device", "precision", "workload", "sharing", "beside", "mode")
-    return digest([*(getattr(trial, key) for key in keys), dict(trial.options)])
+    return trial.key(Role.ARTIFACT | Role.SHARING | Role.MODE, but=("shapes", "io"))

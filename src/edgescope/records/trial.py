@@ -152,7 +152,7 @@ class Trial:
         """Short human name of the variant, e.g. `onnxruntime int8 b1`."""
         extra = "".join(f" {k}={v}" for k, v in sorted(self.options.items()))
         where = "" if self.device == "cpu" else f" {self.device}"
-        kind = "" if self.workload == "inference" else f" {self.workload}"
+        kind = "" if self.workload == Trial.workload else f" {self.workload}"
         kind += "".join(f" {k}={v}" for k, v in sorted(self.workload_options.items()))
         crowd = "" if self.processes == 1 else f" P{self.processes}"
         crowd += "" if self.in_flight == 1 else f" T{self.in_flight}"

@@ -34,7 +34,7 @@ from edgescope.analysis.run.usage import GPU, HOST, UNIFIED, gpu_number
 from edgescope.devices.cpu.memory import Memory
 from edgescope.errors import message
 from edgescope.isolate.fresh import FLOOR_BYTES, FLOOR_SHARE, Limits, floor_of, new_id
-from edgescope.records import Json, Machine, Measured, Result, Status, Trial, digest
+from edgescope.records import Json, Machine, Measured, Result, Role, Status, Trial, digest
 
 #: Cells that ran to their end, whatever is thought of their numbers: their memory was held.
 MEASURED = (Status.OK, Status.UNSTABLE, Status.WRONG_OUTPUT)
@@ -247,15 +247,13 @@ def _reason(need: Need, room: str) -> str:
 
 
 SIZES = ("batch", "processes", "in_flight")
-#: Keys that two cells must share before one says anything of the other's memory.
-KIN = ("model", "backend", "device", "precision", "workload", "sharing", "beside", "mode", "io")
 AGAIN = "edgescope sweep ... --no-prune --retry skipped"
 
 
 def kin(trial: Trial) -> str:
     """Return what cells share that differ in nothing but size, load and duration."""
     shapes = {name: list(shape[1:]) for name, shape in trial.shapes.items()}
-    return digest([*(getattr(trial, key) for key in KIN), dict(trial.options), shapes])
+    return digest([trial.key(Role.ARTIFACT | Role.SHARING | Role.MODE, but=("shapes",)), shapes])
 
 
 def size(trial: Trial) -> tuple[int, ...]:

@@ -26,20 +26,13 @@ from edgescope.isolate.fresh import Limits
 from edgescope.modes import catalog
 from edgescope.modes.enter import entered
 from edgescope.modes.sharing import kept, with_sharing
-from edgescope.records import Machine, Result, Status, Trial, digest
+from edgescope.records import Machine, Result, Role, Status, Trial
 from edgescope.remote import address
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import FINAL, Store, read
 from edgescope.sweep.eta import Pace
 from edgescope.sweep.memory import kin, skipped
-
-#: Fields of a Trial that nothing is built from: how a loaded model is driven, and for how long. Any other field, a new
-#: one too, makes another artifact or reference.
-NOT_BUILT = (
-    *("scenario", "rate", "arrivals", "in_flight", "processes", "sharing", "mode"),
-    *("warmup", "idle_s", "min_s", "max_s", "rel_width", "max_queries", "gate", "seed", "replicate"),
-)
 
 #: Seconds between two looks at a cell that another process measures.
 WAIT_S = 0.2
@@ -179,7 +172,7 @@ class Cells:
 
     def unprepared(self, trial: Trial) -> Result | None:
         """Return why the trial's artifact cannot be had, None where it is there."""
-        key = digest(trial.to_json() | dict.fromkeys(NOT_BUILT))
+        key = trial.key(Role.ARTIFACT | Role.BATCH | Role.SHARING, but=("sharing",))
         if key not in self.prepared:
             self.prepared[key] = self.runner.prepare(trial, self.limits)
         return self.prepared[key]
