@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -112,6 +112,82 @@ def unwritten(path: Path, error: OSError) -> StoreError:
         evidence=str(error),
         fix=f"free space under {path.parent} or set EDGESCOPE_CACHE",
     )
+
+
+def named(folder: Path, name: str, kind: str, key: str, suffix: str) -> Path:
+    """Return where a file of the model `name` lies; `key` is a digest of all that decides its content."""
+    return made(folder) / f"{safe(name)}-{kind}-{key}{suffix}"
+
+
+def made_once(path: Path, make: Callable[[Path], Mapping[str, Json]]) -> Path:
+    """Return `path`, made first where it is not there whole: `make` writes the path it is given and says how.
+
+    What it says lies beside the file afterwards, with the length by which half a file is known. It may write nothing
+    and say why, which is remembered.
+    """
+    if not whole(path):
+        with building(path) as temporary:
+            found = dict(make(temporary))
+            found["bytes"] = length(temporary)
+        write_json(sidecar(path), found)
+    return path
+
+
+def whole(path: Path) -> bool:
+    """Return whether an artifact, with any weights beside it, is there and as long as it was when it was made."""
+    return path.exists() and length(path) == about(path).get("bytes")
+
+
+def about(path: Path) -> dict[str, Json]:
+    """Return what was written beside an artifact when it was made; {} for a file made elsewhere."""
+    return read_json(sidecar(path)) or {}
+
+
+def sidecar(path: Path) -> Path:
+    """Return the JSON file beside an artifact that says how it was made."""
+    return path.with_suffix(".json")
+
+
+def safe(name: str) -> str:
+    """Return `name` as part of a file name."""
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[-60:]
+
+
+def beside(path: Path) -> Path:
+    """Return where the weights of a file lie when they do not fit into it, as those of ONNX."""
+    return path.with_name(path.name + ".data")
+
+
+def length(path: Path) -> int:
+    """Return the bytes of a file and of the weights beside it."""
+    return sum(part.stat().st_size for part in (path, beside(path)) if part.exists())
+
+
+@contextmanager
+def building(path: Path) -> Iterator[Path]:
+    """Yield a path of the same name in a folder of its own; what lies there at the end is put in place.
+
+    Any OSError meanwhile is told as a StoreError: a disk that is full or cannot be written.
+    """
+    with workbench(path) as bench:
+        try:
+            yield bench / path.name
+        except OSError as error:
+            raise unwritten(path, error) from error
+        put(bench, path)
+
+
+def put(bench: Path, path: Path) -> None:
+    """Move what was made in `bench` to `path`; StoreError where that fails.
+
+    The weights beside a file move before it, so `path` is there only when all of it is.
+    """
+    try:
+        for name in (beside(path).name, path.name):
+            if (part := bench / name).exists():
+                part.replace(path.parent / name)
+    except OSError as error:
+        raise unwritten(path, error) from error
 
 
 def write_bytes(path: Path, data: bytes) -> Path:

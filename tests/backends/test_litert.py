@@ -13,7 +13,7 @@ pytest.importorskip("ai_edge_litert")
 import edgescope
 from edgescope import bench, cache, registry
 from edgescope.analysis.cells import variants
-from edgescope.artifacts import onnx_export, tflite, tflite_reader
+from edgescope.artifacts import tflite, tflite_reader
 from edgescope.backends.base import Spec
 from edgescope.backends.litert import fp16
 from edgescope.backends.litert.backend import LiteRt
@@ -267,7 +267,7 @@ class TestConverted:
         artifact = LiteRt().prepare(self.Net(), Spec("int8"), tmp_path)
         assert converter == [("convert", 1), ("quantise", 64)]
         assert LiteRt().load(artifact).effective().precision == "int8"
-        made = onnx_export.about(artifact.path)
+        made = cache.about(artifact.path)
         assert made["names"] == {"image": "x"}
         assert made["calibration"]["n"] == 64
         assert made["source_made"]["build_s"] == 1.5

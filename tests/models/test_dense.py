@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import fx
 
-from edgescope.artifacts import onnx_export
+from edgescope import cache
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
 from edgescope.models.image import detector as _detector
@@ -114,7 +114,7 @@ def test_one_file_passes_the_gate_in_both_engines(of, detector_file, open_onnx, 
     answer = judge.judge(of(detector_file, open_onnx, noise(DETECTOR, 2)), truth, precision="fp32")
     assert answer.passed and answer.fields["centred_l2"].value < 1e-3, answer.detail
     assert "no task accuracy" in answer.detail
-    assert onnx_export.about(detector_file)["parity"]["batches"] == [1, 4]
+    assert cache.about(detector_file)["parity"]["batches"] == [1, 4]
 
 
 FAULTS = {

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from edgescope.artifacts import int8, onnx_export
+from edgescope import cache
+from edgescope.artifacts import int8
 from edgescope.artifacts.for_precision import int8_options
 from edgescope.backends.base import Spec
 from edgescope.errors import EdgescopeError, UnsupportedError, UsageError
@@ -157,7 +158,7 @@ def test_int8_on_the_users_images_is_another_file_and_says_where_it_comes_from(p
     pinned = folder.pin(str(photos))
     path = int8.int8(untrained, artifacts, calibration=pinned)
     assert path != int8.int8(untrained, artifacts)
-    about = onnx_export.about(path)["calibration"]
+    about = cache.about(path)["calibration"]
     assert (about["n"], about["origin"]) == (3, f"the user's folder mine#{pinned.split('#')[1]}")
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgescope import cache
-from edgescope.artifacts.onnx_export import about, building, safe, sidecar, whole
 from edgescope.models.base import Model
-from edgescope.records import digest
+from edgescope.records import Json, digest
 from edgescope.registry import need
 
 VERSION = 1  # raise when the way of lowering changes
@@ -24,13 +23,12 @@ def fp16(model: Model, folder: Path, *, opset: int | None = None) -> Path:
     source = model.onnx(folder, opset)
     made_with = cache.versions(("onnx", "onnxruntime"))
     key = digest([VERSION, cache.content(source), model.info.digest, made_with])
-    path = cache.made(folder) / f"{safe(model.info.name)}-fp16-{key}.onnx"
-    if not whole(path):
-        convert = need(
-            "edgescope.artifacts.fp16_onnx:convert", "the fp16 converter", "pip install 'edgescope[onnx]'"
-        )
-        with building(path) as temporary:
-            found = convert(source, temporary)
-        origin = {"model": model.info.name, "model_digest": model.info.digest, "made_with": made_with}
-        cache.write_json(sidecar(path), found | origin | {"source_made": about(source)})
-    return path
+    origin = {"model": model.info.name, "model_digest": model.info.digest, "made_with": made_with}
+
+    def make(path: Path) -> dict[str, Json]:
+        fix = "pip install 'edgescope[onnx]'"
+        convert = need("edgescope.artifacts.fp16_onnx:convert", "the fp16 converter", fix)
+        found: dict[str, Json] = convert(source, path)
+        return found | origin | {"source_made": cache.about(source)}
+
+    return cache.made_once(cache.named(folder, model.info.name, "fp16", key, ".onnx"), make)

@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 
 from edgescope import cache
-from edgescope.artifacts.onnx_export import about, building, safe, sidecar, whole
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Model, Purpose, Samples
 from edgescope.models.image import folder as images
@@ -102,15 +101,15 @@ def int8(
     made_with = cache.versions(packages)
     made_from = cache.content(source), model.info.digest  # a file's external weights are in the latter alone
     key = digest([VERSION, METHODS[qdq], quantizer, KEEP_FLOAT, made_from, given.digests, made_with])
-    path = cache.made(folder) / f"{safe(model.info.name)}-int8-{key}.onnx"
-    if not whole(path):
+    made = {"made_with": made_with, "method": METHODS[qdq], "qdq": qdq, "quantizer": quantizer}
+
+    def make(path: Path) -> dict[str, Json]:
         quantize = need(target, f"the int8 quantiser {quantizer}", fix)
-        with building(path) as temporary:
-            found = quantize(source, given, temporary, keep_float=KEEP_FLOAT, qdq=qdq)
-            _as_asked(found, opset, quantizer)
-        made = {"made_with": made_with, "method": METHODS[qdq], "qdq": qdq, "quantizer": quantizer}
-        cache.write_json(sidecar(path), made | found | origin(model, source, given))
-    return path
+        found: dict[str, Json] = quantize(source, given, path, keep_float=KEEP_FLOAT, qdq=qdq)
+        _as_asked(found, opset, quantizer)
+        return made | found | origin(model, source, given)
+
+    return cache.made_once(cache.named(folder, model.info.name, "int8", key, ".onnx"), make)
 
 
 def _as_asked(found: dict[str, Json], opset: int | None, quantizer: str) -> None:
@@ -130,7 +129,7 @@ def origin(model: Model, source: Path, given: Samples) -> dict[str, Json]:
         "model": model.info.name,
         "model_digest": model.info.digest,
         "source_sha256": cache.content(source),
-        "source_made": about(source),
+        "source_made": cache.about(source),
         "calibration": {"n": len(given), "origin": given.origin, "digests": list(given.digests)},
     }
 

@@ -16,7 +16,8 @@ from modelopt.onnx import quantization
 from onnx import numpy_helper
 
 from edgescope.artifacts import int8_onnxruntime
-from edgescope.artifacts.onnx_export import beside, size_of
+from edgescope.artifacts.onnx_export import size_of
+from edgescope.cache import beside
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Samples
 from edgescope.records import Json

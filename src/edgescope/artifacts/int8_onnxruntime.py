@@ -34,7 +34,8 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from edgescope import scratch
 from edgescope.artifacts import bias_correction, onnx_write
-from edgescope.artifacts.onnx_export import beside, size_of
+from edgescope.artifacts.onnx_export import size_of
+from edgescope.cache import beside
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Samples
 from edgescope.records import Json

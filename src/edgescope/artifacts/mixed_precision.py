@@ -19,7 +19,6 @@ from pathlib import Path
 from edgescope import cache
 from edgescope.artifacts import REDUCED_SHARE, int8
 from edgescope.artifacts.int8 import IMAGES, KEEP_FLOAT, METHODS, QUANTIZERS, Recipe, inputs, origin
-from edgescope.artifacts.onnx_export import about, building, safe, sidecar, whole
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Model, Samples
 from edgescope.records import Json, digest
@@ -86,13 +85,11 @@ def mixture(
         job.trained,
     ]
     key = digest([settings, made_from, ranges.digests, held.digests, made_with])
-    path = cache.made(folder) / f"{safe(model.info.name)}-mixed-{key}.onnx"
-    if whole(path):
-        return path
-    found = about(path)
-    if not found or found["passed"]:  # none yet, or one whose file is gone or damaged
-        found = _made(job, path, origin(model, source, ranges) | {"made_with": made_with})
-    if not found["passed"]:
+    path = cache.named(folder, model.info.name, "mixed", key, ".onnx")
+    if cache.about(path).get("passed", True):  # none yet, or one that is there or was
+        made = origin(model, source, ranges) | {"made_with": made_with}
+        cache.made_once(path, lambda temporary: _made(job, temporary, made))
+    if not (found := cache.about(path))["passed"]:
         raise _refused(model, found)
     return path
 
@@ -116,15 +113,13 @@ def _part(given: Samples, rows: slice) -> Samples:
 
 
 def _made(job: Job, path: Path, made: dict[str, Json]) -> dict[str, Json]:
-    """Choose the layers and write the file and its sidecar; the sidecar alone where no mixture passes."""
+    """Choose the layers, write the file and return how it went; no file where no mixture passes."""
     choose = need(
         "edgescope.artifacts.mixed_precision_onnx:choose", "the int8 quantiser", QUANTIZERS["onnxruntime"][2]
     )
-    with building(path) as temporary:
-        found: dict[str, Json] = choose(job, temporary)
+    found: dict[str, Json] = choose(job, path)
     found |= {"method": f"{METHODS[job.qdq]}; layers that break it in fp32", "qdq": job.qdq} | made
     found["held_back"] = {"n": len(job.held), "digests": list(job.held.digests)}
-    cache.write_json(sidecar(path), found)
     return found
 
 

@@ -13,8 +13,7 @@ they lie beside the file, in `file.onnx.data`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,13 +57,11 @@ def onnx_file(
     exporter = ("onnxscript",) if opset >= OPSET else ("onnxslim",)
     made_with = cache.versions(("torch", "onnx", *exporter, *packages))
     key = digest([VERSION, opset, info.digest, made_with])
-    path = cache.made(folder) / f"{safe(info.name)}-fp32-{key}.onnx"
-    if not whole(path):
-        origin = {"model": info.name, "model_digest": info.digest, "made_with": made_with}
-        with building(path) as temporary:
-            found = _made(module, inputs, temporary, ranges, opset)
-        cache.write_json(sidecar(path), found | origin)
-    return path
+    origin = {"model": info.name, "model_digest": info.digest, "made_with": made_with}
+    return cache.made_once(
+        cache.named(folder, info.name, "fp32", key, ".onnx"),
+        lambda path: _made(module, inputs, path, ranges, opset) | origin,
+    )
 
 
 def opset_for(tensorrt: str) -> int | None:
@@ -112,63 +109,7 @@ def _made(
     return found | size_of(path)
 
 
-@contextmanager
-def building(path: Path) -> Iterator[Path]:
-    """Yield a path of the same name in a folder of its own; what lies there at the end is put in place.
-
-    Any OSError meanwhile is told as a StoreError: a disk that is full or cannot be written.
-    """
-    with cache.workbench(path) as bench:
-        try:
-            yield bench / path.name
-        except OSError as error:
-            raise cache.unwritten(path, error) from error
-        put(bench, path)
-
-
-def put(bench: Path, path: Path) -> None:
-    """Move what was made in `bench` to `path`; StoreError where that fails.
-
-    The weights beside a file move before it, so `path` is there only when all of it is.
-    """
-    try:
-        for name in (beside(path).name, path.name):
-            if (made := bench / name).exists():
-                made.replace(path.parent / name)
-    except OSError as error:
-        raise cache.unwritten(path, error) from error
-
-
-def beside(path: Path) -> Path:
-    """Return where the weights of an ONNX file lie when they do not fit into it."""
-    return path.with_name(path.name + ".data")
-
-
 def size_of(path: Path) -> dict[str, Json]:
     """Return {"bytes", "sha256"} of an ONNX file; bytes with the weights beside it, their hash as "data_sha256"."""
-    found: dict[str, Json] = {"bytes": _bytes(path), "sha256": cache.content(path)}
-    return found | ({"data_sha256": cache.content(beside(path))} if beside(path).exists() else {})
-
-
-def _bytes(path: Path) -> int:
-    return sum(part.stat().st_size for part in (path, beside(path)) if part.exists())
-
-
-def sidecar(path: Path) -> Path:
-    """Return the JSON file beside an artifact that says how it was made."""
-    return path.with_suffix(".json")
-
-
-def about(path: Path) -> dict[str, Json]:
-    """Return what was written beside an artifact when it was made; {} for a file made elsewhere."""
-    return cache.read_json(sidecar(path)) or {}
-
-
-def whole(path: Path) -> bool:
-    """Return whether an artifact, with any weights beside it, is there and as long as it was when it was made."""
-    return path.exists() and _bytes(path) == about(path).get("bytes")
-
-
-def safe(name: str) -> str:
-    """Return `name` as part of a file name."""
-    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[-60:]
+    found: dict[str, Json] = {"bytes": cache.length(path), "sha256": cache.content(path)}
+    return found | ({"data_sha256": cache.content(cache.beside(path))} if cache.beside(path).exists() else {})

@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 import onnxruntime
 
-from edgescope.artifacts.onnx_export import beside
+from edgescope.cache import beside
 
 LIMIT = 2**31 - 2**24
 """Bytes of weights that one file may hold: protobuf's 2 GiB, less 16 MiB for the graph itself."""

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from edgescope import cache
 from edgescope.artifacts import int8 as quantize
-from edgescope.artifacts.onnx_export import about, safe, sidecar, whole
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Model, Purpose, Samples
 from edgescope.records import Json, digest
@@ -32,32 +31,22 @@ def tflite(model: Model, folder: Path, *, batch: int, int8: bool = False) -> Pat
     where the converter is missing.
     """
     calibration = _calibration(model) if int8 else None
+    made_with = cache.versions(MADE_WITH)
     key = digest(
         [
             VERSION,
             model.info.digest,
             batch,
             calibration.digests if calibration else (),
-            cache.versions(MADE_WITH),
+            made_with,
         ]
     )
     kind = "int8" if int8 else "fp32"
-    path = cache.made(folder) / f"{safe(model.info.name)}-{kind}-b{batch}-{key}.tflite"
-    if whole(path):
-        return path
-    with cache.writing(path) as temporary:
-        found = (
-            _quantised(model, folder, batch, calibration, temporary)
-            if calibration
-            else _made(model, batch, temporary)
-        )
-        found |= {
-            "bytes": temporary.stat().st_size,
-            "model": model.info.name,
-            "model_digest": model.info.digest,
-        }
-    cache.write_json(sidecar(path), found | {"made_with": cache.versions(MADE_WITH)})
-    return path
+    path = cache.named(folder, model.info.name, f"{kind}-b{batch}", key, ".tflite")
+    origin = {"model": model.info.name, "model_digest": model.info.digest, "made_with": made_with}
+    if calibration:
+        return cache.made_once(path, lambda new: _quantised(model, folder, batch, calibration, new) | origin)
+    return cache.made_once(path, lambda new: _made(model, batch, new) | origin)
 
 
 def _made(model: Model, batch: int, path: Path) -> dict[str, Json]:
@@ -74,10 +63,10 @@ def _made(model: Model, batch: int, path: Path) -> dict[str, Json]:
 def _quantised(model: Model, folder: Path, batch: int, calibration: Samples, path: Path) -> dict[str, Json]:
     quantise = need("edgescope.artifacts.tflite_litert_torch:quantise", "the LiteRT quantiser", FIX)
     source = tflite(model, folder, batch=batch)
-    names = about(source)["names"]
+    names = cache.about(source)["names"]
     found: dict[str, Json] = quantise(source, names, calibration, path, batch=batch)
     origin = {"n": len(calibration), "origin": calibration.origin, "digests": list(calibration.digests)}
-    return found | {"names": names, "source_made": about(source), "calibration": origin}
+    return found | {"names": names, "source_made": cache.about(source), "calibration": origin}
 
 
 def _calibration(model: Model) -> Samples:

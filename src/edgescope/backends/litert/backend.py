@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.artifacts import onnx_export, tflite_reader
 from edgescope.artifacts import tflite as tflite_export
+from edgescope.artifacts import tflite_reader
 from edgescope.backends.base import (
     Artifact,
     Session,
@@ -142,7 +142,7 @@ class LiteRt(AboutLiteRt):
             path, names = _own(model, spec), {i.name: i.name for i in model.inputs}
         else:
             path, names = _converted(model, spec, folder)
-        made = onnx_export.about(path)
+        made = cache.about(path)
         notes = {"made": made, "names": names}
         if spec.precision == "fp16":
             notes["fp16"] = _fp16(path, model, spec, names)
@@ -207,7 +207,7 @@ def _own(model: HoldsTflite, spec: Spec) -> Path:
 
 def _converted(model: Model, spec: Spec, folder: Path) -> tuple[Path, dict[str, str]]:
     path = tflite_export.tflite(model, folder, batch=spec.batch, int8=spec.precision == "int8")
-    return path, dict(onnx_export.about(path)["names"])
+    return path, dict(cache.about(path)["names"])
 
 
 def _fp16(path: Path, model: Model, spec: Spec, names: Mapping[str, str]) -> dict[str, float]:

@@ -15,7 +15,6 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.artifacts import onnx_export
 from edgescope.artifacts.for_precision import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.backends.base import Artifact, Spec, checked, counted, precision_of, threads_of
 from edgescope.backends.openvino.about import HINTS, AboutOpenVino
@@ -119,7 +118,7 @@ class OpenVino(AboutOpenVino):
         if need not in able:
             raise refuse("openvino", spec.precision, f"the CPU plugin offers {', '.join(able)}")
         path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
-        made = onnx_export.about(path)
+        made = cache.about(path)
         return Artifact(model, spec, path, cache.content(path), made.get("build_s"), {"made": made})
 
     def load(self, artifact: Artifact) -> OpenVinoSession:

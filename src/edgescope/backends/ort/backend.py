@@ -19,7 +19,6 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.artifacts import onnx_export
 from edgescope.artifacts.for_precision import INT8_OPTIONS, int8_options, onnx_file, refuse, unreadable
 from edgescope.backends.base import (
     Artifact,
@@ -87,7 +86,7 @@ class OnnxRuntime(AboutOrt):
         threads_of(spec)
         _check(spec)
         path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
-        made, digest = onnx_export.about(path), cache.content(path)
+        made, digest = cache.about(path), cache.content(path)
         notes: dict[str, Json] = {"made": made, "axes": _axes(path, digest, model, spec.batch)}
         if spec.device == "cuda":
             notes["executed_cuda"] = _remembered_cuda(path, digest, model, spec, notes["axes"])

@@ -23,7 +23,6 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.artifacts import onnx_export
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, int8_options, onnx_file, refuse
 from edgescope.backends.base import Artifact, Session, Spec, checked, counted, precision_of
 from edgescope.backends.ort import cuda as _ort_cuda
@@ -84,7 +83,7 @@ class OrtTensorrt(AboutOrtTensorrt):
             told = _built(path, model, spec, place)
             cache.write_json(sidecar, told)
         _took_something(path, told)
-        notes = {"made": onnx_export.about(path), "engines": str(place), "tensorrt": told}
+        notes = {"made": cache.about(path), "engines": str(place), "tensorrt": told}
         return Artifact(model, spec, path, content, told["build_s"], notes)
 
     def load(self, artifact: Artifact) -> Session:

@@ -53,7 +53,7 @@ class AboutCompile(AboutEager):
     @staticmethod
     def run_script(trial: Trial, file: str) -> Script:
         """Return the lines that load the exported program, compile it and call it."""
-        return run_script.script(trial, file, "import torch\nimport torch._inductor.config")
+        return run_script.script(trial, file, "import torch\nimport torch._inductor.config", compiled=True)
 
 
 class AboutTensorrt(About):

@@ -83,10 +83,11 @@ for parameter in module.parameters():
 DTYPES = {"fp32": "torch.float32", "tf32": "torch.float32", "fp16": "torch.float16", "bf16": "torch.bfloat16"}
 
 
-def script(trial: Trial, file: str, imports: str, engine: str = "PyTorch") -> Script:
+def script(trial: Trial, file: str, imports: str, *, compiled: bool = False) -> Script:
     """Return the lines for a trial of torch_eager or torch_compile."""
     lines = GRAPH if trial.options.get("graph") else PLAIN
-    return Script(engine, imports, lines.format(file=file, device=trial.device, **_filled(trial)))
+    filled = _filled(trial, compiled=compiled)
+    return Script("PyTorch", imports, lines.format(file=file, device=trial.device, **filled))
 
 
 def without_graph(trial: Trial, file: str, imports: str, engine: str) -> Script:
@@ -96,10 +97,9 @@ def without_graph(trial: Trial, file: str, imports: str, engine: str) -> Script:
     return Script(engine, imports, lines, left)
 
 
-def _filled(trial: Trial) -> dict[str, str]:
+def _filled(trial: Trial, *, compiled: bool = False) -> dict[str, str]:
     last = trial.options.get("layout") == "channels_last"
     dtype = DTYPES.get(trial.precision, "torch.float32")
-    compiled = trial.backend == "torch_compile"
     tune = ', mode="max-autotune-no-cudagraphs"' if trial.options.get("tune") == "max-autotune" else ""
     return {
         "setup": _setup(trial) + ("torch._inductor.config.freezing = True\n" if compiled else ""),

@@ -21,7 +21,6 @@ import torch
 import torch_tensorrt
 
 from edgescope import cache
-from edgescope.artifacts import onnx_export
 from edgescope.artifacts.for_precision import refuse
 from edgescope.backends.base import Artifact, Session, Spec, checked, counted, precision_of
 from edgescope.backends.pytorch import module as shared
@@ -65,13 +64,12 @@ class TorchTensorrt(AboutTensorrt):
             made_with,
             _gpu(spec),
         ]
-        path = cache.made(folder) / f"{onnx_export.safe(model.info.name)}-{spec.precision}-{digest(asked)}.ep"
-        if not onnx_export.whole(path):
-            with cache.writing(path) as temporary:
-                found = _compiled(model, spec, temporary)
-                found |= {"bytes": temporary.stat().st_size, "model": model.info.name, "made_with": made_with}
-            cache.write_json(onnx_export.sidecar(path), found | {"model_digest": model.info.digest})
-        made = onnx_export.about(path)
+        origin = {"model": model.info.name, "model_digest": model.info.digest, "made_with": made_with}
+        path = cache.made_once(
+            cache.named(folder, model.info.name, spec.precision, digest(asked), ".ep"),
+            lambda new: _compiled(model, spec, new) | origin,
+        )
+        made = cache.about(path)
         return Artifact(model, spec, path, cache.content(path), made.get("build_s"), {"made": made})
 
     def load(self, artifact: Artifact) -> Session:

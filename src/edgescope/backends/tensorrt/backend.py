@@ -143,7 +143,7 @@ class TensorRt(AboutTensorRt):
         asked = _asked(model, spec, options, onnx)
         path = cache.made(folder) / engine_file.key(asked)
         facts = engine_file.cached(path, **_board()) or _built(path, asked, onnx, options)
-        notes = {"engine": asdict(facts), "made": onnx_export.about(onnx)}
+        notes = {"engine": asdict(facts), "made": cache.about(onnx)}
         return Artifact(model, spec, path, facts.sha256, facts.build_s, notes)
 
     def load(self, artifact: Artifact) -> TensorRtSession:
@@ -202,7 +202,7 @@ def _asked(model: Model, spec: Spec, options: Options, onnx: Path) -> EngineFact
 
 def _built(path: Path, asked: EngineFacts, onnx: Path, options: Options) -> EngineFacts:
     """Build the engine and keep it at `path`; return its facts."""
-    kept = f"timings-{asked.tensorrt}-{asked.compute_capability}-{onnx_export.safe(asked.device)}.cache"
+    kept = f"timings-{asked.tensorrt}-{asked.compute_capability}-{cache.safe(asked.device)}.cache"
     request = build.Request(
         onnx=onnx,
         precision=asked.precision,
@@ -262,7 +262,7 @@ def _require(spec: Spec, options: Options, capability: str, board: str) -> None:
 
 def _platform(capability: str, board: str) -> Mapping[str, Json]:
     """Return what the GPU has, asked of TensorRT once: the answer costs seconds and a builder's memory."""
-    name = f"platform-{types.FULL_VERSION}-{capability}-{onnx_export.safe(board)}.json"
+    name = f"platform-{types.FULL_VERSION}-{capability}-{cache.safe(board)}.json"
     note = cache.folder("tensorrt") / name
     if not note.is_file():
         cache.write_json(note, build.platform())

@@ -25,7 +25,6 @@ from typing import Any, cast
 import tensorrt as trt
 
 from edgescope import cache
-from edgescope.artifacts import onnx_export
 from edgescope.backends.tensorrt import api_types as types
 from edgescope.backends.tensorrt.api_types import VERSION, Builder, Config, Log, Network, Shape
 from edgescope.errors import DeviceError, SafetyError, UnsupportedError, UsageError
@@ -209,7 +208,7 @@ def _nodes(path: Path) -> list[tuple[str, str]]:
 
 def _opset(path: Path) -> str:
     """Return `opset 13`, from what is known of the file, else from the file."""
-    known = onnx_export.about(path).get("opset")
+    known = cache.about(path).get("opset")
     if known is None and find_spec("onnx") is not None:
         import onnx
 

@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from edgescope import cache
-from edgescope.artifacts.onnx_export import safe
+from edgescope.cache import safe
 from edgescope.errors import StoreError, UnsupportedError
 from edgescope.records import Json, digest
 

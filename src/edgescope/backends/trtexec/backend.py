@@ -30,8 +30,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import scratch
-from edgescope.artifacts import onnx_export
+from edgescope import cache, scratch
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
 from edgescope.backends.base import Artifact, Driven, Session, Spec, checked, spec_of
 from edgescope.backends.tensorrt import engine_file, layers, needs
@@ -97,7 +96,7 @@ class TrtExec(AboutTensorRt):
             )  # its build was no part of this trial
         job = job_of(model, spec, folder, tool)
         path, facts = build(job, folder)
-        notes = {"made": _told(facts), "onnx": str(job.onnx), "onnx_made": onnx_export.about(job.onnx)}
+        notes = {"made": _told(facts), "onnx": str(job.onnx), "onnx_made": cache.about(job.onnx)}
         return Artifact(model, spec, path, facts.sha256, facts.build_s, notes)
 
     def load(self, artifact: Artifact) -> Session:

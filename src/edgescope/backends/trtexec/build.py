@@ -70,7 +70,7 @@ def job_of(model: Model, spec: Spec, folder: Path, tool: Tool) -> Job:
 
 
 def _refuse_opset(path: Path, newest: int | None, tool: Tool) -> None:
-    opset = onnx_export.about(path).get("opset")
+    opset = cache.about(path).get("opset")
     if newest is not None and isinstance(opset, int) and opset > newest:
         raise UnsupportedError(
             "E-TRTX-3",
@@ -175,7 +175,7 @@ def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
         ran = job.tool.place.run(argv, cwd=bench, timeout_s=limit, what=f"trtexec: {doing}", quiet=False)
         _check(ran, job, engine, doing)
         _keep_timing(timing, job)
-        onnx_export.put(bench, path)
+        cache.put(bench, path)
     seconds = ran.log.built_s or ran.seconds
     told = {**facts.flags, "timings": timings, "command": " ".join(argv)}
     return engine_file.adopt(path, replace(facts, flags=told, build_s=seconds))
@@ -226,7 +226,7 @@ def _kept(job: Job) -> bool:
 
 def _timing_kept(job: Job) -> Path:
     board = board_of(job.tool)
-    name = f"trtexec-{board['tensorrt']}-sm{board['compute_capability']}-{onnx_export.safe(board['device'])}"
+    name = f"trtexec-{board['tensorrt']}-sm{board['compute_capability']}-{cache.safe(board['device'])}"
     return cache.folder("timing") / f"{name}.cache"
 
 
