@@ -49,7 +49,7 @@ def test_the_grid_of_the_issue_is_126_cells_in_order():
 
 def test_throughput_per_process_is_the_total_over_p_with_its_interval():
     cell = next(c for c in concurrent(results(gpu_trials(**SMALL))).cells if c.trial.processes == 8)
-    total, each = cell.total, cell.figure("throughput_per_process_sps")
+    total, each = cell.total, cell["throughput_per_process_sps"]
     assert each.value == total.value / 8 and each.lo == total.lo / 8 and each.hi == total.hi / 8
 
 
@@ -91,7 +91,7 @@ def test_a_cell_that_did_not_finish_stays_with_its_reason():
     trials = gpu_trials(**SMALL)
     found = concurrent([*results(trials[:5]), *map(dead, trials[5:])])
     assert [c.status for c in found.failed] == [Status.OOM] * 2 and not found.failed[0].ok
-    assert found.failed[0].reason.startswith("E-OOM-1") and found.failed[0].value("throughput_sps") is None
+    assert found.failed[0].rejected.startswith("E-OOM-1") and found.failed[0].value("throughput_sps") is None
 
 
 def test_a_replicate_that_was_lost_is_remembered():
@@ -103,15 +103,15 @@ def test_a_replicate_that_was_lost_is_remembered():
 def test_the_worst_verdict_of_the_runs_is_the_cells():
     runs = results(gpu_trials(**SMALL, processes=(1,), replicates=2))
     runs[1] = replace(runs[1], verdict=Verdict(Trust.THROTTLED, ("clock",)))
-    assert concurrent(runs).cells[0].verdict is Trust.THROTTLED
+    assert concurrent(runs).cells[0].verdict.trust is Trust.THROTTLED
 
 
 def test_one_process_of_a_plain_trial_has_the_peak_memory_of_its_own():
     found = concurrent(results(cpu_trials()))
     alone, two = found.cells[0], found.cells[1]
     assert (alone.trial.crowded, two.trial.crowded) == (False, True)
-    assert alone.figure("processes_rss_bytes") == Measured(461.2e6, "bytes")
-    assert alone.figure("fairness") == Absent("one process shares with nobody")
+    assert alone["processes_rss_bytes"] == Measured(461.2e6, "bytes")
+    assert alone["fairness"] == Absent("one process shares with nobody")
     assert found.memory == "processes_rss_bytes"  # the proportional share is not known of a plain trial
 
 

@@ -72,7 +72,7 @@ def test_one_cell_has_one_value_wherever_it_is_shown():
     row, sparse = table(results).rows[0], table(bare).rows[0]
     choice = choices(bare, FASTEST)[0][0]
     beside = {r.metric: r.baseline for r in compare(results, results).rows}
-    figures = cells(bare)[0].figures
+    figures = cells(bare)[0].metrics
     for name in ("p50_s", "p99_s"):
         shown = row[name]
         assert isinstance(shown, Measured) and shown == sparse[name]

@@ -7,12 +7,12 @@ import pytest
 from crowds import crowd, gpu_trials
 from edgescope.analysis.cells.concurrency import cells, over_batches, over_precisions, over_processes
 from edgescope.papers.concurrent_inference.rule import Answer, Voice, brief, heard, per_cent, untrusted
-from edgescope.records import Trial, Trust
+from edgescope.records import Trial, Trust, Verdict
 
 
 def cell(n, sharing="shared", processes=1, verdict=Trust.CLEAN):
     trial = Trial(model="m", device="cuda", processes=processes, sharing=sharing, replicate=n)
-    return SimpleNamespace(trial=trial, verdict=verdict)
+    return SimpleNamespace(trial=trial, verdict=Verdict(verdict))
 
 
 def voice(holds, value=None, n=0, **keys):

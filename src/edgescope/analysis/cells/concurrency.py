@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import MEASURED, MIN_REPLICATES, across
+from edgescope.analysis.cells.row import Row
 from edgescope.analysis.energy.scopes import usual, within
 from edgescope.analysis.run.usage import ACTIVITY, activity
 from edgescope.metrics import scoped
-from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust
+from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict
 from edgescope.stats.special import t_quantile
 
 #: What a crowd calls a figure -> what a plain trial, one process of its own, calls the same.
@@ -50,25 +51,21 @@ WARM = "warm"
 """Fact of a machine's state that the runner which keeps its workers writes."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One cell: what was asked, what came out, or why nothing did."""
+@dataclass(frozen=True, kw_only=True)
+class Cell(Row):
+    """One cell of processes side by side: `trial` is of one of its runs, `rejected` says why none finished.
 
-    trial: Trial
-    """Of one of its runs, replicate 0."""
+    `metrics` are FIGURES, ACTIVITY, latency_p50_s, latency_p99_s and throughput_per_process_sps.
+    """
+
     runs: tuple[Result, ...]
     """The finished runs that the figures come from; empty where none finished."""
     warm: tuple[Result, ...]
     """Finished runs of workers that had been kept from the cell before; in `runs` where fresh ones are too few."""
-    status: Status
-    reason: str
-    verdict: Trust
     interval: str
     """Where the intervals come from: `5 fresh processes`, `within one run` ..."""
     lost: tuple[Result, ...]
     """Runs of a cell that has others which finished."""
-    figures: Mapping[str, Field]
-    """FIGURES, ACTIVITY, latency_p50_s, latency_p99_s and throughput_per_process_sps."""
 
     @property
     def fresh(self) -> tuple[Result, ...]:
@@ -83,15 +80,11 @@ class Cell:
     @property
     def total(self) -> Field:
         """Samples a second of all processes together."""
-        return self.figures["throughput_sps"]
-
-    def figure(self, name: str) -> Field:
-        """Return one figure; Absent with the reason."""
-        return self.figures.get(name, Absent("not measured"))
+        return self["throughput_sps"]
 
     def value(self, name: str) -> float | None:
         """Return one figure's value, or None."""
-        found = self.figure(name)
+        found = self[name]
         return found.value if isinstance(found, Measured) else None
 
     @property
@@ -170,11 +163,11 @@ def _cell(group: Sequence[Result]) -> Cell:
         runs=tuple(runs),
         warm=tuple(warm),
         status=Status.OK if runs else end.status,
-        reason="" if runs else end.reason,
-        verdict=next((t for t in TRUST if t in trusts), Trust.UNKNOWN),
+        rejected="" if runs else end.reason,
+        verdict=Verdict(next((t for t in TRUST if t in trusts), Trust.UNKNOWN)),
         interval=_interval(len(fresh), len(runs) - len(fresh)),
         lost=tuple(r for r in latest if r.status not in MEASURED) if runs else (),
-        figures=_figures(runs) if runs else {},
+        metrics=_figures(runs) if runs else {},
     )
 
 
@@ -275,7 +268,7 @@ def _slope(slope: float, x: NDArray[np.float64], off: NDArray[np.float64]) -> Me
 
 def _rule(cells: Sequence[Cell]) -> Field:
     """Return model + 2 x batch in bytes, of any cell that knows it: the same for every P."""
-    fields = [(c.figure("memory_rule_bytes"), c.trial.processes) for c in cells]
+    fields = [(c["memory_rule_bytes"], c.trial.processes) for c in cells]
     known = [f.value / p for f, p in fields if isinstance(f, Measured) and f.value > 0]
     if known:
         return Measured(known[0], "bytes")

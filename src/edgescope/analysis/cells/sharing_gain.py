@@ -163,7 +163,7 @@ def digits(value: float) -> str:
 
 def _within(ratio: Measured, picked: str, *of: Cell) -> str:
     """Say where the interval comes from, and among how many cells a figure was picked."""
-    bad = any(c.verdict in (Trust.DISTURBED, Trust.THROTTLED) for c in of)
+    bad = any(c.verdict.trust in (Trust.DISTURBED, Trust.THROTTLED) for c in of)
     but = ("; the machine was disturbed or throttled" if bad else "") + picked
     if ratio.n > 1:
         return f" ({ratio.n} pairs of runs{but})"

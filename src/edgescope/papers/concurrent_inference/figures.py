@@ -122,9 +122,7 @@ def power_over_throughput(table: Concurrent) -> Figure | Absent:
     """Return power against total throughput of every cell: a plateau is a row of marks at one height."""
     cells = [c for c in table.measured if c.value("power_w") is not None]
     if not cells:
-        why = next(
-            (f.reason for c in table.measured if isinstance(f := c.figure("power_w"), Absent)), "no cell ran"
-        )
+        why = next((f.reason for c in table.measured if isinstance(f := c["power_w"], Absent)), "no cell ran")
         return Absent(why)
     row = Row("power", WATTS, [_scattered(cells, m) for m in table.models], zero=True)
     return panels(table.models, [row], {"rangemode": "tozero", "nticks": 5}, "throughput in all (samples/s)")
@@ -186,7 +184,7 @@ def _look(cell: Cell, crowd: bool) -> Look:
 
 
 def _points(cells: Sequence[Cell], name: str, x: Callable[[Cell], float]) -> list[Point]:
-    found = [(c, measured(c.figure(name))) for c in cells]
+    found = [(c, measured(c[name])) for c in cells]
     return [Point(x(c), y, hover(c, name, y)) for c, y in found if y is not None]
 
 
@@ -194,13 +192,13 @@ def hover(cell: Cell, name: str, y: Measured) -> str:
     """Return what a mark says of itself: its cell, value, interval, where that is from, and the verdict."""
     units = {"samples/s": (1.0, "samples/s"), "bytes": (1e-6, "MB"), "s": (1e3, "ms"), "J": (1e3, "mJ")}
     factor, unit = units.get(y.unit, (1.0, y.unit))
-    return f"{cell.place}: {interval(y, factor, unit)}; {cell.interval}, {cell.verdict.value}"
+    return f"{cell.place}: {interval(y, factor, unit)}; {cell.interval}, {cell.verdict.trust.value}"
 
 
 def _bars(cells: Sequence[Cell], model: str, name: str) -> Panel:
     panel = Panel()
     for cell in sorted((c for c in cells if c.trial.model == model), key=lambda c: c.trial.precision):
-        y = measured(cell.figure(name))
+        y = measured(cell[name])
         if y is not None:
             p = cell.trial.precision
             panel.marks.append(Marks(Look(p, COLOUR[p]), [Point(p, y, hover(cell, name, y))], bars=True))
@@ -214,7 +212,7 @@ def _scattered(cells: Sequence[Cell], model: str) -> Panel:
         if c.trial.model == model:
             groups.setdefault((c.trial.precision, c.trial.sharing), []).append(c)
     for group in groups.values():
-        found = [(c, measured(c.figure("power_w")), c.value("throughput_sps")) for c in group]
+        found = [(c, measured(c["power_w"]), c.value("throughput_sps")) for c in group]
         points = [Point(x, y, hover(c, "power_w", y)) for c, y, x in found if y is not None and x]
         panel.marks.append(Marks(_look(group[0], True), points, joined=False))
     return panel

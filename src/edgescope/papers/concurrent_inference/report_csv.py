@@ -38,13 +38,18 @@ def _line(found: Concurrent, cell: Cell) -> list[str]:
     t = cell.trial
     machine = found.machine.id if found.machine else ""
     asked = [t.model, found.setup, t.precision, str(t.batch), str(t.processes), t.sharing]
-    facts = [cell.status.value, cell.reason, cell.verdict.value if cell.ok else "", str(len(cell.runs))]
+    facts = [
+        cell.status.value,
+        cell.rejected,
+        cell.verdict.trust.value if cell.ok else "",
+        str(len(cell.runs)),
+    ]
     values = [part for name in FIELDS for part in _parts(_field(cell, name))]
     return [*asked, *facts, cell.interval, machine, t.cell, *values]
 
 
 def _field(cell: Cell, name: str) -> Field:
-    return cell.figure(name) if cell.ok else Absent(f"{cell.status.value}: {cell.reason}")
+    return cell[name] if cell.ok else Absent(f"{cell.status.value}: {cell.rejected}")
 
 
 def _parts(field: Field) -> list[str]:

@@ -81,7 +81,7 @@ class Grid:
             return "·"
         if not cell.ok:
             return cell.status.value
-        field = cell.figure(self.figure)
+        field = cell[self.figure]
         if isinstance(field, Absent):
             return "n/a"
         between = self.form.interval(field).replace("\u00a0–\u00a0", ", ") if interval else ""
@@ -100,12 +100,12 @@ def grid(found: Concurrent, name: str) -> Grid:
         key = (t.model, t.precision, t.batch, "" if alone else sharing_words(t))
         groups.setdefault(key, {})[t.processes] = c
     rows = tuple(GridRow(*key, tuple(cells.get(p) for p in columns)) for key, cells in groups.items())
-    return Grid(quantity, columns, rows, figure, quantity.form(c.figure(figure) for c in found.measured))
+    return Grid(quantity, columns, rows, figure, quantity.form(c[figure] for c in found.measured))
 
 
 def spreads(row: GridRow, figure: str) -> list[float]:
     """Return half the interval's width as a share of the value, of each cell that has one."""
-    fields = [c.figure(figure) for c in row.cells if c is not None and c.ok]
+    fields = [c[figure] for c in row.cells if c is not None and c.ok]
     known = [
         f for f in fields if isinstance(f, Measured) and f.lo is not None and f.hi is not None and f.value
     ]

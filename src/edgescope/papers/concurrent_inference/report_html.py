@@ -156,9 +156,9 @@ def _grid(g: Grid, is_open: bool) -> Markup:
 
 def _value(g: Grid, cell: Cell | None, label: str) -> Markup:
     text = g.text(cell, interval=False)
-    field = cell.figure(g.figure) if cell is not None and cell.ok else None
+    field = cell[g.figure] if cell is not None and cell.ok else None
     if cell is None or not isinstance(field, Measured):
-        why = "not asked for" if cell is None else cell.reason or _reason(field)
+        why = "not asked for" if cell is None else cell.rejected or _reason(field)
         return tag("td", text, class_="num absent", data_label=label, title=why)
     between = g.form.interval(field)
     hover = plots.hover(cell, g.figure, field)

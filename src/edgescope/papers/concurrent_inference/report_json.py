@@ -47,11 +47,11 @@ def _cell(cell: Cell) -> dict[str, Json]:
         "sharing": t.sharing,
         "cell": t.cell,
         "status": cell.status.value,
-        "reason": cell.reason,
-        "verdict": cell.verdict.value if cell.ok else None,
+        "reason": cell.rejected,
+        "verdict": cell.verdict.trust.value if cell.ok else None,
         "runs": [r.id for r in cell.runs],
         "interval": cell.interval,
-        "figures": {name: to_plain(field) for name, field in cell.figures.items()},
+        "figures": {name: to_plain(field) for name, field in cell.metrics.items()},
     }
 
 

@@ -91,7 +91,7 @@ def notes(found: Concurrent) -> list[str]:
     alone = [c for c in found.measured if c.trial.processes == 1]
     if len(alone) == len(found.measured):
         out.append("Only one process was measured: nothing here shows how processes share the device.")
-    bad = [c.place for c in found.measured if c.verdict in (Trust.DISTURBED, Trust.THROTTLED)]
+    bad = [c.place for c in found.measured if c.verdict.trust in (Trust.DISTURBED, Trust.THROTTLED)]
     if bad:
         shown = "; ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
         shown = f"all {len(bad)} cells" if len(bad) == len(found.measured) > 1 else shown
@@ -139,7 +139,7 @@ def failures(found: Concurrent) -> list[str]:
     """Return each reason why cells did not finish, in short, with how many and which; one line a reason."""
     reasons: dict[str, list[str]] = {}
     for c in found.failed:
-        reasons.setdefault(f"{c.status.value}: {brief(c.reason) or 'no reason given'}", []).append(c.place)
+        reasons.setdefault(f"{c.status.value}: {brief(c.rejected) or 'no reason given'}", []).append(c.place)
     return [f"{why} ({_some(places)})" for why, places in reasons.items()]
 
 
@@ -185,7 +185,7 @@ def _how(cell: Cell, number: Number) -> str:
 
 
 def _rate(cell: Cell, figure: str) -> str:
-    y = cell.figure(figure)
+    y = cell[figure]
     if isinstance(y, Absent):
         return "n/a"
     text = f"{y.value:,.0f}"
@@ -198,6 +198,6 @@ def _growth(found: Concurrent, number: Number) -> str:
     many = [c for c in found.measured if number.is_of(c.trial.model) and _same(c, number)]
     alone = [c for c in found.measured if c.trial.processes == 1]
     pairs = [(c, a) for c in many for a in alone if key(c.trial)[:-2] == key(a.trial)[:-2]]
-    ratios = [(c, of_fields(c.figure(found.memory), a.figure(found.memory))) for c, a in pairs]
+    ratios = [(c, of_fields(c[found.memory], a[found.memory])) for c, a in pairs]
     shown = [f"{times(r)} ({_how(c, number)})" for c, r in ratios if isinstance(r, Measured)]
     return "; ".join(shown) or "not measured here"

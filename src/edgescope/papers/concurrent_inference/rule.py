@@ -120,7 +120,7 @@ def _span(voices: Sequence[Voice], ratio: str) -> str:
 
 def untrusted(cells: Iterable[Cell]) -> str:
     """Return `; 3 of 8 cells were disturbed or throttled`, or ''."""
-    every = {c.trial.id: c.verdict for c in cells}
+    every = {c.trial.id: c.verdict.trust for c in cells}
     bad = sum(v in (Trust.DISTURBED, Trust.THROTTLED) for v in every.values())
     return f"; {bad} of {len(every)} cells were disturbed or throttled" if bad else ""
 

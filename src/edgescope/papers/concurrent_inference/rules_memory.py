@@ -73,7 +73,7 @@ def limit(view: View) -> Found:
         most = max((c.trial.processes for c in view.cells if c.ok), default=0)
         why = f"no cell ran out of memory, up to P = {most}" if most else "no cell ran"
         return unknown(why)
-    lines = tuple(f"{c.place}: {c.reason}" for c in out)
+    lines = tuple(f"{c.place}: {c.rejected}" for c in out)
     return Found(
         Answer.HOLDS,
         f"{len(out)} cell{'s' * (len(out) != 1)} ran out of memory; the machine stayed up",
@@ -91,7 +91,7 @@ def precision(view: View) -> Found:
 
 def _more(series: Series, memory: str) -> Voice | None:
     first, last = series.cells[0], series.cells[-1]
-    ratio = of_fields(last.figure(memory), first.figure(memory))
+    ratio = of_fields(last[memory], first[memory])
     if not isinstance(ratio, Measured):
         return None
     names = f"{last.trial.precision} takes {times(ratio)} the memory of {first.trial.precision}"

@@ -58,7 +58,7 @@ def _no_power(view: View) -> str:
 
 def _reason(view: View, figure: str, otherwise: str) -> str:
     """Return why a figure was not measured: what the first finished cell says, in short."""
-    fields = [c.figure(figure) for c in view.cells if c.ok]
+    fields = [c[figure] for c in view.cells if c.ok]
     return next((f"{figure}: {brief(f.reason)}" for f in fields if isinstance(f, Absent)), otherwise)
 
 
@@ -73,7 +73,7 @@ def _joules(series: Series) -> Voice | None:
     first, last = series.cells[0], series.cells[-1]
     if WIDTH[first.trial.precision] == WIDTH[last.trial.precision]:
         return None
-    ratio = of_fields(first.figure("energy_per_sample_j"), last.figure("energy_per_sample_j"))
+    ratio = of_fields(first["energy_per_sample_j"], last["energy_per_sample_j"])
     if not isinstance(ratio, Measured):
         return None
     names = f"{first.trial.precision} takes {times(ratio)} the energy a sample of {last.trial.precision}"
@@ -101,7 +101,7 @@ def _most(cells: Sequence[Cell]) -> Voice | None:
     if not ours or not others:
         return None
     rival = max(others, key=lambda c: c.value("power_w") or 0.0)
-    ratio = of_fields(ours[0].figure("power_w"), rival.figure("power_w"))
+    ratio = of_fields(ours[0]["power_w"], rival["power_w"])
     if not isinstance(ratio, Measured):
         return None
     text = f"{ours[0].place}: {times(ratio)} the power of {rival.trial.model}"

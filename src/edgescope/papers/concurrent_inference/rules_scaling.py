@@ -181,7 +181,7 @@ def _why_not(cells: Sequence[Cell], precision: str) -> str:
         return "was not measured"
     if any(c.ok for c in mine):
         return "ran, with no other precision at an equal cell"
-    return f"gave no figure ({mine[0].status.value}: {brief(mine[0].reason)})"
+    return f"gave no figure ({mine[0].status.value}: {brief(mine[0].rejected)})"
 
 
 def fallback(view: View) -> Found:
@@ -190,7 +190,7 @@ def fallback(view: View) -> Found:
     if not refused:
         return unknown("every precision asked for was supported: no cell was refused")
     lines = tuple(
-        dict.fromkeys(f"{c.trial.model} {c.trial.precision}: {c.status.value}, {c.reason}" for c in refused)
+        dict.fromkeys(f"{c.trial.model} {c.trial.precision}: {c.status.value}, {c.rejected}" for c in refused)
     )
     what = ", ".join(dict.fromkeys(c.trial.precision for c in refused))
     text = f"{len(refused)} cells of {what} are recorded as refused: nothing is computed in another precision unsaid"
@@ -198,7 +198,7 @@ def fallback(view: View) -> Found:
 
 
 def _refuses(cell: Cell) -> bool:
-    return cell.status is Status.UNSUPPORTED or cell.reason.startswith("E-RAN-")
+    return cell.status is Status.UNSUPPORTED or cell.rejected.startswith("E-RAN-")
 
 
 def launch(view: View) -> Found:
