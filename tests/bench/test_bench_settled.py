@@ -199,4 +199,7 @@ def test_the_gate_is_asked_where_there_is_an_answer_and_a_truth(monkeypatch, ref
             and facts["artifact"] == "d"
         )
         assert gate.prepare(model, parts) == "truth of 8"
-        assert gate.prepare(SimpleNamespace(reference="onnxruntime", closed_batch=3), parts) == "truth of 3"
+        assert (
+            gate.prepare(SimpleNamespace(reference="onnxruntime", closed_batch=3, check_batch=len), parts)
+            == "truth of 3"
+        )

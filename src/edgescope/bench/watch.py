@@ -26,7 +26,7 @@ from edgescope import scratch
 from edgescope.analysis.energy.idle import inner
 from edgescope.clock import Clock
 from edgescope.devices import spin, walk
-from edgescope.devices.base import Device, Throttle, ThrottleWatch
+from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttled, ThrottleWatch
 from edgescope.records import Absent, Field, Idle, Json, Machine, Measured, Readings, Verdict, Window
 from edgescope.telemetry.base import Telemetry
 from edgescope.telemetry.null import NullSampler
@@ -177,8 +177,7 @@ def board(environ: Mapping[str, str] = os.environ) -> str:
 
 def throttle_watch(device: Device) -> AbstractContextManager[ThrottleWatch] | None:
     """Return a pair of looks at the device's throttling counters, None where it has none."""
-    make = getattr(device, "throttle_watch", None)
-    return make() if make else None
+    return device.throttle_watch() if isinstance(device, Throttled) else None
 
 
 def joined(found: Sequence[Throttle]) -> Throttle | None:
@@ -224,10 +223,9 @@ def _on_gpu(pids: Sequence[int], devices: Devices) -> Mapping[int, Field]:
     why: Field = Absent("no device here tells what a process holds")
     found: dict[int, Field] = dict.fromkeys(pids, why)
     for device in devices.values():
-        ask = getattr(device, "process_memory", None)
-        if ask is None or device.present():
+        if not isinstance(device, TellsProcessMemory) or device.present():
             continue
-        for pid, value in ask(pids).items():
+        for pid, value in device.process_memory(pids).items():
             if not isinstance(found[pid], Measured):
                 found[pid] = (
                     Measured(float(value), "bytes")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from edgescope import registry
 from edgescope.command import flag, option_value
-from edgescope.records import beside_with
 
 if TYPE_CHECKING:
     from edgescope.records import Scalar
@@ -90,6 +89,7 @@ def counted(text: str) -> int:
 def _beside(text: str) -> str:
     """Read what runs beside the trial, each model pinned as --model is."""
     from edgescope.models import zoo
+    from edgescope.records import beside_with
 
     return beside_with(text, zoo.pin)
 

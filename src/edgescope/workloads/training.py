@@ -32,6 +32,8 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 #: Steps whose losses are compared, and how far (relative) the curve may lie from that in fp32 on the CPU.
 STEPS = 5
 CLOSE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 5e-2}
+#: In fp32 on a GPU: batch norms of small minibatches magnify another order of summing from step to step.
+CLOSE_CUDA = 1e-2
 #: Steps with a wait after each part, after the window.
 TIMED = 20
 
@@ -127,7 +129,7 @@ def _verified(again: Callable[[Trial], list[float]], trial: Trial) -> Verificati
     got, wanted = again(trial), again(replace(trial, precision="fp32", device="cpu"))
     gaps = [abs(a - b) / max(abs(b), 1e-6) for a, b in zip(got, wanted, strict=True)]
     apart = float(np.max(gaps))  # not a number where a loss is none
-    close = CLOSE[trial.precision]
+    close = max(CLOSE[trial.precision], CLOSE_CUDA if trial.device == "cuda" else 0.0)
     fields: dict[str, Any] = {"loss_error": Measured(apart, "1", n=STEPS)}
     return Verification(
         passed=bool(apart <= close),
