@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from edgescope import metrics
-from edgescope.errors import UsageError
+from edgescope.errors import UsageError, meant
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured
 
@@ -40,7 +40,13 @@ def goal(name: str) -> Metric:
     """Return the metric that the objective called `name` is about; UsageError that lists them where there is none."""
     known = metrics.objectives()
     if name not in known:
-        raise UsageError("E-VAR-3", f"no objective is called {name!r}", evidence=f"known: {', '.join(known)}")
+        close = meant(name, known)
+        raise UsageError(
+            "E-VAR-3",
+            f"no objective is called {name!r}",
+            evidence=f"known: {', '.join(known)}",
+            fix=f"--objective {close}" if close else "",
+        )
     return known[name]
 
 
