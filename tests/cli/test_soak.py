@@ -77,7 +77,7 @@ def test_the_card_of_a_short_run_is_as_short_as_before(capsys):
 
 @pytest.mark.parametrize(("settled", "status"), [(True, Status.OK), (False, Status.UNSTABLE)])
 def test_a_run_that_slows_down_and_settles_is_no_unstable_one(settled, status):
-    from edgescope.bench.run import settled as judged
+    from edgescope.bench.outcome import settled as judged
 
     drift = {"drift": Measured(0.6, "1", 0.5, 0.7, 100)}
     metrics = drift | (LONG if settled else {"settled_s": Absent("not settled")})

@@ -28,6 +28,7 @@ NO_AXES = frozenset(
         "seed",
         "shapes",
         "options",
+        "workload_options",
         "warmup",
         "idle_s",
         "min_s",
@@ -47,7 +48,9 @@ LEVEL_SD = 4.0
 def coordinates(trial: Trial) -> dict[str, Json]:
     """Return what places a trial in a grid: its keys, and its options as `options.threads`."""
     plain = {k: v for k, v in trial.to_json().items() if k not in NO_AXES}
-    return plain | {f"options.{name}": value for name, value in trial.options.items()}
+    tables = {"options": trial.options, "workload_options": trial.workload_options}
+    inner = ((f"{table}.{name}", value) for table, given in tables.items() for name, value in given.items())
+    return plain | dict(inner)
 
 
 @dataclass(frozen=True)
