@@ -177,23 +177,24 @@ def test_what_another_program_says_stands_beside_the_result(monkeypatch):
     """A scenario whose load another program makes asks the work's exam, where it has one."""
     from contextlib import contextmanager
 
-    from edgescope.bench.parts import Open, open_trial
+    from edgescope.bench.parts import open_work, scenario_of
     from edgescope.bench.watch import Watch
     from edgescope.devices.null import NullDevice
 
     trial = Trial(model="null", backend="null", max_s=0.05, min_s=0.05)
     program = Program()
 
-    @contextmanager
-    def opened(trial, plan):
-        with open_trial(trial, plan) as ready:
-            program.drive = ready.scenario.drive
-            yield Open(
-                program,
-                ready.opened if bare else SimpleNamespace(**vars(ready.opened) | {"exam": lambda: "an exam"}),
-            )
+    def scenario(trial, plan):
+        program.drive = scenario_of(trial, plan).drive
+        return program
 
-    monkeypatch.setattr(drivers, "open_trial", opened)
+    @contextmanager
+    def work(trial):
+        with open_work(trial) as opened:
+            yield opened if bare else SimpleNamespace(**vars(opened) | {"exam": lambda: "an exam"})
+
+    monkeypatch.setattr(drivers, "scenario_of", scenario)
+    monkeypatch.setattr(drivers, "open_work", work)
     for bare in (True, False):
         run = drivers.InProcess(drivers.MonotonicClock()).measure(
             result(trial), Watch({"null": NullDevice()}, 0)

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgescope.errors import UsageError
 from edgescope.isolate import placement
 from edgescope.isolate import staff as staffing
 from edgescope.isolate.pool import Crews, alike
 from edgescope.isolate.process import Seat
 from edgescope.isolate.staff import Staff
 from edgescope.records import Trial
+from edgescope.study.grid import grid
 
 TRIAL = Trial(model="null", backend="null", processes=3, seed=40, beside="a+b")
 
@@ -54,6 +56,31 @@ def test_every_worker_answers_a_trial_of_one_process_with_a_seed_of_its_own():
     assert [dict(t.shapes) for t in found] == [{"x": (1,)}] * 3 + [{}, {}]
     assert [t.gate for t in found] == [0.5] * 3 + [None, None]
     assert placement.others(Trial(model="null")) == ()
+
+
+def test_what_runs_beside_says_what_is_its_own():
+    """All as the trial but for the words behind the model; words that are no field are its workload's options."""
+    trial = Trial(
+        model="null",
+        backend="null",
+        device="cpu",
+        batch=4,
+        options={"delay_us": 9},
+        workload_options={"lr": 1},
+        beside="a + lenet5 workload=training backend=torch_eager batch=32 learning_rate=0.1 optimizer=sgd",
+    )
+    plain, other = placement.beside(trial)
+    assert (plain.model, plain.batch, plain.backend) == ("a", 4, "null")
+    assert plain.options == {"delay_us": 9} and plain.workload_options == {"lr": 1}
+    assert (other.model, other.workload, other.batch) == ("lenet5", "training", 32)
+    assert (other.backend, other.device, other.options) == ("torch_eager", "cpu", {})
+    assert other.workload_options == {"learning_rate": 0.1, "optimizer": "sgd"}
+    assert placement.others(trial) == ("a", "lenet5")
+
+
+def test_a_word_that_says_nothing_is_refused_before_anything_runs():
+    with pytest.raises(UsageError, match=r"E-TRIAL-3: 'fast' behind a is not KEY=VALUE"):
+        grid({"model": "null", "backend": "null", "beside": "a fast"})
 
 
 def test_the_present_trial_may_take_nine_tenths_of_the_limit_less_what_has_passed(monkeypatch):

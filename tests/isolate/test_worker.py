@@ -1,7 +1,6 @@
 """A worker's side of a shift in this process: what it says to which order."""
 
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -132,14 +131,9 @@ def test_what_owns_its_loop_cannot_agree_on_a_start(tmp_path, monkeypatch, scena
         notes = warnings = accuracy
 
     if scenario.startswith("mlperf"):
-        opened = worker.open_trial
-
-        @contextmanager
-        def foreign(trial, plan):
-            with opened(replace(trial, scenario="single_stream"), plan) as ready:
-                yield replace(ready, scenario=Loadgen())
-
-        monkeypatch.setattr(worker, "open_trial", foreign)
+        monkeypatch.setattr(worker, "scenario_of", lambda trial, plan: Loadgen())
+    if not drivable:
+        monkeypatch.delattr(worker, "open_work")  # it is refused before anything is opened
     talk, _ = served(tmp_path, order(tmp_path, replace(TRIAL, scenario=scenario)), *DRIVE, {"do": "close"})
     if drivable:
         assert len(talk.words("driven")) == 1

@@ -6,10 +6,11 @@ import pytest
 from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.analysis.run import idle_gaps, summary
 from edgescope.cli import load_view
-from edgescope.records import Absent
+from edgescope.records import QUERY_END, Absent
 from edgescope.scenarios import IdleGap
 from edgescope.scenarios.idle_gap import repeats
-from edgescope.scenarios.stop_rule import Plan
+from edgescope.scenarios.stop_rule import INPUT_ENDED, Plan
+from edgescope.workloads.base import EndOfInput
 from fake_time import MS, FakeClock, FakeWork, trial
 from making import result
 
@@ -46,6 +47,23 @@ def test_every_gap_is_tried_often_enough_in_random_order():
     assert len(set(np.diff(np.flatnonzero(tried == 6)))) > 1  # not in turn
     other, plan, _ = measured(seed=1)
     assert not np.array_equal(tried, other.rows(plan.window).columns["stream"][: len(tried)])
+
+
+def test_the_end_of_the_input_ends_it():
+    """A row that met the end does not count, and what was measured before stays."""
+
+    class Short(Sleepy):
+        def issue(self, query_id, samples, done):
+            if query_id == 100:
+                done(query_id, QUERY_END)
+                raise EndOfInput
+            super().issue(query_id, samples, done)
+
+    clock, t = FakeClock(), trial(scenario="idle_gap", arrivals="10", warmup=0.0)
+    plan = Plan(t)
+    queries = IdleGap(t, plan).drive(Short(clock), clock)
+    assert len(queries) == 100 == plan.window.stop and plan.stopped_by == INPUT_ENDED
+    assert set(queries.columns["status"]) == {0} and queries.columns["stream"].max() == 2
 
 
 def test_longer_gaps_are_tried_less_often():

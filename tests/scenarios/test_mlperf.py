@@ -11,13 +11,14 @@ import pytest
 
 from edgescope import bench, registry
 from edgescope.cli import load_view
-from edgescope.errors import DeviceError, UnavailableError
+from edgescope.errors import DeviceError, UnavailableError, UsageError
 from edgescope.models.base import Samples
 from edgescope.models.null import NullModel
 from edgescope.records import QUERY_OK, Absent, ModelInfo, Status, Trial
 from edgescope.scenarios import Foreign, mlperf_log
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.store import results
+from edgescope.workloads.base import EndOfInput
 from edgescope.workloads.inference import exam
 
 needs_loadgen = pytest.mark.skipif(
@@ -214,6 +215,24 @@ def test_queries_that_fail_are_rows_that_failed():
     scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, Plan(trial))
     queries = scenario.drive(Inline(call, Failures()), MonotonicClock())
     assert 0 < np.count_nonzero(queries.columns["status"] != QUERY_OK) < len(queries)
+
+
+@needs_loadgen
+@pytest.mark.parametrize("scenario", ["mlperf_single_stream", "mlperf_offline"])
+def test_an_input_that_ends_is_told_and_does_not_end_the_process(scenario):
+    from edgescope.clock import MonotonicClock
+    from edgescope.workloads.blocking import Failures, Inline
+
+    def call(query_id):
+        if query_id >= 20:
+            raise EndOfInput
+
+    trial = Trial(
+        model="null", backend="null", scenario=scenario, max_queries=30, min_s=0.1, max_s=0.3, warmup=0.0
+    )
+    drive = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, Plan(trial)).drive
+    with pytest.raises(UsageError, match=r"E-MLPERF-2: the input of inference ended before LoadGen"):
+        drive(Inline(call, Failures()), MonotonicClock())
 
 
 def test_a_damaged_accuracy_log_is_told_not_guessed(tmp_path):

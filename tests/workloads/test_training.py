@@ -86,12 +86,12 @@ def _wrong(net, name, rate, calls=[]):  # noqa: B006  (counts the loops made)
     ],
 )
 def test_what_cannot_be_trained_is_refused(keys, says):
-    with pytest.raises(UnsupportedError, match=f"E-TRAIN-2: training has {says}"):
+    with pytest.raises(UnsupportedError, match=f"E-STEP-1: training has {says}"):
         Training().prepare(trial(**keys), HERE)
 
 
 def test_a_network_that_names_no_class_is_refused():
-    with pytest.raises(UnsupportedError, match="E-TRAIN-3: null"):
+    with pytest.raises(UnsupportedError, match="E-STEP-2: null"):
         loops._data(_Boxes(), _Boxes.net(), "cpu", 0)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgescope.analysis.run import breakdown, summary
-from edgescope.bench.parts import open_trial
+from edgescope.bench.parts import open_work, scenario_of
 from edgescope.bench.watch import Watch, available, peak_rss
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.errors import RanElsewhereError
@@ -74,8 +74,8 @@ class InProcess:
         """
         trial, plan = begun.trial, Plan(begun.trial)
         plan.edge = watch.mark
-        with open_trial(trial, plan) as ready:
-            opened, scenario = ready.opened, ready.scenario
+        scenario = scenario_of(trial, plan)
+        with open_work(trial) as opened:
             effective = opened.effective()
             require(trial, effective)
             with watch.watching(), watch.idling(trial.idle_s, self.clock):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from edgescope import cache, registry
@@ -39,26 +37,21 @@ class Here:
 HERE = Here()
 
 
-@dataclass(frozen=True)
-class Open:
-    """A trial that is open: the load, and the work it is put on."""
-
-    scenario: Scenario
-    opened: Opened
-
-
 def workload_of(trial: Trial) -> Workload:
     """Return the kind of work that a trial names."""
     workload: Workload = registry.load(registry.WORKLOADS, trial.workload, "workload")()
     return workload
 
 
-@contextmanager
-def open_trial(trial: Trial, plan: Plan, parts: Parts = HERE) -> Iterator[Open]:
-    """Hold the trial's work open, with the load that its scenario makes of `plan`."""
+def scenario_of(trial: Trial, plan: Plan) -> Scenario:
+    """Return the load that a trial names, which stops where `plan` says."""
     scenario: Scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, plan)
-    with workload_of(trial).open(trial, parts) as opened:
-        yield Open(scenario, opened)
+    return scenario
+
+
+def open_work(trial: Trial, parts: Parts = HERE) -> AbstractContextManager[Opened]:
+    """Return a context that holds the trial's work open."""
+    return workload_of(trial).open(trial, parts)
 
 
 def prepare_trial(trial: Trial, parts: Parts = HERE) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from edgescope.bench.child import die_with_parent
 from edgescope.bench.drivers import drive
 from edgescope.bench.outcome import status_of
-from edgescope.bench.parts import open_trial, program_of
+from edgescope.bench.parts import open_work, program_of, scenario_of
 from edgescope.bench.watch import peak_rss
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UnsupportedError
@@ -31,7 +31,6 @@ from edgescope.isolate.counter import Counter
 from edgescope.isolate.pipe import Talk
 from edgescope.records import Json, Machine, Measured, Queries, Trial, codec
 from edgescope.scenarios import Foreign
-from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import Opened
 
 #: Scenarios that end when they are through, whatever others do.
@@ -57,10 +56,10 @@ class Shift:
         """Open, drive and verify as the leader says; the session is closed when this returns."""
         if program_of(self.trial) is not None:
             raise _not_drivable(self.trial.backend)
-        with open_trial(self.trial, self.plan) as ready:
-            opened, scenario = ready.opened, ready.scenario
-            if isinstance(scenario, Foreign) or self.trial.scenario in ALONE:
-                raise _not_drivable(self.trial.scenario)
+        scenario = scenario_of(self.trial, self.plan)
+        if isinstance(scenario, Foreign) or self.trial.scenario in ALONE:
+            raise _not_drivable(self.trial.scenario)
+        with open_work(self.trial) as opened:
             self._say_opened(opened)
             self._hear("drive")
             with Counter(self.folder / "counter", self.workers) as counter:
@@ -165,7 +164,7 @@ def load(trial: Trial) -> None:
     """
     with suppress(Exception):
         if program_of(trial) is None:
-            with open_trial(trial, Plan(trial)):
+            with open_work(trial):
                 pass
     give_back()
 

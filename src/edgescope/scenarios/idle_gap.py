@@ -18,7 +18,7 @@ from edgescope.records import Queries, Trial
 from edgescope.scenarios import settings
 from edgescope.scenarios.query_log import Log, closed
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.workloads.base import Work
+from edgescope.workloads.base import EndOfInput, Work
 
 STRETCH_NS, STRETCH_LEAST = 50_000_000, 2
 """Back to back for so long, and at least so many queries, before each gap."""
@@ -63,13 +63,17 @@ class IdleGap:
             work.issue(log.add(clock.now()), batch, log.done)
             log.drain(work)
 
-        for number in self.order():
-            until, least = clock.now() + STRETCH_NS, len(log) + STRETCH_LEAST
-            while len(log) < least or clock.now() < until:
-                one(0, -1)
-            then = log.finished[-1] + gaps_ns[number - 1]
-            clock.doze_until(then)
-            one(number, then)
+        try:
+            for number in self.order():
+                until, least = clock.now() + STRETCH_NS, len(log) + STRETCH_LEAST
+                while len(log) < least or clock.now() < until:
+                    one(0, -1)
+                then = log.finished[-1] + gaps_ns[number - 1]
+                clock.doze_until(then)
+                one(number, then)
+        except EndOfInput:
+            plan.input_ended()
+            log.drain(work)
         log.schedule = (first, np.array(due, dtype=np.int64))
         log.streams = (first, np.array(streams, dtype=np.int16))
         plan.end(len(log), clock.now())

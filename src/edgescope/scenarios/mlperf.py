@@ -24,7 +24,7 @@ import numpy as np
 
 from edgescope import scratch
 from edgescope.clock import Clock
-from edgescope.errors import message
+from edgescope.errors import UsageError, message
 from edgescope.records import Absent, Json, Queries, Trial
 from edgescope.scenarios import mlperf_log, settings
 from edgescope.scenarios.closed import Split, typical_s
@@ -77,6 +77,8 @@ class LoadGen:
             plan.end(len(log), max(log.finished, default=clock.now()))
             self.told = mlperf_log.values(Path(name))
             self.files = mlperf_log.files(Path(name))
+        if sut.ended:
+            raise _input_too_short(self.trial)
         log.schedule = (first, np.array(sut.arrived, dtype=np.int64))
         queries = sut.counted(log.queries(samples), first)
         ours = np.sort(queries.rows(plan.window).latency_ns())
@@ -195,6 +197,16 @@ class LoadGen:
             effect="The outputs depend on who asks, or on what was asked before",
             fix="the same command again; if it stays so, the engine is not deterministic",
         )
+
+
+def _input_too_short(trial: Trial) -> UsageError:
+    return UsageError(
+        "E-MLPERF-2",
+        f"the input of {trial.workload} ended before LoadGen had asked all it wanted",
+        evidence=f"{trial.scenario}, {trial.max_s:g} s",
+        effect="LoadGen would count queries in which nothing was done",
+        fix=f"--scenario {trial.scenario.removeprefix('mlperf_')}, or an input without end",
+    )
 
 
 def _bytes(arrays: Iterable[Any]) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -16,9 +17,9 @@ import mlperf_loadgen as lg
 import numpy as np
 
 from edgescope.clock import Clock
-from edgescope.records import Queries
+from edgescope.records import QUERY_END, Queries
 from edgescope.scenarios.query_log import Log
-from edgescope.workloads.base import Done, Work
+from edgescope.workloads.base import Done, EndOfInput, Work
 
 Samples = Sequence[tuple[int, int]]
 """Of each sample LoadGen's id and its index in the library."""
@@ -41,6 +42,8 @@ class System:
         self.sizes: list[int] = []
         self.waiting: SimpleQueue[tuple[int, Samples] | None] = SimpleQueue()
         self.thread: threading.Thread | None = None
+        self.ended = False
+        """Whether the input ended before LoadGen had asked all it wanted."""
 
     def open(self) -> None:
         """Let queries wait in a queue from now on."""
@@ -68,11 +71,13 @@ class System:
         self.log.free.get()
         self.arrived.append(arrived_ns)
         self.sizes.append(len(samples))
-        self.work.issue(self.log.add(self.clock.now()), self.batch, self._done(samples))
+        with suppress(EndOfInput):  # the work has called done, too
+            self.work.issue(self.log.add(self.clock.now()), self.batch, self._done(samples))
 
     def _done(self, samples: Samples) -> Done:
         def done(query_id: int, status: int, held: int = 0, source_ns: int = -1) -> None:
             self.log.done(query_id, status, held, source_ns)
+            self.ended = self.ended or status == QUERY_END
             complete([sample for sample, _ in samples])
 
         return done

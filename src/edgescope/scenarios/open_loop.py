@@ -86,7 +86,6 @@ class OpenLoop:
             try:
                 work.issue(log.add(clock.now()), self.trial.batch, log.done)
             except EndOfInput:
-                due.pop()
                 plan.input_ended()
                 return due
             now = clock.now()

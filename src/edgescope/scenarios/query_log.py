@@ -31,8 +31,8 @@ class Log:
         """Samples of the rows that held another number of them than the trial's batch."""
         self.sources: dict[int, int] = {}
         """When what a row answers came into being, of the rows for which that is known."""
-        self.ended = 0
-        """Rows that met the end of the input."""
+        self.ended: list[int] = []
+        """Rows that met the end of the input: nothing was done in them, so they do not count."""
         self.free: SimpleQueue[None] = SimpleQueue()
         self.slots = slots
         for _ in range(slots):
@@ -40,16 +40,18 @@ class Log:
         self.done = self._recorder(clock.now)
 
     def __len__(self) -> int:
-        return len(self.issued)
+        return len(self.issued) - len(self.ended)
 
     def _recorder(self, now: Callable[[], int]) -> Done:
         finished, status, release = self.finished, self.status, self.free.put
-        sizes, sources = self.sizes, self.sources
+        sizes, sources, ended = self.sizes, self.sources, self.ended.append
 
         def done(query_id: int, state: int, samples: int = 0, source_ns: int = -1) -> None:
             finished[query_id] = now()
             if state:
                 status[query_id] = state
+                if state == QUERY_END:
+                    ended(query_id)
             if samples:
                 sizes[query_id] = samples
             if source_ns >= 0:
@@ -70,26 +72,12 @@ class Log:
         self.status[self.add(-1)] = QUERY_DROPPED
 
     def drain(self, work: Work) -> None:
-        """Return when every query issued so far is done; the slots are free again, and rows without input are gone."""
+        """Return when every query issued so far is done; the slots are free again."""
         work.flush()
         for _ in range(self.slots):
             self.free.get()
         for _ in range(self.slots):
             self.free.put(None)
-        if QUERY_END in self.status:
-            self._forget_the_ended()
-
-    def _forget_the_ended(self) -> None:
-        """Take out the rows that met the end of the input: nothing was done in them."""
-        kept = [row for row, state in enumerate(self.status) if state != QUERY_END]
-        self.ended += len(self.status) - len(kept)
-        for column in (self.issued, self.finished, self.status):
-            column[:] = array(column.typecode, [column[row] for row in kept])
-        place = {row: k for k, row in enumerate(kept)}
-        for known in (self.sizes, self.sources):
-            moved = {place[row]: value for row, value in known.items() if row in place}
-            known.clear()
-            known.update(moved)
 
     def latencies(self, first: int) -> Ints:
         """Return service times (issued to done, ns) of the finished queries from row `first` on."""
@@ -112,6 +100,11 @@ class Log:
             "samples": _some(self.sizes, n, np.int32(samples)),
             "status": np.frombuffer(self.status, dtype=np.int8),
         }
+        if self.ended:
+            kept = columns["status"] != QUERY_END
+            columns = {name: column[kept] for name, column in columns.items()} | {
+                "query_id": np.arange(len(self), dtype=np.int64)
+            }
         return Queries({name: columns[name] for name in QUERY_DTYPES})
 
 

@@ -31,6 +31,7 @@ from typing import Any
 
 from edgescope import ranges, registry
 from edgescope.errors import EdgescopeError, UsageError, message
+from edgescope.isolate import placement
 from edgescope.records import Json, Trial, beside_with
 from edgescope.scenarios import settings
 from edgescope.study import schema, toml_lines
@@ -139,6 +140,7 @@ def checked(trial: Trial) -> Trial:
     judge.asked(trial.precision, trial.gate)
     settings.checked(trial)
     ranges.checked(trial)
+    placement.beside(trial)
     for name, shape in trial.shapes.items():
         if not shape or shape[0] != trial.batch:
             raise UsageError(

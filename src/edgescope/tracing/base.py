@@ -8,13 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from numpy.typing import NDArray
-
-SPAN_COLUMNS = ("name", "kind", "start_ns", "end_ns", "stream", "correlation_id", "query_id")
-
-Spans = Mapping[str, NDArray[Any]]
+from edgescope.records import Spans
 
 
 class Tracer(Protocol):
@@ -29,4 +25,4 @@ class Tracer(Protocol):
         """Return the context, in the child, that bounds what is recorded."""
 
     def spans(self, folder: Path) -> Spans:
-        """Return what was recorded as columns SPAN_COLUMNS, times on the queries' clock."""
+        """Return what was recorded, times on the queries' clock."""

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import numpy as np
-
-from edgescope.tracing.base import SPAN_COLUMNS, Spans
+from edgescope.records import Spans
 
 
 class NullTracer:
@@ -25,5 +23,5 @@ class NullTracer:
         return nullcontext()
 
     def spans(self, folder: Path) -> Spans:
-        """Return an empty table."""
-        return {name: np.empty(0) for name in SPAN_COLUMNS}
+        """Return no spans."""
+        return Spans.none()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from edgescope.workloads.base import EndOfInput, Glimpse, Opened, Parts
 from edgescope.workloads.blocking import Failures, blocking
 from edgescope.workloads.inference import Loaded, batches_of, loaded
 from edgescope.workloads.options import Option, read, unpinned
+
+if TYPE_CHECKING:
+    from edgescope.models.clip.frames import Film
 
 #: Units with timing around each stage, after the window; frames whose classes are compared with a plain loop's.
 TIMED, CHECKED = 20, 32
@@ -73,7 +76,7 @@ class Frames:
                 stack.enter_context(loaded(one, model, parts.backend(one.backend), parts))
                 for one, model in zip(trials, models, strict=True)
             ]
-            pipeline = Pipeline(models, ready, trial.batch, options)
+            pipeline = Pipeline(models, ready, trial.batch, _film(options))
             failures = Failures()
 
             def verify(machine: Machine) -> Verification | None:
@@ -81,7 +84,8 @@ class Frames:
                     gate.check(one, model, made.answer, made.about, machine=machine, parts=parts)
                     for one, model, made in zip(trials, models, ready, strict=True)
                 ]
-                return _verified(found, Pipeline(models, ready, trial.batch, options))
+                again = Pipeline(models, ready, trial.batch, _film(options))
+                return _verified(found, again, _film(options, loop=False))
 
             yield Opened(
                 work=blocking(lambda query_id: pipeline.unit(), 1, failures),
@@ -97,7 +101,7 @@ class Frames:
                     ],
                 },
                 failure=lambda: failures.first,
-                breakdown=lambda: _breakdown(Pipeline(models, ready, trial.batch, {**options, "loop": True})),
+                breakdown=lambda: _breakdown(Pipeline(models, ready, trial.batch, _film(options, loop=True))),
                 metrics=lambda: _metrics(pipeline),
                 glimpse=lambda: _glimpse(models[0], trial, ready[0]),
             )
@@ -106,12 +110,10 @@ class Frames:
 class Pipeline:
     """The stages in a row; each unit takes as many frames as the batch holds."""
 
-    def __init__(
-        self, models: Sequence[Model], ready: Sequence[Loaded], batch: int, options: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, models: Sequence[Model], ready: Sequence[Loaded], batch: int, film: Film) -> None:
         self.names = [model.inputs[0].name for model in models]
         self.preprocess = [_preprocess(model) for model in models]
-        self.ready, self.batch, self.film = ready, batch, _film(options)
+        self.ready, self.batch, self.film = ready, batch, film
         self.frames = 0
         """Frames that went through."""
         self.classes: Classes = []
@@ -148,9 +150,9 @@ class Pipeline:
             raise EndOfInput
         return images
 
-    def plain(self, frames: int) -> Classes:
-        """Return the classes of the film's first frames, each read and answered by itself."""
-        film, found = type(self.film)(self.film.path, loop=False), Classes()
+    def plain(self, film: Film, frames: int) -> Classes:
+        """Return the classes of the first frames of `film`, each answered by itself."""
+        found = Classes()
         while len(found) < frames and (image := film.next()) is not None:
             row = []
             for made, name, step in zip(self.ready, self.names, self.preprocess, strict=True):
@@ -182,10 +184,12 @@ def _trials(trial: Trial, options: Mapping[str, Any]) -> list[Trial]:
     return [trial, *(replace(trial, model=name, shapes={}) for name in names)]
 
 
-def _film(options: Mapping[str, Any]) -> Any:
+def _film(options: Mapping[str, Any], *, loop: bool | None = None) -> Film:
+    """Return the film that the options name, from its start; `loop` in place of what they say."""
     named, located = str(options["source"]), need("edgescope.models.image.photos:located", "the film", VIDEO)
     path: Path = unpinned(named) if named else located(*FILM)
-    return need("edgescope.models.clip.frames:Film", "reading videos", VIDEO)(path, loop=options["loop"])
+    make: type[Film] = need("edgescope.models.clip.frames:Film", "reading videos", VIDEO)
+    return make(path, loop=options["loop"] if loop is None else loop)
 
 
 def _preprocess(model: Model) -> Any:
@@ -229,7 +233,7 @@ def _glimpse(model: Model, trial: Trial, made: Loaded) -> Glimpse:
     return Glimpse([np.asarray(array) for array in made.answer(first)], given)
 
 
-def _verified(found: Sequence[Verification | None], pipeline: Pipeline) -> Verification | None:
+def _verified(found: Sequence[Verification | None], pipeline: Pipeline, film: Film) -> Verification | None:
     """Return the gate's verdict of the worst network, or that the pipeline names other classes than a plain loop."""
     judged = [check for check in found if check is not None]
     if not judged:
@@ -237,7 +241,7 @@ def _verified(found: Sequence[Verification | None], pipeline: Pipeline) -> Verif
     worst = next((check for check in judged if not check.passed), judged[0])
     if not worst.passed:
         return worst
-    wanted, got = pipeline.plain(CHECKED), Classes()
+    wanted, got = pipeline.plain(film, CHECKED), Classes()
     while len(got) < len(wanted):
         pipeline.unit()
         got += pipeline.classes

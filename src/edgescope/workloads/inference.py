@@ -216,11 +216,10 @@ def phase_spans(rows: Sequence[Phases]) -> Spans:
 
 
 def _untold(ready: Loaded, io: str) -> dict[str, Field]:
-    """Return why phases that the engine does not tell, or that io leaves out, have no figure."""
-    if not isinstance(ready.session, Phased):
+    """Return why the copies have no figure where io leaves them out."""
+    if not isinstance(ready.session, Phased) or io != "device":
         return {}
-    left_out = dict.fromkeys(COPIES, Absent("io device leaves the copies out")) if io == "device" else {}
-    return dict[str, Field](left_out)
+    return dict.fromkeys(COPIES, Absent("io device leaves the copies out"))
 
 
 def _glimpse(model: Model, batch: int, answer: Answer) -> Glimpse:

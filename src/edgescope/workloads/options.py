@@ -75,7 +75,7 @@ def unpinned(name: str) -> Path:
             f"{bare} is not the file this trial was planned with",
             evidence=f"content {_pin(bare)[-12:]}, planned {name[-12:]}",
             effect="Its numbers would be filed under another input",
-            fix="plan again: the same command without a stored study",
+            fix=f"plan again with {bare}",
         )
     return Path(bare)
 

@@ -104,7 +104,7 @@ def _supported(trial: Trial) -> None:
     for ok, what, fix in problems:
         if not ok:
             raise UnsupportedError(
-                "E-TRAIN-2", f"training has no {what}", effect="Nothing was measured", fix=fix
+                "E-STEP-1", f"training has no {what}", effect="Nothing was measured", fix=fix
             )
 
 

@@ -102,14 +102,14 @@ def _data(
     """Return inputs, labels and where they come from: labelled samples where the model has some, else drawn labels."""
     samples = model.samples(Purpose.BENCH, DISTINCT)
     if samples is None or len(model.inputs) != 1:
-        raise UnsupportedError("E-TRAIN-3", f"there is nothing to train {model.info.name} with")
+        raise UnsupportedError("E-STEP-2", f"there is nothing to train {model.info.name} with")
     inputs = np.array(samples.arrays[model.inputs[0].name], dtype=np.float32)
     with torch.no_grad():
         logits = net.eval()(torch.from_numpy(inputs[:1]).to(device))
     net.train()
     if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
         raise UnsupportedError(
-            "E-TRAIN-3",
+            "E-STEP-2",
             f"{model.info.name} is no classifier, and training knows no other loss",
             effect="Nothing was measured",
             fix="a model that gives one row of logits a sample",
