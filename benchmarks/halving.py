@@ -33,12 +33,12 @@ from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Trial
 from edgescope.records.codec import to_plain
+from edgescope.runner.run import Cells, Isolated
 from edgescope.search import halving as optimize
 from edgescope.search.candidates import propose
 from edgescope.search.halving import Rounds
 from edgescope.stats import paired_log_ratio
 from edgescope.store.results import Store
-from edgescope.sweep.run import Cells, Isolated
 
 MODELS = ("efficientnet_lite0", "mobilenet_v2", "squeezenet1_1", "resnet50")
 #: Replicates that score the picks are numbered from here, out of reach of either schedule.

@@ -50,7 +50,7 @@ MET_UNDER = {
     "models/clip/train": ("train",),
     "models/clip/torch_train": ("train",),
     "models/clip/": ("train", "bench"),
-    "sweep/noise": ("doctor",),
+    "runner/noise": ("doctor",),
 }
 MEASURING = ("bench", "optimize", "sweep")
 FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]*\"|[^\s,;:)]+)))?")

@@ -20,9 +20,9 @@ COMPOSERS = ("bench", "gate", "remote")
 #: module -> what else it imports of a family, for the reasons in docs/design.md.
 BESIDES = {
     "edgescope.isolate.placement": ("edgescope.modes.",),
-    "edgescope.sweep.run": ("edgescope.modes.",),
-    "edgescope.sweep.reuse": ("edgescope.modes.",),
-    "edgescope.sweep.noise": ("edgescope.modes.",),
+    "edgescope.runner.run": ("edgescope.modes.",),
+    "edgescope.runner.reuse": ("edgescope.modes.",),
+    "edgescope.runner.noise": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.workloads.options"),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
     "edgescope.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
@@ -144,7 +144,7 @@ ORDER = (
     ),
     *("network", "analysis", "plots", "report", "papers", "models", "verify", "artifacts", "backends"),
     *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "doctor", "isolate", "bench"),
-    *("remote", "study", "sweep", "search", "deploy", "monitor", "cli"),
+    *("remote", "study", "runner", "search", "deploy", "monitor", "cli"),
 )
 #: A Model still makes its own ONNX file; to go when a function of artifacts does it.
 RUNS_UP = {("models", "artifacts")}

@@ -10,7 +10,7 @@ from edgescope.bench import drivers, mode
 from edgescope.bench.parts import HERE, program_of
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.records import UNIT, Absent, Effective, Measured, Status, Trial, Trust, Verdict
-from edgescope.sweep import noise
+from edgescope.runner import noise
 from edgescope.workloads import inference
 from edgescope.workloads.inference import Loaded, phase_spans
 from making import result

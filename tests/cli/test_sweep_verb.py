@@ -8,9 +8,9 @@ import pytest
 from edgescope.cli import cell_names, sweep_view
 from edgescope.cli.main import main
 from edgescope.records import Machine, Measured, Status, Trial
+from edgescope.runner import run
 from edgescope.store.results import Store
 from edgescope.study import grid as study
-from edgescope.sweep import run
 from making import MACHINE, result
 
 QUICK = ["--warmup", "0ms", "--duration", "50ms"]

@@ -12,11 +12,11 @@ from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Measured, Status, Trial, Trust, Verdict
 from edgescope.report.capacity_words import sentence_of
+from edgescope.runner.run import Cells
 from edgescope.search import capacity
 from edgescope.search.capacity import Search
 from edgescope.search.capacity_question import Question
 from edgescope.store.results import Store
-from edgescope.sweep.run import Cells
 from queue_server import WHERE, QueueServer
 
 BASE = Trial(model="null", backend="null", warmup=0.0)

@@ -5,10 +5,10 @@ import pytest
 from edgescope.analysis.capacity.promises import promises
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Trial
+from edgescope.runner.run import Cells
 from edgescope.search.capacity import APART, Search, going_on
 from edgescope.search.capacity_question import Question
 from edgescope.store.results import Store
-from edgescope.sweep.run import Cells
 from queue_server import WHERE, QueueServer
 
 ASKED = Question(Trial(model="null", backend="null", warmup=0.0), 15.0, promises(["p99<40ms"]), most=2)

@@ -13,10 +13,10 @@ from edgescope.cli.main import main
 from edgescope.errors import EdgescopeError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict, Verification, Window
+from edgescope.runner.run import Cells
 from edgescope.search import halving
 from edgescope.search.halving import SHORT_S, Rounds
 from edgescope.store.results import Store
-from edgescope.sweep.run import Cells
 from making import MACHINE, queries, result
 
 US = 1_000

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edgescope.isolate.fresh import Limits
     from edgescope.records import Result, Status, Trial
+    from edgescope.runner.run import Cells, Progress
     from edgescope.store.results import Store
-    from edgescope.sweep.run import Cells, Progress
 
 #: Beginnings of a reason's code that name a kind of end more precisely than the status does.
 USAGE = (
@@ -66,7 +66,7 @@ def machine(named: str) -> str:
 def cells(args: argparse.Namespace, where: Store) -> Cells:
     """Return what runs cells on this machine into the store `where`, each in a process of its own."""
     from edgescope.bench import here
-    from edgescope.sweep.run import Cells, Isolated
+    from edgescope.runner.run import Cells, Isolated
 
     return Cells(where, limits(args), Isolated(), here(), retried(args))
 

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     """Run what the store lacks; print one line a cell and a summary, or JSON lines."""
     from edgescope.analysis.cells import machines
     from edgescope.bench import here
-    from edgescope.sweep import run as sweep
+    from edgescope.runner import run as sweep
 
     plan = _plan(args)
     opened.check_modes(plan.trials)
@@ -92,7 +92,7 @@ def _measure(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
     from edgescope.cli import sweep_manner
     from edgescope.cli.sweep_view import GOOD, View
     from edgescope.records import codec
-    from edgescope.sweep import run as sweep
+    from edgescope.runner import run as sweep
 
     cells, view = opened.cells(args, opened.store(args)), View(trials, args.study or "")
     new = {}

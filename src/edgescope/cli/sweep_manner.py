@@ -12,8 +12,8 @@ from edgescope.cli import opened
 
 if TYPE_CHECKING:
     from edgescope.records import Machine
-    from edgescope.sweep.cooldown import Cooling
-    from edgescope.sweep.run import Cells, Sieve
+    from edgescope.runner.cooldown import Cooling
+    from edgescope.runner.run import Cells, Sieve
 
 SAMPLER_HZ = 10.0
 
@@ -32,8 +32,8 @@ def manner(args: argparse.Namespace, cells: Cells) -> Iterator[dict[str, Any]]:
     if not args.warm:
         yield asked
         return
-    from edgescope.sweep.reuse import Warm
-    from edgescope.sweep.run import Isolated
+    from edgescope.runner.reuse import Warm
+    from edgescope.runner.run import Isolated
 
     with Warm(Isolated()) as runner:
         cells.runner = runner
@@ -42,7 +42,7 @@ def manner(args: argparse.Namespace, cells: Cells) -> Iterator[dict[str, Any]]:
 
 def _sieves(args: argparse.Namespace, cells: Cells) -> tuple[Sieve, ...]:
     """Return what keeps cells from being tried that ran out of memory smaller, or will not fit."""
-    from edgescope.sweep.memory import Exhausted, Forecast, ThisMachine
+    from edgescope.runner.memory import Exhausted, Forecast, ThisMachine
 
     room = ThisMachine(opened.limits(args), _free_gpu(cells.where), unified="jetson" in cells.where.stable)
     return Exhausted(), Forecast(room)
@@ -80,7 +80,7 @@ def _sensors() -> Callable[[str], dict[str, float]]:
 def _cooling(args: argparse.Namespace) -> Cooling:
     """Return what waits for the heat to go; say where no temperature can be read."""
     from edgescope.errors import message
-    from edgescope.sweep.cooldown import Cooling
+    from edgescope.runner.cooldown import Cooling
 
     read = _sensors()
     found = Cooling(lambda: read("degC"), args.cooldown_c, least_s=args.cooldown)

@@ -17,7 +17,7 @@ from edgescope.report import terminal
 
 if TYPE_CHECKING:
     from edgescope.records import Trial
-    from edgescope.sweep.run import Progress
+    from edgescope.runner.run import Progress
 
 GOOD = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
 STYLE = {Status.OK: "green", Status.SKIPPED: "dim", Status.UNSUPPORTED: "dim", Status.UNSTABLE: "yellow"}

@@ -28,9 +28,9 @@ from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.analysis.run.usage import usage
 from edgescope.errors import StoreError, message
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
+from edgescope.runner.memory import fitting
 from edgescope.search.capacity_question import Question, Runs, judgeable
 from edgescope.stats import needed, quantile_effective_n
-from edgescope.sweep.memory import fitting
 
 #: Seconds of the closed loop, and the shortest of the open ones.
 CLOSED_S, SHORTEST_S = 3.0, 5.0

@@ -23,9 +23,9 @@ from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import variant
 from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import Absent, Result, Status, Trial
+from edgescope.runner.run import Cells
 from edgescope.search.bayes import Search
 from edgescope.search.start import known
-from edgescope.sweep.run import Cells
 
 #: Statuses that say something of the machine's mood, nothing of the cell's neighbours.
 MOODS = frozenset({Status.UNSTABLE, Status.CANCELLED, Status.SKIPPED})

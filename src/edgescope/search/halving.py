@@ -33,9 +33,9 @@ from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import Measured, Result, Status, Trial, Trust
+from edgescope.runner.run import Cells
 from edgescope.search import racing
 from edgescope.search.candidates import dear
-from edgescope.sweep.run import Cells
 
 #: Seconds of warm-up and of measuring in a short round: enough to tell 10 %, little beside starting a process.
 SHORT_WARMUP_S, SHORT_S = 0.3, 0.4

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from edgescope import cache
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.records import digest
-from edgescope.sweep.run import Cells
+from edgescope.runner.run import Cells
 
 
 def known(cells: Cells, grid: Sequence[str], wanted: Wanted, seed: int, held: Collection[str]) -> set[str]:

@@ -26,7 +26,7 @@ from edgescope.modes import catalog, sharing
 from edgescope.modes.enter import entered, stoppable
 from edgescope.modes.mps import Mps, share
 from edgescope.records import Machine, Result, Status, Trial
-from edgescope.sweep.run import Runner
+from edgescope.runner.run import Runner
 
 KEPT = "kept warm"
 """What artifact["workers"] says of a result from here."""

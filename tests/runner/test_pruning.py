@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from edgescope.cli import sweep_manner
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Measured, Status, Trial
+from edgescope.runner import run as sweep
+from edgescope.runner.cooldown import Cooling
+from edgescope.runner.eta import Pace
+from edgescope.runner.memory import GPU, HOST, AsDescribed, Exhausted, Forecast, size
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.sweep import run as sweep
-from edgescope.sweep.cooldown import Cooling
-from edgescope.sweep.eta import Pace
-from edgescope.sweep.memory import GPU, HOST, AsDescribed, Exhausted, Forecast, size
 from making import MACHINE, result
 
 SIZES = st.integers(1, 8)

@@ -28,11 +28,11 @@ from edgescope.modes.enter import entered
 from edgescope.modes.sharing import kept, with_sharing
 from edgescope.records import Machine, Result, Role, Status, Trial
 from edgescope.remote import address
+from edgescope.runner.eta import Pace
+from edgescope.runner.memory import kin, skipped
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import FINAL, Store, read
-from edgescope.sweep.eta import Pace
-from edgescope.sweep.memory import kin, skipped
 
 #: Seconds between two looks at a cell that another process measures.
 WAIT_S = 0.2
