@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +15,7 @@ from edgescope.runner.run import Cells
 from edgescope.search import capacity
 from edgescope.search.capacity import Search
 from edgescope.search.capacity_question import Question
+from edgescope.search.loop import Loop
 from edgescope.store.results import Store
 from queue_server import WHERE, QueueServer
 
@@ -25,38 +25,47 @@ BASE = Trial(model="null", backend="null", warmup=0.0)
 class Quick:
     """Cells that keep nothing: most tests need no disk."""
 
-    def __init__(self, folder, runner) -> None:
-        self.store, self.runner = SimpleNamespace(root=folder), runner
+    def __init__(self, runner) -> None:
+        self.runner = runner
 
-    def finished(self):
-        return {}
+    def stored(self, trial):
+        return None
+
+    def left(self, trials):
+        return None
 
     def run(self, trial):
         return self.runner.run(trial, Limits())
 
 
-def a_search(folder, runner, *promised, rate=15.0, **asked):
-    question = Question(BASE, rate, promises(promised or ("p99<40ms",)), **asked)
-    return Search(question, Quick(folder, runner))
+def done(search, cells, **how):
+    """Drive a search to its end; return the loop that did."""
+    loop = Loop(cells)
+    list(loop.run(search.run(**how)))
+    return loop
+
+
+def a_search(folder, *promised, rate=15.0, **asked):
+    return Search(Question(BASE, rate, promises(promised or ("p99<40ms",)), **asked), folder)
 
 
 def searched(folder, runner, *promised, **asked):
-    search = a_search(folder, runner, *promised, **asked)
-    search.run()
+    search = a_search(folder, *promised, **asked)
+    done(search, Quick(runner))
     return search
 
 
-def stored(folder, runner):
-    """A search whose results go to disk."""
-    question = Question(BASE, 15.0, promises(["p99<40ms"]))
-    return Search(question, Cells(Store(folder), Limits(), runner, WHERE))
+def stored(folder, runner, **how):
+    """A search whose results go to disk, and its loop."""
+    search = a_search(folder)
+    return search, done(search, Cells(Store(folder), Limits(), runner, WHERE, **how))
 
 
 def test_the_answer_is_that_of_trying_every_number_at_a_fraction_of_the_time(tmp_path):
     runner, everything = QueueServer(0.002), QueueServer(0.002)
     found = searched(tmp_path, runner, "p99<20ms").answer()
-    full = a_search(tmp_path, everything, "p99<20ms")
-    full.every()
+    full = a_search(tmp_path, "p99<20ms")
+    done(full, Quick(everything), exhaustive=True)
     assert abs(found.clients - full.answer().clients) <= 1 and found.clients > 20
     assert found.confirmed.shown and found.confirmed.stage == "confirm" and found.confirmed.seconds >= 30
     assert sum(t.max_s for t in runner.ran) <= 0.25 * sum(t.max_s for t in everything.ran)
@@ -142,11 +151,11 @@ def test_an_interrupted_search_resumes_and_repeats_nothing(tmp_path):
     whole = searched(tmp_path, runner := QueueServer(0.005))
     count = len(runner.ran)
     with pytest.raises(KeyboardInterrupt):
-        stored(tmp_path, QueueServer(0.005, stop_after=count - 2)).run()
+        stored(tmp_path, QueueServer(0.005, stop_after=count - 2))
     rest = QueueServer(0.005)
-    search = stored(tmp_path, rest)
-    search.run()
-    assert len(rest.ran) == 2 and search.stored == count - 2
+    search, loop = stored(tmp_path, rest)
+    assert len(rest.ran) == 2 and (loop.stored, loop.runs) == (count - 2, count)
+    assert loop.note.startswith(f"{count - 2} of {count} runs are from the store; --no-cache")
     assert search.answer().clients == whole.answer().clients
 
 

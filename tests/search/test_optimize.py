@@ -16,6 +16,7 @@ from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict, V
 from edgescope.runner.run import Cells
 from edgescope.search import halving
 from edgescope.search.halving import SHORT_S, Rounds
+from edgescope.search.loop import Loop
 from edgescope.store.results import Store
 from making import MACHINE, queries, result
 
@@ -70,7 +71,11 @@ class Scripted:
 def optimised(tmp_path, runner, trials=TRIALS, asked=None, **rounds):
     cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
     rounds = Rounds(**({"count": 3} | rounds))
-    return list(halving.optimize(trials, cells, wanted=asked or wanted("latency"), rounds=rounds))
+    return raced(trials, cells, wanted=asked or wanted("latency"), rounds=rounds)
+
+
+def raced(trials, cells, tell=lambda step: None, **how):
+    return list(Loop(cells, tell).run(halving.halving(trials, **how)))
 
 
 class Timed(Scripted):
@@ -92,16 +97,15 @@ class Timed(Scripted):
         return super().run(trial, limits)
 
 
-def test_the_time_that_is_left_is_right_within_a_factor_of_two(tmp_path, monkeypatch):
+def test_the_time_that_is_left_is_right_within_a_factor_of_two(tmp_path):
     runner, told = Timed(), []
-    monkeypatch.setattr(halving, "time", runner)
     trials = [replace(t, min_s=1.0, max_s=2.5) for t in TRIALS]
-    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
+    cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
 
     def tell(step):
         told.append((runner.now, step.eta_s))
 
-    list(halving.optimize(trials, cells, rounds=Rounds(count=5), tell=tell))
+    raced(trials, cells, rounds=Rounds(count=5), tell=tell)
     said = [(runner.now - at, eta) for at, eta in told if eta is not None]
     assert len(said) >= len(told) - 2
     assert all(left / 2 <= eta <= 2 * left for left, eta in said), said
@@ -181,7 +185,7 @@ def test_the_mixture_is_tried_once_where_int8_is_wrong(tmp_path, short):
 
     def go(runner):
         cells = Cells(Store(tmp_path), Limits(), runner, MACHINE)
-        return list(halving.optimize(TRIALS, cells, rounds=Rounds(3, short=short), instead=mixed))
+        return raced(TRIALS, cells, rounds=Rounds(3, short=short), instead=mixed)
 
     runner = Mixture()
     found = variants.table(go(runner))
@@ -333,11 +337,11 @@ def test_without_the_objectives_figure_no_final_round_is_run(tmp_path):
 def test_progress_counts_rounds_and_knows_when_it_ends(tmp_path):
     steps = []
     cells = Cells(Store(tmp_path), Limits(), Scripted(), MACHINE)
-    list(halving.optimize(TRIALS, cells, rounds=Rounds(3), tell=steps.append))
+    raced(TRIALS, cells, rounds=Rounds(3), tell=steps.append)
     counts = {("short", 1): 10, ("short", 2): 4, ("final", 1): 3, ("final", 2): 3, ("final", 3): 2}
     assert [(s.stage, s.round) for s in steps] == [key for key, n in counts.items() for _ in range(n)]
     assert steps[0].eta_s is steps[1].eta_s is None and all(s.eta_s > 0 for s in steps[2:])
-    assert steps[0].alive == 10 and steps[-1].alive == steps[-1].position == 2
+    assert steps[0].total == 10 and steps[-1].total == steps[-1].position == 2
 
 
 def quick(monkeypatch, runner):

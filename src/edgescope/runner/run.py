@@ -13,6 +13,7 @@ import os
 import random
 import shlex
 import socket
+import statistics
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,9 +27,9 @@ from edgescope.isolate.fresh import Limits
 from edgescope.modes import catalog
 from edgescope.modes.enter import entered
 from edgescope.modes.sharing import kept, with_sharing
-from edgescope.records import Machine, Result, Role, Status, Trial
+from edgescope.records import Machine, Result, Status, Trial
 from edgescope.remote import address
-from edgescope.runner.eta import Pace
+from edgescope.runner.eta import Pace, needed
 from edgescope.runner.memory import kin, skipped
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
@@ -81,7 +82,7 @@ class Progress:
     total: int
     trial: Trial
     eta_s: float | None
-    """Seconds left by the medians of the cells of each kind that ran so far; None before the first."""
+    """Seconds left by the medians of the cells of each kind that ran so far; None while too few ran to tell."""
 
 
 Tell = Callable[[Progress], None]
@@ -143,13 +144,18 @@ class Cells:
         retry: Collection[Status] = (),
         *,
         say: Callable[[str], None] = _say,
+        since: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         store.check()
         store.clean()
         self.store, self.limits, self.runner = store, limits, runner
         self.where, self.retry = where, frozenset(retry)
         """This machine, and the statuses of stored results that are worth another try."""
+        self.since, self.pace, self.clock = since, Pace(), clock
+        """Results that began before `since` (UTC, ISO 8601) count as none; '' for all that are stored."""
         self.prepared: dict[str, Result | None] = {}
+        self._finished: dict[str, Result] | None = None
         self._say, self._told = say, set[tuple[int, str, str]]()
         self._known = store.names(where)
         """Results that were there when this began, and its own; others come from other processes."""
@@ -158,8 +164,22 @@ class Cells:
                 self._tell(holder, "start", "measures into this store")
 
     def finished(self) -> dict[str, Result]:
-        """Return trial id -> stored result of what need not run again here."""
-        return self.store.finished(self.where, self.retry)
+        """Return trial id -> result of what need not run again here, as the store was when this was first asked."""
+        if self._finished is None:
+            stored = self.store.finished(self.where, self.retry)
+            self._finished = {id_: r for id_, r in stored.items() if r.started_at >= self.since}
+        return self._finished
+
+    def stored(self, trial: Trial) -> Result | None:
+        """Return the trial's stored result with its raw rows; None where there is none, or its rows are damaged."""
+        found = self.finished().get(trial.id)
+        with contextlib.suppress(StoreError):
+            return self.store.full(found) if found is not None else None
+        return None
+
+    def left(self, trials: Iterable[Trial], between_s: float = 0.0) -> float | None:
+        """Return about how many seconds the trials will take that are not stored; None while too little was timed."""
+        return self.pace.left((t for t in trials if t.id not in self.finished()), between_s)
 
     def ahead(self, trials: Iterable[Trial]) -> None:
         """Prepare what all of these need: a runner that keeps processes then needs one for it, not one each time."""
@@ -172,9 +192,10 @@ class Cells:
 
     def unprepared(self, trial: Trial) -> Result | None:
         """Return why the trial's artifact cannot be had, None where it is there."""
-        key = trial.key(Role.ARTIFACT | Role.BATCH | Role.SHARING, but=("sharing",))
+        key, begun = needed(trial), self.clock()
         if key not in self.prepared:
             self.prepared[key] = self.runner.prepare(trial, self.limits)
+            self.pace.built(trial, self.clock() - begun)
         return self.prepared[key]
 
     def run(self, trial: Trial) -> Result:
@@ -188,10 +209,12 @@ class Cells:
                 time.sleep(WAIT_S)
             if (theirs := self._theirs(trial)) is not None:
                 return theirs
-            failed = self.unprepared(trial)
-            return self.put(
-                self.runner.run(trial, self.limits) if failed is None else fresh.inherited(failed, trial)
-            )
+            if (failed := self.unprepared(trial)) is not None:
+                return self.put(fresh.inherited(failed, trial))
+            begun = self.clock()
+            result = self.runner.run(trial, self.limits)
+            self.pace.add(trial, self.clock() - begun)
+            return self.put(result)
 
     def free_first(self, trials: Iterable[Trial]) -> Iterator[Trial]:
         """Yield the trials, those whose cell another process measures after the others."""
@@ -268,25 +291,27 @@ def run(
     `rest` is called between two cells in place of the pause of `cooldown_s`; a trial that one of the `sieves` has a
     reason against is stored as skipped.
     """
-    todo = order(pending(trials, cells.store, cells.where, cells.retry), seed, warm=warm)
+    todo = order([t for t in trials if t.id not in cells.finished()], seed, warm=warm)
     pause = rest or (lambda: time.sleep(cooldown_s))
-    pace, ran = Pace(), 0
+    rests: list[float] = []
+    ran = 0
     if warm:
         cells.ahead(todo)
     for result in cells.finished().values() if sieves else ():
         _told(sieves, result)
     for done, trial in enumerate(cells.free_first(todo)):
-        left = pace.left(todo[done:], cooldown_s)
+        left = cells.left(todo[done:], statistics.median(rests) if rests else cooldown_s)
         tell(Progress(len(trials) - len(todo) + done, len(trials), trial, left))
         reason = next((why for sieve in sieves if (why := sieve.reason(trial))), "")
         if reason:
             result = cells.put(skipped(trial, cells.where, reason))
         else:
             if ran:
+                begun = cells.clock()
                 pause()
-            ran, begun = ran + 1, time.monotonic()
+                rests.append(cells.clock() - begun)
+            ran += 1
             result = cells.run(trial)
-            pace.add(trial, time.monotonic() - begun)
         _told(sieves, result)
         yield result
 

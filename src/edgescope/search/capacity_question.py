@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from edgescope.records import Absent, Result, Trial
 from edgescope.scenarios.arrivals import pin
 from edgescope.scenarios.open_loop import Server
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.store.results import Store
 
 SCENARIOS = {"poisson": "server", "even": "fixed_rate", "camera": "trace"}
 #: Seeds that are looked at for one whose arrivals are as many as the rate says.
@@ -29,18 +27,6 @@ DRAWS = 16
 MANY = 100_000
 #: Distance between the seeds of two attempts, at least: processes have seeds that follow each other, in every draw.
 SEEDS = 1000
-
-
-class Runs(Protocol):
-    """What a search asks for its runs: sweep.Cells."""
-
-    store: Store
-
-    def finished(self) -> dict[str, Result]:
-        """Return trial id -> stored result of what need not run again."""
-
-    def run(self, trial: Trial) -> Result:
-        """Run and store one trial."""
 
 
 @dataclass(frozen=True)
