@@ -28,14 +28,14 @@ from facts import publish
 from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.replicates import across, by_replicate, of_pairs
 from edgescope.bench import here
-from edgescope.cli.optimize import installed
 from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Trial
 from edgescope.records.codec import to_plain
-from edgescope.runner.run import Cells, Isolated
+from edgescope.runner.isolated import Isolated
+from edgescope.runner.run import Cells
 from edgescope.search import halving as optimize
-from edgescope.search.candidates import propose
+from edgescope.search.candidates import installed, propose
 from edgescope.search.halving import Rounds
 from edgescope.stats import paired_log_ratio
 from edgescope.store.results import Store

@@ -20,7 +20,8 @@ COMPOSERS = ("bench", "gate", "remote")
 #: module -> what else it imports of a family, for the reasons in docs/design.md.
 BESIDES = {
     "edgescope.isolate.placement": ("edgescope.modes.",),
-    "edgescope.runner.run": ("edgescope.modes.",),
+    "edgescope.runner.isolated": ("edgescope.modes.",),
+    "edgescope.runner.setup": ("edgescope.modes.",),
     "edgescope.runner.reuse": ("edgescope.modes.",),
     "edgescope.runner.noise": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.workloads.options"),
@@ -144,7 +145,7 @@ ORDER = (
     ),
     *("network", "analysis", "plots", "report", "papers", "models", "verify", "artifacts", "backends"),
     *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "doctor", "isolate", "bench"),
-    *("remote", "study", "runner", "search", "deploy", "monitor", "cli"),
+    *("remote", "study", "runner", "search", "deploy", "monitor", "verbs", "cli"),
 )
 #: A Model still makes its own ONNX file; to go when a function of artifacts does it.
 RUNS_UP = {("models", "artifacts")}

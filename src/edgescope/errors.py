@@ -19,6 +19,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+#: Beginnings of codes of requests that are wrong by themselves: trying again changes nothing.
+USAGE = (
+    "E-OPT-",
+    "E-SHAPE-",
+    "E-BATCH-",
+    "E-NAME-1",
+    "E-LEAK-",
+    "E-SCEN-",
+    "E-GATE-7",
+    "E-TRIAL-1",
+    "E-TRIAL-2",
+    "E-ON-",
+    "E-SSH-1:",
+    "E-MODE-10",
+    "E-MODE-1:",
+    "E-MODE-7",
+    "E-MODE-8",
+    "E-MODE-13",
+)
+
 
 class EdgescopeError(Exception):
     """Base of all errors raised on purpose; `str()` is one line ready for a terminal."""
@@ -109,3 +129,13 @@ class DeviceError(EdgescopeError):
 
 class StoreError(EdgescopeError):
     """Results could not be written or read; what was measured is kept elsewhere where possible."""
+
+
+def asked_wrongly(reason: str) -> bool:
+    """Whether a trial failed of what was asked, which trying again does not change."""
+    return reason.startswith(USAGE)
+
+
+def refused(reason: str) -> bool:
+    """Whether a trial can never run as it was asked for: a wrong flag, or a file that its engine cannot read."""
+    return reason.startswith((*USAGE, "E-MODEL-5:", "E-MODEL-6:"))

@@ -18,7 +18,7 @@ def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
         "energy": ["a"],
         "record": ["-o", "x.zip"],
         "study": ["concurrent"],
-        "train": ["m", "--data", "d", "--out", "o"],
+        "train": ["m", "--data", "d", "--output", "o"],
     }
 
     def interrupted(args):

@@ -97,7 +97,7 @@ def test_json_and_files_say_the_same(stores, tmp_path, capsys):
         "0.1%",
     ]
     out = tmp_path / "new" / "offload.json"
-    assert main(["offload", *stores, *flags, "--json", "--out", str(out)]) == 0
+    assert main(["offload", *stores, *flags, "--json", "--output", str(out)]) == 0
     data, kept = json.loads(capsys.readouterr().out), json.loads(out.read_text())
     assert data == kept
     assert data["answer"] in ("edge", "cloud") and {o["name"] for o in data["options"]} == {"edge", "cloud"}
@@ -106,7 +106,7 @@ def test_json_and_files_say_the_same(stores, tmp_path, capsys):
     assert len({p["machine"] for p in data["places"]}) == 2 and len(data["curve"]["points"]) == 6
     page, curve = tmp_path / "offload.html", tmp_path / "curve.csv"
     for path in (page, curve):
-        assert main(["offload", *stores, *flags, "--out", str(path)]) == 0
+        assert main(["offload", *stores, *flags, "--output", str(path)]) == 0
     html = page.read_text()
     assert 'data-plot="break-even"' in html and "What this rests on" in html and "<script>alert" not in html
     rows = curve.read_text().splitlines()
@@ -148,7 +148,7 @@ BAD = {
         [EDGE, CLOUD, "--rtt", "1ms", "--bandwidth", "1Mbit", "--constraint", "p99<=x"],
         "E-CONS-1",
     ),
-    "a file": ([EDGE, CLOUD, "--rtt", "1ms", "--bandwidth", "1Mbit", "--out", "a.pdf"], "E-REPORT-1"),
+    "a file": ([EDGE, CLOUD, "--rtt", "1ms", "--bandwidth", "1Mbit", "--output", "a.pdf"], "E-REPORT-1"),
     "a probe": (["--probe", "nowhere"], "E-NET-4"),
 }
 
@@ -184,7 +184,7 @@ def test_a_probe_writes_a_profile_that_answers(stores, tmp_path, capsys, monkeyp
     threading.Thread(target=server.forever, daemon=True).start()
     path = tmp_path / "net" / "network.json"
     try:
-        assert main(["offload", "--probe", f"127.0.0.1:{server.port}", "--out", str(path)]) == 0
+        assert main(["offload", "--probe", f"127.0.0.1:{server.port}", "--output", str(path)]) == 0
     finally:
         server.close()
     out = said(capsys)
@@ -198,7 +198,9 @@ def test_a_probe_writes_a_profile_that_answers(stores, tmp_path, capsys, monkeyp
 def test_a_page_that_cannot_be_made_leaves_nothing(stores, tmp_path, capsys):
     page = tmp_path / "page.html"
     assert (
-        main(["offload", "nothing", *stores[1:], "--rtt", "2ms", "--bandwidth", "1Mbit", "--out", str(page)])
+        main(
+            ["offload", "nothing", *stores[1:], "--rtt", "2ms", "--bandwidth", "1Mbit", "--output", str(page)]
+        )
         == 2
     )
     assert not page.exists()

@@ -85,11 +85,11 @@ def test_clients_that_do_not_meet_fill_the_server(tmp_path, arrivals):
 
 def test_a_process_for_each_client(tmp_path):
     runner = QueueServer(0.005)
-    search = searched(tmp_path, runner, serve="processes", arrivals="camera", most=3)
+    search = searched(tmp_path, runner, server_processes="per-client", arrivals="camera", max_clients=3)
     assert search.answer().clients == 3
     crowds = [t for t in runner.ran if t.scenario == "fixed_rate"]
     assert crowds and all(t.rate == 15 and t.processes <= 3 for t in crowds)
-    assert "--most" in sentence_of(search.answer())
+    assert "--max-clients" in sentence_of(search.answer())
 
 
 def test_processes_begin_with_as_many_as_memory_has_room_for(tmp_path):
@@ -97,13 +97,13 @@ def test_processes_begin_with_as_many_as_memory_has_room_for(tmp_path):
     facts = dict(WHERE.state["cpu"]) | {"memory_available_bytes": 1_000_000_000}
     small = lambda trial: Machine(WHERE.stable, {**WHERE.state, "cpu": facts})  # noqa: E731
     for runner, begun in ((QueueServer(0.002), 32), (QueueServer(0.002, machine=small), 6)):
-        searched(tmp_path, runner, serve="processes", arrivals="even", most=32)
+        searched(tmp_path, runner, server_processes="per-client", arrivals="even", max_clients=32)
         assert next(t.processes for t in runner.ran if t.scenario == "fixed_rate") == begun
     assert max(t.processes for t in runner.ran) > 6  # and goes on from there
 
 
 def test_seeds_of_two_attempts_never_meet(tmp_path):
-    question = Question(BASE, 15.0, promises(["p99<40ms"]), "processes", most=1024)
+    question = Question(BASE, 15.0, promises(["p99<40ms"]), "per-client", max_clients=1024)
     first, second = (question.trial(1024, 5.0, attempt, tmp_path).seed for attempt in (0, 1))
     assert first + 1024 <= 16 * 1024 <= second
 
@@ -160,7 +160,7 @@ def test_an_interrupted_search_resumes_and_repeats_nothing(tmp_path):
 
 
 def test_too_few_queries_for_a_bound_is_said_and_the_weaker_statement_taken(tmp_path):
-    search = searched(tmp_path, QueueServer(0.5), "p99<4s", rate=0.1, most=2)
+    search = searched(tmp_path, QueueServer(0.5), "p99<4s", rate=0.1, max_clients=2)
     found = search.answer()
     assert found.clients == 2 and found.confirmed.weaker and found.confirmed.kept is Kept.PERHAPS
     assert [w for w in found.warnings if w.startswith("W-CAP-1") and " s at 0.2 queries/s" in w]
@@ -221,7 +221,13 @@ def test_a_client_that_fares_worse_than_all_together_is_said(tmp_path):
             return rows
 
     search = searched(
-        tmp_path, Unfair(0.005), "p95<40ms", serve="processes", arrivals="even", most=12, rate=10.0
+        tmp_path,
+        Unfair(0.005),
+        "p95<40ms",
+        server_processes="per-client",
+        arrivals="even",
+        max_clients=12,
+        rate=10.0,
     )
     found = search.answer()
     assert found.clients == 12

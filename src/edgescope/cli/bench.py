@@ -39,20 +39,20 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the trial in fresh processes, store each result, print a card or JSON."""
     from edgescope.cli import card
+    from edgescope.errors import refused
     from edgescope.records import codec
+    from edgescope.runner.setup import check_modes
 
     trials = asked(args)
     if args.on:
         opened.use_board(args.on, trials[0])
     else:
-        opened.check_modes(trials)
-    cells = opened.cells(args, opened.store(args))
+        check_modes(trials, opened.say)
+    cells = opened.setup(args).cells(opened.store(args))
     code, results = 0, []
     for trial in trials:
-        with waiting(f"building what {trial.model} {trial.backend} {trial.precision} needs"):
-            cells.ahead([trial])
         failed = cells.unprepared(trial)
-        if failed is not None and opened.refused(failed.reason):
+        if failed is not None and refused(failed.reason):
             opened.say(failed.reason)  # a mistake is no result, so nothing is stored
             return 2
         with waiting(f"measuring {trial.model} {trial.label}"):

@@ -101,7 +101,7 @@ def _asked(asked: Question) -> dict[str, Json]:
     return {
         "rate": asked.rate,
         "constraints": [s.text for s in asked.promised],
-        "serve": asked.serve,
+        "server_processes": asked.server_processes,
         "arrivals": asked.arrivals,
         "confirm_s": asked.confirm_s,
         "trial": asked.base.to_json(),

@@ -13,6 +13,8 @@ import re
 import sys
 from pathlib import Path
 
+from edgescope.cli import trial_flags
+
 HELP = "read a page of the documentation, or what a message code says"
 CODE = re.compile(r"[EWI]-[A-Z]+-\d+")
 
@@ -20,7 +22,7 @@ CODE = re.compile(r"[EWI]-[A-Z]+-\d+")
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("page", nargs="?", default="", help="a page's name, or a code such as E-RUN-2")
-    sub.add_argument("--json", action="store_true", help="print {name: text} instead")
+    trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,9 +2,9 @@
 network, given or measured.
 
   edgescope offload --serve 7077 --bind 0.0.0.0                        on the far machine: what a probe talks to
-  edgescope offload --probe 10.0.0.7:7077 --out network.json           here: round trips, bandwidth up and down
+  edgescope offload --probe 10.0.0.7:7077 --output network.json           here: round trips, bandwidth up and down
   edgescope offload CELL_A CELL_B --remote-store cloud --profile network.json --constraint "p99<=50ms" --rate 30
-  edgescope offload CELL_A CELL_B --rtt 20ms --bandwidth 20Mbit --payload 40kB --out offload.html
+  edgescope offload CELL_A CELL_B --rtt 20ms --bandwidth 20Mbit --payload 40kB --output offload.html
 
 CELL_A was measured at the edge, CELL_B in the cloud (beginnings of ids, or labels). What it computes and what it leaves
 out: edgescope docs offload. Splitting a model between its layers is not done: what is split is the queries.
@@ -16,19 +16,17 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from edgescope.cli import opened
+from edgescope.cli import opened, trial_flags
 from edgescope.store import whole_file
 
 if TYPE_CHECKING:
-    from edgescope.analysis.offload.model import Place
-    from edgescope.analysis.offload.network import Profile
     from edgescope.cli.offload_view import Page
-    from edgescope.store.results import Store
 
 HELP = "edge, cloud or both: from two machines' results and a network; --probe measures one"
 INTERRUPTED = "Nothing was written; the same command starts anew."
+SENT = ("payload", "answer", "rate", "remote_servers", "radio_power", "radio_energy", "seed")
 GIVEN = ("rtt", "jitter", "bandwidth", "up", "down", "loss")
 
 
@@ -38,7 +36,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "local", nargs="?", metavar="EDGE", help="cell measured at the edge: an id's beginning, a label"
     )
     sub.add_argument("remote", nargs="?", metavar="CLOUD", help="cell measured on the remote machine")
-    sub.add_argument("--store", default=None, metavar="DIR")
+    trial_flags.add_store(sub)
     sub.add_argument("--remote-store", default=None, metavar="DIR", help="where the remote cell is (--store)")
     sub.add_argument(
         "--machine",
@@ -54,8 +52,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     text = "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7 ...; may be repeated"
     group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
-    sub.add_argument("--out", type=Path, default=None, metavar="FILE", help="also write .html, .csv or .json")
-    sub.add_argument("--json", action="store_true")
+    trial_flags.add_output(sub, "also write the answer (.html, .csv, .json), or where a probe's profile goes")
+    trial_flags.add_json(sub)
 
 
 def _network(group: argparse._ArgumentGroup) -> None:
@@ -66,7 +64,7 @@ def _network(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--up", metavar="20Mbit", help="to the cloud")
     group.add_argument("--down", metavar="50Mbit", help="back")
     group.add_argument("--loss", metavar="0.5%", help="share of segments lost (none)")
-    group.add_argument("--probe", metavar="HOST:PORT", help="measure a network; --out names the profile")
+    group.add_argument("--probe", metavar="HOST:PORT", help="measure a network; --output names the profile")
     group.add_argument("--serve", type=int, metavar="PORT", help="be the far end of a probe")
     group.add_argument(
         "--bind", default="127.0.0.1", metavar="ADDRESS", help="with --serve: where to listen (127.0.0.1)"
@@ -101,18 +99,20 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.cli import offload_view
 
     page = _page(args)
-    if args.out:
+    if args.output:
         from edgescope.report import offload as report
 
-        report.write(page.question, args.out, page.command)  # first: what prints may be a pipe that is closed
+        report.write(
+            page.question, args.output, page.command
+        )  # first: what prints may be a pipe that is closed
     if args.json:
         from edgescope.report.offload_json import facts
 
         print(json.dumps(facts(page.question, page.command), indent=1))
     else:
         offload_view.show(page)
-        if args.out:
-            print(f"written to {args.out}")
+        if args.output:
+            print(f"written to {args.output}")
     return 0 if page.question.answer.pick else 1
 
 
@@ -139,7 +139,7 @@ def _probe(args: argparse.Namespace) -> int:
 
     host, port = address(args.probe)
     keys = probe(host, port, tell=lambda text: print(text, file=sys.stderr, flush=True))
-    path = args.out or Path("network.json")
+    path = args.output or Path("network.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     whole_file.write_text(path, json.dumps(keys) + "\n")
     if args.json:
@@ -152,53 +152,39 @@ def _probe(args: argparse.Namespace) -> int:
 
 def _page(args: argparse.Namespace) -> Page:
     """Return the whole answer."""
-    from edgescope.analysis.cells.objective import wanted
-    from edgescope.analysis.offload.model import Model
-    from edgescope.analysis.offload.places import remarks
-    from edgescope.analysis.offload.question import question
-    from edgescope.cli.offload_request import request
     from edgescope.cli.offload_view import Page
     from edgescope.errors import UsageError
+    from edgescope.verbs.offload import Sent, offload
 
     if not args.local or not args.remote:
         fix = "edgescope list, then: edgescope offload EDGE CLOUD --rtt 20ms --bandwidth 20Mbit"
         raise UsageError("E-OFF-4", "two cells are needed, one of the edge and one of the cloud", fix=fix)
-    if args.out:
-        from edgescope.report import offload, writable
+    if args.output:
+        from edgescope.report import offload as report
+        from edgescope.report import writable
 
-        writable(args.out, offload.SUFFIXES)
-    asked, network = wanted(args.objective, args.constraint), _profile(args)
-    store = opened.store(args)
-    near = _place(store, args.local, args.machine, "edge")
-    far = _place(_other(args, store), args.remote, args.remote_machine, "cloud")
-    warnings, (asking, notes) = remarks(near, far), request(args, near)
-    found = question(Model(near, far, asking, asked), network, [*warnings, *notes])
-    return Page(found, opened.command())
+        writable(args.output, report.SUFFIXES)
+    sent = {name: getattr(args, name) for name in SENT}
+    found = offload(
+        args.local,
+        args.remote,
+        _network_keys(args),
+        objective=args.objective,
+        constraints=args.constraint,
+        sent=Sent(**sent, poisson=args.arrivals == "poisson"),
+        store=opened.store(args),
+        remote_store=args.remote_store or None,
+        machine=opened.machine(args.machine),
+        remote_machine=opened.machine(args.remote_machine),
+    )
+    return Page(found.question, opened.command())
 
 
-def _profile(args: argparse.Namespace) -> Profile:
-    from edgescope.analysis.offload.network import load, profile
+def _network_keys(args: argparse.Namespace) -> dict[str, Any]:
+    from edgescope.analysis.offload.network import load
 
     keys = load(args.profile) if args.profile else {}
     flags = {name: getattr(args, name) for name in GIVEN if getattr(args, name) is not None}
     if "bandwidth" in flags:  # one given for both ways wins over a file's
         keys = {k: v for k, v in keys.items() if k not in ("up", "down")}
-    return profile(keys | flags)
-
-
-def _other(args: argparse.Namespace, store: Store) -> Store:
-    from edgescope.store.results import Store
-
-    return Store(Path(args.remote_store)) if args.remote_store else store
-
-
-def _place(store: Store, which: str, machine: str, side: str) -> Place:
-    """Return the place that an id's beginning or a label names: all replicates of its cell on its machine."""
-    from edgescope.analysis.cells import machines
-    from edgescope.analysis.offload.places import place
-
-    labelled = [r for r in store.results() if which in (r.trial.label, f"{r.trial.model} {r.trial.label}")]
-    found = machines.one(labelled or store.find(which), opened.machine(machine))
-    cells, where = {r.trial.cell for r in found}, {r.machine.id for r in found}
-    every = [r for r in store.results() if r.trial.cell in cells and r.machine.id in where]
-    return place(store.fulls(every), which, side)
+    return keys | flags

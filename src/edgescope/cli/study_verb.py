@@ -1,7 +1,7 @@
 """Regenerate a published study's tables and figures on this machine, beside the study's own figures.
 
-edgescope study nano_table --run --models mobilenet_v2,squeezenet1_1 --out table.html
-edgescope study concurrent --out concurrent.html
+edgescope study nano_table --run --models mobilenet_v2,squeezenet1_1 --output table.html
+edgescope study concurrent --output concurrent.html
 """
 
 from __future__ import annotations

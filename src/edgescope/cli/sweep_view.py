@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from edgescope.cli import card, cell_names, opened
+from edgescope.cli import card, cell_names
+from edgescope.errors import asked_wrongly
 from edgescope.records import Result, Status, Trust
 from edgescope.report import terminal
 
@@ -141,7 +142,7 @@ def grouped(results: Iterable[Result], name: object) -> list[Text]:
 
 def _fixes(results: Sequence[Result]) -> list[str]:
     """Return what the reasons of wrongly asked cells say to type instead."""
-    wrong = (r.reason.partition(" Try: ")[2] for r in results if opened.asked_wrongly(r.reason))
+    wrong = (r.reason.partition(" Try: ")[2] for r in results if asked_wrongly(r.reason))
     return list(dict.fromkeys(filter(None, wrong)))
 
 
@@ -149,7 +150,7 @@ def following(results: Sequence[Result], study: str = "") -> list[str]:
     """Return what to type next, for what these results leave open."""
     from edgescope.cli.main import VERBS
 
-    statuses = {r.status for r in results if not opened.asked_wrongly(r.reason)}
+    statuses = {r.status for r in results if not asked_wrongly(r.reason)}
     lines = [f"{fix}   for cells that were asked for wrongly" for fix in _fixes(results)]
     again = [
         s.value for s in (Status.UNSTABLE, Status.TIMEOUT, Status.CRASHED, Status.FAILED) if s in statuses

@@ -7,24 +7,22 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgescope import registry
+from edgescope import registry, units
 from edgescope.command import flag, option_value
 
 if TYPE_CHECKING:
     from edgescope.records import Scalar
 
-SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|min)?$")
-FACTOR = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
-
 
 def seconds(text: str) -> float:
     """Read `5`, `5s`, `500ms` or `2min` as seconds."""
-    match = SECONDS.match(text.strip())
-    if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 5s, 500ms or 2min")
-    return float(match[1]) * FACTOR[match[2]]
+    try:
+        return units.seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def seconds_or_auto(text: str) -> float | None:
@@ -75,15 +73,18 @@ def typed(configure: Callable[[argparse.ArgumentParser], None], args: argparse.N
     return {name for name, value in found.items() if value is not unsaid and value != []}
 
 
-def counted(text: str) -> int:
+def counted(text: str, name: str = "processes") -> int:
     """Read a whole number; UsageError otherwise."""
     if not re.fullmatch(r"\d{1,6}", text.strip(), re.ASCII):
         from edgescope.errors import UsageError
 
-        raise UsageError(
-            "E-SWEEP-2", f"--processes takes whole numbers, not {text!r}", fix="--processes 1,2,4"
-        )
+        raise UsageError("E-SWEEP-2", f"--{name} takes whole numbers, not {text!r}", fix=f"--{name} 1,2,4")
     return int(text)
+
+
+def counts(name: str, text: str) -> list[int]:
+    """Read whole numbers separated by commas; UsageError otherwise."""
+    return [counted(part, name) for part in text.split(",")]
 
 
 def _beside(text: str) -> str:
@@ -98,8 +99,10 @@ AXES: Mapping[str, Callable[[str], Any]] = {"processes": counted, "sharing": str
 """Flags of which a sweep takes several values, separated by commas, and what reads one."""
 
 
-def _axis(name: str, text: str, single: bool) -> Any:
+def _axis(name: str, text: str | None, single: bool) -> Any:
     """Return one value, or the list of several; UsageError for several where one trial is asked for."""
+    if text is None:  # a verb whose flags may be left open
+        return None
     values = [AXES[name](part) for part in text.split(",")]
     if len(values) > 1 and single:
         from edgescope.errors import UsageError
@@ -142,10 +145,32 @@ def add_safety(sub: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--memory-floor", type=float, default=None, metavar="MB", help="free memory that must remain"
     )
-    group.add_argument("--store", default=None, metavar="DIR", help="EDGESCOPE_STORE or ./edgescope-results")
+    add_store(group)
     text = "run stored cells with these statuses again, e.g. oom,timeout,failed"
     group.add_argument("--retry", default="", metavar="STATUS,..", help=text)
-    group.add_argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr")
+    add_json(group)
+
+
+def add_no_cache(group: argparse._ArgumentGroup) -> None:
+    """Add the flag that has a search measure again."""
+    text = "measure again what the store already holds; goes on with such a search that was cut"
+    group.add_argument("--no-cache", action="store_true", help=text)
+
+
+def add_output(sub: argparse._ActionsContainer, text: str, **how: Any) -> None:
+    """Add the flag that names the file to write."""
+    given: dict[str, Any] = {"type": Path, "default": None, "metavar": "FILE"}
+    sub.add_argument("--output", "-o", **given | how, help=text)
+
+
+def add_store(sub: argparse._ActionsContainer) -> None:
+    """Add the flag that names the store."""
+    sub.add_argument("--store", default=None, metavar="DIR", help="EDGESCOPE_STORE or ./edgescope-results")
+
+
+def add_json(sub: argparse._ActionsContainer) -> None:
+    """Add the flag for programs."""
+    sub.add_argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr")
 
 
 def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: str = "1") -> None:
@@ -202,11 +227,8 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(flag("seed"), type=int, default=0)
 
 
-def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
-    """Return the Trial keys that these flags set, without model, backend, precision and batch.
-
-    Those of AXES are lists where several values are given; UsageError for such where a `single` trial is asked for.
-    """
+def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the Trial keys that the flags of `add_engine` set."""
     options = dict(args.option)
     if args.allow_power_limit:
         os.environ["EDGESCOPE_ALLOW_POWER_LIMIT"] = "1"
@@ -216,27 +238,38 @@ def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
         from edgescope.models.image import folder
 
         options["calibration"] = folder.pin(str(options["calibration"]))
-    out = {
-        "workload": args.workload,
-        "workload_options": dict(args.workload_option),
-        "scenario": args.scenario,
+    return {
         "mode": args.mode,
-        "rate": args.rate,
-        "arrivals": args.arrivals,
-        "in_flight": args.in_flight,
-        **{name: _axis(name, getattr(args, name), single) for name in AXES},
         "io": args.io,
         "device": args.device,
         "options": options,
         "shapes": dict(args.shapes),
         "gate": args.gate,
         "seed": args.seed,
-        "warmup": args.warmup,
-        "idle_s": args.idle,
-        "rel_width": args.rel_width,
-        "max_queries": args.max_queries,
     }
-    return out | _window(args)
+
+
+def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
+    """Return the Trial keys that these flags set, without model, backend, precision and batch.
+
+    Those of AXES are lists where several values are given; UsageError for such where a `single` trial is asked for.
+    """
+    out = {
+        "workload": args.workload,
+        "workload_options": dict(args.workload_option),
+        "scenario": args.scenario,
+        "rate": args.rate,
+        "arrivals": args.arrivals,
+        "in_flight": args.in_flight,
+        **{name: _axis(name, getattr(args, name), single) for name in AXES},
+    }
+    return engine_keys(args) | out | timing_keys(args)
+
+
+def timing_keys(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the Trial keys that the flags of `add_timing` set."""
+    names = {"warmup": args.warmup, "idle_s": args.idle}
+    return names | {"rel_width": args.rel_width, "max_queries": args.max_queries} | _window(args)
 
 
 def _window(args: argparse.Namespace) -> dict[str, float]:

@@ -9,6 +9,7 @@ questions never share a name, and a field that is added later changes no name.
 A value that was not measured is `Absent(reason)`: never 0, never a guess.
 """
 
+from edgescope.records.answers import Answer, frame
 from edgescope.records.field import Absent, Field, Json, Measured, Scalar, digest
 from edgescope.records.result import (
     Effective,
@@ -16,6 +17,7 @@ from edgescope.records.result import (
     Meter,
     ModelInfo,
     Result,
+    Results,
     Status,
     Trust,
     Verdict,
@@ -57,6 +59,7 @@ __all__ = [
     "SPAN_KINDS",
     "UNIT",
     "Absent",
+    "Answer",
     "Channel",
     "Effective",
     "Field",
@@ -69,6 +72,7 @@ __all__ = [
     "Queries",
     "Readings",
     "Result",
+    "Results",
     "Role",
     "Scalar",
     "Spans",
@@ -81,4 +85,5 @@ __all__ = [
     "Worker",
     "beside_with",
     "digest",
+    "frame",
 ]

@@ -4,7 +4,7 @@ One process leads the crews, as in `isolate` but for one trial after another; it
 that share model, engine, device, precision, options and sharing. Every trial has the limits it would have alone. A
 result says that its workers were kept warm (`machine.state["warm"]`, `artifact["workers"]`), and one process of its own
 goes through the same crew, so that all cells of a grid compare. Replicates are what fresh processes are for: from the
-second on they run as `sweep.Isolated` runs them, and so does what a kept process cannot do.
+second on they run as `isolated.Isolated` runs them, and so does what a kept process cannot do.
 
 One MPS daemon serves the whole sweep. A cell that fails under it may have been a client's fatal fault, which ends the
 other clients, too; the daemon is started anew then.

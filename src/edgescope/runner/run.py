@@ -20,13 +20,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from edgescope import units
 from edgescope.analysis.cells import machines
-from edgescope.errors import DeviceError, SettingError, StoreError, UnsupportedError, UsageError, message
+from edgescope.errors import StoreError, asked_wrongly, message
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
-from edgescope.modes import catalog
-from edgescope.modes.enter import entered
-from edgescope.modes.sharing import kept, with_sharing
 from edgescope.records import Machine, Result, Status, Trial
 from edgescope.remote import address
 from edgescope.runner.eta import Pace, needed
@@ -49,31 +47,6 @@ class Runner(Protocol):
         """Run the trial."""
 
 
-class Isolated:
-    """Every trial in a process of its own, in the mode it names; what a mode changed is put back after each."""
-
-    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
-        """Build artifact and reference in their own process."""
-        return fresh.prepare(trial, limits)
-
-    def run(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial in its own process; a mode that cannot be had is a Result that says why."""
-        from edgescope import bench
-
-        result = None
-        try:
-            devices = {} if trial.mode == catalog.AS_IS else bench.present()
-            asked, daemon = with_sharing(catalog.find(trial.mode, devices), trial)
-            with entered(asked) as mode:
-                env, prefix = mode.launch()
-                result = kept(fresh.run(trial, limits, fresh.Launch(prefix, env)), daemon)
-        except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
-            if result is None:
-                return bench.refused(trial, bench.present(), error)
-            result = replace(result, warnings=(*result.warnings, str(error)))  # measured, then not put back
-        return result
-
-
 @dataclass(frozen=True)
 class Progress:
     """Where a sweep stands, told before each cell."""
@@ -83,6 +56,12 @@ class Progress:
     trial: Trial
     eta_s: float | None
     """Seconds left by the medians of the cells of each kind that ran so far; None while too few ran to tell."""
+
+    def __str__(self) -> str:
+        """Return `[3/12] resnet50 onnxruntime int8 b1 replicate 2, about 40 s left`."""
+        t, left = self.trial, "" if self.eta_s is None else f", about {units.lasting(self.eta_s)} left"
+        again = f" replicate {t.replicate}" if t.replicate else ""
+        return f"[{self.done + 1}/{self.total}] {t.model} {t.label}{again}{left}"
 
 
 Tell = Callable[[Progress], None]
@@ -125,6 +104,10 @@ def order(trials: Sequence[Trial], seed: int, *, warm: bool = False) -> list[Tri
     return [trial for replicate in sorted(rounds) for trial in rounds[replicate]]
 
 
+Waiting = Callable[[str], contextlib.AbstractContextManager[None]]
+"""Says what is going on for as long as a block runs."""
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -146,13 +129,14 @@ class Cells:
         say: Callable[[str], None] = _say,
         since: str = "",
         clock: Callable[[], float] = time.monotonic,
+        waiting: Waiting = lambda what: contextlib.nullcontext(),
     ) -> None:
         store.check()
         store.clean()
         self.store, self.limits, self.runner = store, limits, runner
         self.where, self.retry = where, frozenset(retry)
         """This machine, and the statuses of stored results that are worth another try."""
-        self.since, self.pace, self.clock = since, Pace(), clock
+        self.since, self.pace, self.clock, self._waiting = since, Pace(), clock, waiting
         """Results that began before `since` (UTC, ISO 8601) count as none; '' for all that are stored."""
         self.prepared: dict[str, Result | None] = {}
         self._finished: dict[str, Result] | None = None
@@ -194,7 +178,8 @@ class Cells:
         """Return why the trial's artifact cannot be had, None where it is there."""
         key, begun = needed(trial), self.clock()
         if key not in self.prepared:
-            self.prepared[key] = self.runner.prepare(trial, self.limits)
+            with self._waiting(f"building what {trial.model} {trial.backend} {trial.precision} needs"):
+                self.prepared[key] = self.runner.prepare(trial, self.limits)
             self.pace.built(trial, self.clock() - begun)
         return self.prepared[key]
 
@@ -268,7 +253,12 @@ class Cells:
         self._say(message("W-STORE-1", f"{holder} {what}", effect=effect, fix=wait))
 
     def put(self, result: Result) -> Result:
-        """Store the result and return it; where its process did not live to describe the machine, that is this one."""
+        """Store the result and return it; where its process did not live to describe the machine, that is this one.
+
+        A mistake in what was asked is no result, and is not stored.
+        """
+        if asked_wrongly(result.reason):
+            return result
         if not machines.known(result) and address.VARIABLE not in os.environ:
             result = replace(result, machine=self.where)
         self._known.add(self.store.save(result).name)
@@ -296,7 +286,7 @@ def run(
     rests: list[float] = []
     ran = 0
     if warm:
-        cells.ahead(todo)
+        cells.ahead(todo)  # the processes that build and those that measure are not kept at once
     for result in cells.finished().values() if sieves else ():
         _told(sieves, result)
     for done, trial in enumerate(cells.free_first(todo)):

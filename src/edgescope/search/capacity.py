@@ -25,7 +25,7 @@ from edgescope.analysis.run.usage import usage
 from edgescope.errors import message
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.runner.memory import fitting
-from edgescope.search.capacity_question import Question, judgeable
+from edgescope.search.capacity_question import PER_CLIENT, Question, judgeable
 from edgescope.search.loop import Step, Strategy
 from edgescope.stats import needed, quantile_effective_n
 
@@ -69,7 +69,7 @@ class Search:
     def load(self) -> Load:
         """One client's load, and how many queries the machine may be expected to serve at once."""
         asked, servers = self.asked, self.asked.base.in_flight
-        cpu = usage(self.closed).cpu if self.closed and asked.serve == "processes" else None
+        cpu = usage(self.closed).cpu if self.closed and asked.server_processes == PER_CLIENT else None
         if isinstance(cpu, Measured) and asked.base.device == "cpu":
             servers *= max(1, round(1 / max(cpu.value, 0.01)))
         return Load(asked.rate, asked.arrivals, servers)
@@ -86,15 +86,15 @@ class Search:
     def _searched(self) -> Strategy:
         asked, tried = self.asked, list[Tried]()
         start = queueing.estimate(self._service(1), self.load, asked.promised, asked.confirm_s)
-        if asked.serve == "processes" and self.closed is not None:
-            start = min(start, fitting(self.closed, asked.base, asked.most))
-        clients: int | None = min(start, asked.most)
+        if asked.server_processes == PER_CLIENT and self.closed is not None:
+            start = min(start, fitting(self.closed, asked.base, asked.max_clients))
+        clients: int | None = min(start, asked.max_clients)
         while clients is not None:
             point = yield from self._look(clients, sum(t.clients == clients for t in tried), edge(tried))
             if self.hopeless:
                 return
             tried.append(Tried(clients, point.fits, point.clear and not point.disturbed))
-            clients = following(tried, start, asked.most)
+            clients = following(tried, start, asked.max_clients)
         yield from self._settle(edge(tried).fits)
 
     def _settle(self, clients: int) -> Strategy:
@@ -106,7 +106,7 @@ class Search:
 
     def _every(self) -> Strategy:
         """Confirm every number from one client up, until one fails twice."""
-        for clients in range(1, self.asked.most + 1):
+        for clients in range(1, self.asked.max_clients + 1):
             if self.hopeless:
                 return
             point = yield from self._confirm(clients)
@@ -120,7 +120,7 @@ class Search:
             base, scenario="single_stream", rate=None, arrivals="", min_s=CLOSED_S, max_s=CLOSED_S
         )
         what = f"one query after the other, {CLOSED_S:g} s"
-        ahead = self._ahead(self.asked.most, SHORTEST_S)
+        ahead = self._ahead(self.asked.max_clients, SHORTEST_S)
         self.closed = yield Step(stage="closed loop", trial=trial, what=what, ahead=ahead)
         if self.closed.status in MEASURED:
             for promise in self.asked.promised:
@@ -150,7 +150,7 @@ class Search:
     def _look(self, clients: int, attempt: int, known: Edge) -> Look:
         """Make a short run of so many clients; of one that failed for no lack of room, the second."""
         seconds = self.short_s(clients)
-        ahead = self._ahead((known.misses or self.asked.most) - known.fits, seconds)
+        ahead = self._ahead((known.misses or self.asked.max_clients) - known.fits, seconds)
         point = yield from self._point(
             "search", clients, seconds, attempt, note="again" if attempt else "", ahead=ahead
         )
@@ -178,7 +178,7 @@ class Search:
         unlucky = failed or point.disturbed or near(point)
         if point.shown or not (longer or unlucky):
             return point
-        if longer > self.asked.longest_s:
+        if longer > self.asked.max_duration_s:
             return self._weaker(point, longer)
         note, seconds = "too short" if longer else "disturbed", max(seconds, longer)
         return (yield from self._point("confirm", clients, seconds, CONFIRMING + attempt + 1, note=note))
@@ -199,7 +199,7 @@ class Search:
                     self._service(clients), self.load, clients, promise.quantile, asked.confirm_s
                 )
                 need = max(need, found.seconds if math.isfinite(found.seconds) else 0.0)
-        if need <= asked.longest_s:
+        if need <= asked.max_duration_s:
             return float(math.ceil(need)), False
         self._too_slow(clients, need)
         return asked.confirm_s, True
@@ -210,7 +210,7 @@ class Search:
             message(
                 "W-CAP-1",
                 f"an upper bound of what is promised would take {need:.0f} s at {clients * asked.rate:.4g} queries/s",
-                evidence=f"--max-duration {asked.longest_s:.0f}s",
+                evidence=f"--max-duration {asked.max_duration_s:.0f}s",
                 effect="The answer rests on the point estimate, without a bound",
                 fix=f"--max-duration {math.ceil(need / 60)}min",
             )
@@ -256,9 +256,7 @@ class Search:
         what = f"{clients} client{'s' * (clients != 1)}, {seconds:g} s{', ' * bool(note)}{note}"
         trial = asked.trial(clients, seconds, attempt, self.folder)
         result = yield Step(stage=stage, trial=trial, what=what, ahead=ahead)
-        point = judge(
-            result, clients, asked.promised, offered=clients * asked.rate, stage=stage, guide=guide
-        )
+        point = judge(result, clients, asked.promised, offered=clients * asked.rate, stage=stage, guide=guide)
         self.points.append(replace(point, weaker=weaker))
         self.found(self.points[-1])
         return self.points[-1]

@@ -113,9 +113,7 @@ class _Exploration:
                 yield result
         self._learn()
 
-    def _ran(
-        self, stage: str, trial: Trial, position: int, total: int, ahead: Sequence[Trial]
-    ) -> Strategy:
+    def _ran(self, stage: str, trial: Trial, position: int, total: int, ahead: Sequence[Trial]) -> Strategy:
         """Have one trial run, and learn from it."""
         what = f"{trial.model.partition('#')[0]} {trial.label}"
         result = yield Step(

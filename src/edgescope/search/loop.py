@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from edgescope import units
 from edgescope.records import Result, Trial
 
 
@@ -39,16 +40,8 @@ class Step:
         """Return `[short round 1/2, 3/14] onnxruntime int8 b1, about 40 s left`."""
         rounds = f" round {self.round}/{self.rounds}," if self.rounds else ""
         place = f" {self.position}/{self.total}" if self.total else ""
-        left = "" if self.eta_s is None else f", about {lasting(self.eta_s)} left"
+        left = "" if self.eta_s is None else f", about {units.lasting(self.eta_s)} left"
         return f"[{self.stage}{rounds}{place}] {self.what}{left}"
-
-
-def lasting(seconds: float) -> str:
-    """Return a duration as a person says it: `40 s`, `12 min`, `3 h 20 min`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 Tell = Callable[[Step], None]

@@ -93,7 +93,7 @@ class Asked:
     rate: float
     """Queries per second of one client."""
     promised: tuple[Constraint, ...]
-    serve: str = "one"
+    server_processes: str = "one"
     arrivals: str = "poisson"
     in_flight: int = 1
     confirm_s: float = 30.0
@@ -154,7 +154,7 @@ def _untrusted(point: Point) -> str:
         return ""
     what = f"the run that the answer rests on is {verdict.trust.value}"
     effect = "The answer is that of this machine as it was then"
-    fix = "the same command with --fresh on a quiet machine"
+    fix = "the same command with --no-cache on a quiet machine"
     return message("W-CAP-3", what, evidence="; ".join(verdict.evidence[:2]), effect=effect, fix=fix)
 
 
@@ -173,7 +173,7 @@ def _unequal(point: Point) -> str:
                 f"the worst client's own {promise.name} is {shown(worst, 's')}",
                 evidence=f"promised {shown(promise.limit, 's')}, which all clients together get",
                 effect="The promise does not hold for each of them",
-                fix="--sharing pinned, or --serve one",
+                fix="--sharing pinned, or --server-processes one",
             )
     return ""
 

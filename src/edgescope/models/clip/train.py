@@ -113,10 +113,10 @@ def _writable(out: Path) -> None:
     except OSError as error:
         raise UsageError(
             "E-TRAIN-5",
-            f"--out {out} cannot be written",
+            f"--output {out} cannot be written",
             evidence=str(error),
             effect="Nothing was trained",
-            fix="--out FILE.pth in a folder that you can write",
+            fix="--output FILE.pth in a folder that you can write",
         ) from error
 
 
@@ -127,7 +127,7 @@ def _entry(name: str) -> dict[str, Any]:
         "E-TRAIN-4",
         f"{name} is no network for clips",
         evidence=f"those are {', '.join(names())}",
-        fix=f"edgescope train {names()[0]} --data ROOT --out weights.pth",
+        fix=f"edgescope train {names()[0]} --data ROOT --output weights.pth",
     )
 
 

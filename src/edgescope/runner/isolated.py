@@ -1,0 +1,37 @@
+"""Every trial in a process of its own, in the mode that it names: the path whose figures can be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edgescope import bench
+from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
+from edgescope.isolate import fresh
+from edgescope.isolate.fresh import Limits
+from edgescope.modes import catalog
+from edgescope.modes.enter import entered
+from edgescope.modes.sharing import kept, with_sharing
+from edgescope.records import Result, Trial
+
+
+class Isolated:
+    """A Runner: what a mode changed is put back after each trial."""
+
+    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
+        """Build artifact and reference in their own process."""
+        return fresh.prepare(trial, limits)
+
+    def run(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial in its own process; a mode that cannot be had is a Result that says why."""
+        result = None
+        try:
+            devices = {} if trial.mode == catalog.AS_IS else bench.present()
+            asked, daemon = with_sharing(catalog.find(trial.mode, devices), trial)
+            with entered(asked) as mode:
+                env, prefix = mode.launch()
+                result = kept(fresh.run(trial, limits, fresh.Launch(prefix, env)), daemon)
+        except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
+            if result is None:
+                return bench.refused(trial, bench.present(), error)
+            result = replace(result, warnings=(*result.warnings, str(error)))  # measured, then not put back
+        return result
