@@ -37,6 +37,7 @@ from edgescope.runner.run import Cells
 from edgescope.search import halving as optimize
 from edgescope.search.candidates import installed, propose
 from edgescope.search.halving import Rounds
+from edgescope.search.loop import Loop
 from edgescope.stats import paired_log_ratio
 from edgescope.store.results import Store
 
@@ -116,7 +117,7 @@ def warm(trials: tuple[Trial, ...], where: Cells) -> None:
 
 def scheduled(trials: tuple[Trial, ...], where: Cells, rounds: Rounds) -> dict[str, Any]:
     results, took, begun = [], [], time.monotonic()
-    for result in optimize.optimize(trials, where, rounds=rounds, tell=lambda step: print(step.trial.label)):
+    for result in Loop(where, print).run(optimize.halving(trials, rounds=rounds)):
         results.append(result)
         took.append(time.monotonic() - begun - sum(took))
     best = variants.pick(variants.table(results))

@@ -25,6 +25,8 @@ BESIDES = {
     "edgescope.runner.reuse": ("edgescope.modes.",),
     "edgescope.runner.noise": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.workloads.options"),
+    "edgescope.verbs.optimize": ("edgescope.scenarios.settings",),
+    "edgescope.verbs.recommend": ("edgescope.scenarios.settings",),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
     "edgescope.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
     "edgescope.search.capacity_question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.arrivals"),

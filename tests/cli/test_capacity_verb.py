@@ -5,13 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.cli import opened
 from edgescope.cli.main import main
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Measured
 from edgescope.report import capacity_words
+from edgescope.runner.run import Cells
+from edgescope.runner.setup import Setup
 from edgescope.search import capacity
-from queue_server import QueueServer
+from queue_server import WHERE, QueueServer
 
 FAST = ["null", "--backend", "null", "--option", "delay_us=1000", "--client-rate", "100", "--warmup", "0"]
 
@@ -44,19 +45,14 @@ def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys):
     assert json.loads(said.out)["clients"] == 1 and "3 of 3 runs are from the store" in said.err
 
 
-class Quick:
-    def __init__(self, folder) -> None:
-        self.store, self.runner = SimpleNamespace(root=folder), QueueServer(0.05)
-
-    def finished(self):
-        return {}
-
-    def run(self, trial):
-        return self.runner.run(trial, Limits())
+def slow(monkeypatch):
+    monkeypatch.setattr(
+        Setup, "cells", lambda self, store: Cells(store, Limits(), QueueServer(0.05), WHERE, say=self.tell)
+    )
 
 
 def test_one_client_that_misses_ends_with_1(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(opened, "cells", lambda args, store: Quick(tmp_path))
+    slow(monkeypatch)
     assert main(["capacity", *FAST, "--store", str(tmp_path), "--constraint", "p99<40ms"]) == 1
     assert "not even one client" in capsys.readouterr().out
 
@@ -111,7 +107,7 @@ def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "sys.stderr", SimpleNamespace(write=lambda text: None, flush=lambda: None, close=lambda: None)
     )
-    monkeypatch.setattr(opened, "cells", lambda args, store: Quick(tmp_path))
+    slow(monkeypatch)
     assert main(["capacity", *FAST, *flags, "--constraint", "p99<40ms", "--output", str(page)]) == 0
     assert "not even one client" in page.read_text().lower()
 

@@ -14,7 +14,8 @@ from edgescope.errors import EdgescopeError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict, Verification, Window
 from edgescope.runner.run import Cells
-from edgescope.search import halving
+from edgescope.runner.setup import Setup
+from edgescope.search import candidates, halving
 from edgescope.search.halving import SHORT_S, Rounds
 from edgescope.search.loop import Loop
 from edgescope.store.results import Store
@@ -340,16 +341,13 @@ def test_progress_counts_rounds_and_knows_when_it_ends(tmp_path):
     raced(TRIALS, cells, rounds=Rounds(3), tell=steps.append)
     counts = {("short", 1): 10, ("short", 2): 4, ("final", 1): 3, ("final", 2): 3, ("final", 3): 2}
     assert [(s.stage, s.round) for s in steps] == [key for key, n in counts.items() for _ in range(n)]
-    assert steps[0].eta_s is steps[1].eta_s is None and all(s.eta_s > 0 for s in steps[2:])
+    assert steps[0].eta_s is None and all(s.eta_s >= 0 for s in steps[2:])
     assert steps[0].total == 10 and steps[-1].total == steps[-1].position == 2
 
 
 def quick(monkeypatch, runner):
-    from edgescope.cli import opened
-    from edgescope.cli import optimize as verb
-
-    monkeypatch.setattr(verb, "installed", dict)  # asking the engines takes seconds
-    monkeypatch.setattr(opened, "cells", lambda args, store: Cells(store, Limits(), runner, MACHINE))
+    monkeypatch.setattr(candidates, "installed", dict)  # asking the engines takes seconds
+    monkeypatch.setattr(Setup, "cells", lambda self, store: Cells(store, Limits(), runner, MACHINE))
 
 
 def test_nothing_to_recommend_exits_1(tmp_path, monkeypatch, capsys):
@@ -368,7 +366,7 @@ def test_nothing_to_recommend_exits_1(tmp_path, monkeypatch, capsys):
 
 def test_a_constraint_that_nothing_keeps_exits_1_and_names_the_nearest(tmp_path, monkeypatch, capsys):
     quick(monkeypatch, Scripted())
-    flags = ["--rounds", "1", "--store", str(tmp_path), "--try", "openvino", "--device", "cpu", "--json"]
+    flags = ["--rounds", "1", "--store", str(tmp_path), "--backend", "openvino", "--device", "cpu", "--json"]
     assert main(["optimize", "squeezenet1_1", *flags, "--constraint", "p50<=1us"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["pick"]["nearest"] in {row["cell"] for row in found["rows"]}
@@ -380,9 +378,9 @@ def test_a_constraint_that_nothing_keeps_exits_1_and_names_the_nearest(tmp_path,
     ("flags", "code"),
     [
         (["--constraint", "p99<=fast"], "E-CONS-1"),
-        (["--try", "tensorflow"], "E-TRY-1"),
-        (["--skip", "fp33"], "E-TRY-1"),
-        (["--report", "r.pdf"], "E-REPORT-1"),
+        (["--backend", "openvno"], "Try: --backend openvino"),
+        (["--exclude", "precision=fp33"], "E-TRY-1"),
+        (["--output", "r.pdf"], "E-REPORT-1"),
         (["--save", "."], "E-DEPLOY-1"),
         (["--save", "mine.txt/deployed"], "E-DEPLOY-7: --save"),
     ],
@@ -417,10 +415,13 @@ def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys):
     (tmp_path / "small_for_optimize.py").write_text(NETWORK)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    fewer = "torch_compile,bf16,litert,qdq=s8s8,layout=channels_last"  # tests of their own hold these
-    flags = ["--device", "cpu", "--skip", fewer, "--rounds", "1", "--duration", "300ms"]
+    fewer = (
+        "backend=torch_compile precision=bf16 backend=litert qdq=s8s8 layout=channels_last"  # tested apart
+    )
+    flags = ["--device", "cpu", "--rounds", "1", "--duration", "300ms"]
+    flags += [word for values in fewer.split() for word in ("--exclude", values)]
     code = main(
-        ["optimize", "small_for_optimize:net", *flags, "--json", "--report", "r.html", "--save", "kept"]
+        ["optimize", "small_for_optimize:net", *flags, "--json", "--output", "r.html", "--save", "kept"]
     )
     found = json.loads(capsys.readouterr().out)
     rows = {row["label"]: row for row in found["rows"]}

@@ -39,12 +39,10 @@ class Setup:
     waiting: Waiting = lambda what: contextlib.nullcontext()
     """A context held while something takes its time, with what that is."""
 
-    def cells(self, store: Store, *, since: str = "") -> Cells:
+    def cells(self, store: Store) -> Cells:
         """Return what runs trials on this machine into a store, each in a process of its own."""
         retry = [Status(status) for status in self.retry]
-        return Cells(
-            store, self.limits, Isolated(), here(), retry, say=self.tell, since=since, waiting=self.waiting
-        )
+        return Cells(store, self.limits, Isolated(), here(), retry, say=self.tell, waiting=self.waiting)
 
 
 def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:
