@@ -24,12 +24,11 @@ BESIDES = {
     "edgescope.runner.setup": ("edgescope.modes.",),
     "edgescope.runner.reuse": ("edgescope.modes.",),
     "edgescope.runner.noise": ("edgescope.modes.",),
-    "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.workloads.options"),
+    "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.scenarios.stop_rule"),
     "edgescope.verbs.optimize": ("edgescope.scenarios.settings",),
-    "edgescope.verbs.recommend": ("edgescope.scenarios.settings",),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
     "edgescope.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
-    "edgescope.search.capacity_question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.arrivals"),
+    "edgescope.search.capacity_question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.stop_rule"),
 }
 
 
@@ -134,7 +133,6 @@ ORDER = (
         "errors",
         "clock",
         "scratch",
-        "cores",
         "registry",
         "command",
         "records",
@@ -143,6 +141,7 @@ ORDER = (
         "units",
         "stats",
         "cache",
+        "options",
         "store",
     ),
     *("network", "analysis", "plots", "report", "papers", "models", "verify", "artifacts", "backends"),

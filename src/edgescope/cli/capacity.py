@@ -57,8 +57,8 @@ def _add_serving(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--server-processes", default="one", choices=("one", "per-client"), help=text)
     text = "queries that one process works on at once (1)"
     group.add_argument("--in-flight", type=int, default=1, help=text)
-    text = "of processes: shared, pinned, mps, mps=50"
-    group.add_argument("--sharing", default="shared", help=text)
+    text = "of processes: time_slicing, pinned, mps, mps=50"
+    group.add_argument("--sharing", default="time_slicing", help=text)
 
 
 def _add_search(sub: argparse.ArgumentParser) -> None:

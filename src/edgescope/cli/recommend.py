@@ -22,8 +22,8 @@ from edgescope.cli.waiting import waiting
 
 #: Flags that say which cells are meant; those that are not typed leave stored cells free.
 TYPED = (
-    *("backend", "precision", "batch", "device", "processes", "sharing", "beside"),
-    *("mode", "io", "scenario", "rate", "arrivals", "in_flight"),
+    *("backend", "precision", "batch", "device", "processes", "sharing", "colocated"),
+    *("mode", "io", "scenario", "rate", "in_flight"),
 )
 HELP = "the best of the measured cells that keeps every constraint, or a search for it"
 INTERRUPTED = "What was finished is stored; the same command goes on where it was."

@@ -40,7 +40,16 @@ from edgescope.records.rows import (
     Spans,
     Window,
 )
-from edgescope.records.trial import DEVICE_KINDS, IO_KINDS, PRECISIONS, SHARING, Role, Trial, beside_with
+from edgescope.records.trial import (
+    DEVICE_KINDS,
+    IO_KINDS,
+    PRECISIONS,
+    SHARING,
+    TABLES,
+    Role,
+    Trial,
+    colocated_with,
+)
 
 SCHEMA_VERSION = 1
 
@@ -57,6 +66,7 @@ __all__ = [
     "SHARING",
     "SPAN_DTYPES",
     "SPAN_KINDS",
+    "TABLES",
     "UNIT",
     "Absent",
     "Answer",
@@ -83,7 +93,7 @@ __all__ = [
     "Verification",
     "Window",
     "Worker",
-    "beside_with",
+    "colocated_with",
     "digest",
     "frame",
 ]

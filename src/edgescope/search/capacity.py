@@ -115,9 +115,9 @@ class Search:
 
     def _closed_loop(self) -> Strategy:
         """Run one query after the other; UnsupportedError where something is promised that nothing measures here."""
-        base = replace(self.asked.base, processes=1, sharing="shared", beside="")
+        base = replace(self.asked.base, processes=1, sharing="time_slicing", colocated="")
         trial = replace(
-            base, scenario="single_stream", rate=None, arrivals="", min_s=CLOSED_S, max_s=CLOSED_S
+            base, scenario="single_stream", rate=None, scenario_options={}, min_s=CLOSED_S, max_s=CLOSED_S
         )
         what = f"one query after the other, {CLOSED_S:g} s"
         ahead = self._ahead(self.asked.max_clients, SHORTEST_S)

@@ -96,7 +96,7 @@ def energy(
                 result.window,
                 idle=result.idle,
                 meter=e.meter,
-                beside=result.trial.beside,
+                colocated=result.trial.colocated,
             ),
         )
         for e in every

@@ -25,9 +25,8 @@ from edgescope.analysis.cells.recommend import recommend as best
 from edgescope.analysis.cells.variants import variant
 from edgescope.errors import UsageError
 from edgescope.models import zoo
-from edgescope.records import Answer, Json, Result, Trial
+from edgescope.records import TABLES, Answer, Json, Result, Trial
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
-from edgescope.scenarios import settings
 from edgescope.search import candidates
 from edgescope.search.explore import Budget, explore
 from edgescope.store.results import Store
@@ -42,15 +41,16 @@ AXES: Mapping[str, Any] = {
     "batch": [1, 4, 16],
     "device": None,
     "processes": [1, 2, 4],
-    "sharing": "shared",
-    "beside": "",
+    "sharing": "time_slicing",
+    "colocated": "",
     "mode": "as_is",
     "io": "host",
     "scenario": "single_stream",
     "rate": None,
-    "arrivals": "",
     "in_flight": 1,
 }
+CONTENT = (*TABLES, "shapes")
+"""Keys of which a trial must have what was given, whatever else it has."""
 #: Further processes of a search's pick.
 CONFIRMED = 3
 
@@ -131,7 +131,7 @@ class Asking:
     ) -> None:
         self.given, self.study, self.search = keys, study, search
         self.machine, self.store = machine, store
-        self.keys = settings.pinned({"options": {}, "shapes": {}, **AXES, **keys})
+        self.keys = grid.settled({**dict.fromkeys(CONTENT, {}), **AXES, **keys})
 
     def questions(self, models: Sequence[str]) -> list[Question]:
         """Return a question a model and load, or a load where models are named; one without models for nothing."""
@@ -169,11 +169,10 @@ class Asking:
     def _fits(self, trial: Trial) -> bool:
         """Return whether a trial is of the study and has what was given; without a load it is one query at a time."""
         names = AXES.keys() & self.given.keys()
-        names |= {"workload", "scenario", "beside"} if self.study is None else set()
+        names |= {"workload", "scenario", "colocated"} if self.study is None else set()
         return (
             all(getattr(trial, n) in _values(self.keys.get(n, getattr(Trial, n))) for n in names)
-            and all(trial.options.get(name) == value for name, value in self.keys["options"].items())
-            and all(trial.shapes.get(name) == value for name, value in self.keys["shapes"].items())
+            and all(self.keys[table].items() <= getattr(trial, table).items() for table in CONTENT)
             and (self.study is None or variant(trial) in self._inside)
         )
 
