@@ -237,6 +237,8 @@ VERBS = (
     "compare",
     "energy",
     "list",
+    "show",
+    "rm",
     "report",
     "study",
     "record",

@@ -79,6 +79,19 @@ def message(code: str, what: str, *, evidence: str = "", effect: str = "", fix: 
     return text
 
 
+def known(flag: str, word: str, words: Iterable[str]) -> None:
+    """Raise UsageError, with the closest, for a word after a flag that is none of these; none at all is well."""
+    words = list(words)
+    if word and word not in words:
+        close = meant(word, words)
+        raise UsageError(
+            "E-NAME-1",
+            f"{flag} does not know {word!r}",
+            evidence=f"known: {', '.join(words)}",
+            fix=f"{flag} {close}" if close else "",
+        )
+
+
 class UsageError(EdgescopeError):
     """The request itself is wrong; nothing was measured."""
 

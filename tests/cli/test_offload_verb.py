@@ -66,7 +66,7 @@ def test_the_raw_tensor_is_sent_unless_a_payload_is_given(stores, capsys):
 
 
 def test_a_throughput_is_a_load_and_more_boards_carry_it(stores, capsys):
-    flags = ["--rtt", "50ms", "--bandwidth", "5Mbit", "--payload", "40kB", "--arrivals", "fixed"]
+    flags = ["--rtt", "50ms", "--bandwidth", "5Mbit", "--payload", "40kB", "--arrivals", "camera"]
     bounds = ["--constraint", "p99<=100ms", "--constraint", "throughput>=80"]
     assert main(["offload", *stores, *flags, *bounds]) == 0
     out = said(capsys)

@@ -25,10 +25,8 @@ INTERRUPTED = "Replicates that were finished are stored; the same command measur
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
-    sub.add_argument("--backend", default="torch_eager", help="see edgescope backends (torch_eager)")
-    sub.add_argument("--precision", default="fp32", help="fp32, bf16, int8 ... (fp32)")
-    sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
-    sub.add_argument("--replicates", type=int, default=1, help="fresh processes; one JSON object a line each")
+    trial_flags.add_what(sub)
+    sub.add_argument("--replicates", type=int, default=1, help="fresh processes, one JSON object a line each")
     text = "drive trtexec on a board over ssh (edgescope docs remote)"
     sub.add_argument("--on", default=None, metavar="ssh://USER@HOST[:PORT]", help=text)
     trial_flags.add_load(sub)
@@ -73,11 +71,5 @@ def asked(args: argparse.Namespace) -> tuple[Trial, ...]:
     from edgescope.models import zoo
     from edgescope.study import grid
 
-    keys = trial_flags.keys(args, single=True)
-    keys |= {
-        "model": zoo.pin(args.model),
-        "backend": args.backend,
-        "precision": args.precision,
-        "batch": args.batch,
-    }
+    keys = trial_flags.keys(args, single=True) | {"model": zoo.pin(args.model)}
     return grid.grid(keys | {"replicates": args.replicates})

@@ -28,9 +28,7 @@ INTERRUPTED = "What was finished is stored; the same command goes on where it wa
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
-    sub.add_argument("--backend", default="torch_eager", help="see edgescope backends (torch_eager)")
-    sub.add_argument("--precision", default="fp32", help="fp32, bf16, int8 ... (fp32)")
-    sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
+    trial_flags.add_what(sub)
     _add_promise(sub)
     _add_serving(sub)
     _add_search(sub)
@@ -40,13 +38,14 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def _add_promise(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("what each client sends, and what it is promised")
-    text = "p99<40ms, p50<=10ms, p99.9<0.1s, memory<=2GB, gpu_memory<=4GB, power<=10W, energy<50mJ; may be repeated"
-    group.add_argument("--constraint", action="append", required=True, metavar="BOUND", help=text)
+    trial_flags.add_constraint(
+        group, "p99<40ms, p50<=10ms, memory<=2GB, power<=10W, energy<50mJ", required=True
+    )
     text = "queries/s that each client sends; the frame rate of a camera"
     group.add_argument("--client-rate", type=float, required=True, metavar="QPS", help=text)
     text = (
-        "poisson: at random, independently (the usual, cautious case); camera: each periodic, with a phase of"
-        " its own; even: perfectly interleaved, the best case, with --server-processes one"
+        "arrival pattern: poisson, at random, independently (the usual, cautious case); camera: each periodic,"
+        " with a phase of its own; even: perfectly interleaved, the best case, with --server-processes one"
     )
     group.add_argument("--arrivals", default="poisson", choices=("poisson", "camera", "even"), help=text)
 
@@ -55,28 +54,22 @@ def _add_serving(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("how they are served")
     text = "one: a single process answers all clients; per-client: each client has one of its own (one)"
     group.add_argument("--server-processes", default="one", choices=("one", "per-client"), help=text)
-    text = "queries that one process works on at once (1)"
-    group.add_argument("--in-flight", type=int, default=1, help=text)
-    text = "of processes: time_slicing, pinned, mps, mps=50"
-    group.add_argument("--sharing", default="time_slicing", help=text)
+    trial_flags.add_serving(group)
 
 
 def _add_search(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("search")
     text = "length of the sustained run at the answer; longer where the bound needs it (30s)"
     group.add_argument("--confirm-duration", type=trial_flags.seconds, default=30.0, metavar="60s", help=text)
-    text = "no run is made longer than this for a bound (10min)"
+    text = trial_flags.LONGEST % "10min"
     group.add_argument("--max-duration", type=trial_flags.seconds, default=600.0, metavar="10min", help=text)
     text = "clients that are tried at most (1024)"
     group.add_argument("--max-clients", type=int, default=1024, metavar="N", help=text)
-    text = "seconds thrown away at the start of each run, or auto"
-    group.add_argument(
-        "--warmup", type=trial_flags.seconds_or_auto, default=None, metavar="1s|auto", help=text
-    )
-    text = "no search: confirm every number from 1 up until one fails twice"
+    trial_flags.add_warmup(group)
+    text = "try everything: confirm every number of clients from 1 up until one fails twice"
     group.add_argument("--exhaustive", action="store_true", help=text)
     trial_flags.add_no_cache(group)
-    trial_flags.add_output(group, "also write a page with the curve of each promise over the clients (.html)")
+    trial_flags.add_output(group, "file to write, too: the curve of each promise over the clients (.html)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -102,9 +95,7 @@ def run(args: argparse.Namespace) -> int:
         cached=not args.no_cache,
         store=opened.store(args),
         setup=opened.setup(args),
-        backend=args.backend,
-        precision=args.precision,
-        batch=args.batch,
+        **{name: trial_flags.axis(name, getattr(args, name), single=True) for name in trial_flags.WHAT},
         in_flight=args.in_flight,
         sharing=args.sharing,
         warmup=args.warmup,

@@ -232,10 +232,22 @@ def lines(results: Sequence[Result]) -> None:
     several = len({r.machine.id for r in results}) > 1
     works = {r.trial.workload for r in results}
     columns = [m for m in shown("list") if not m.workloads or works & set(m.workloads)]
-    header = ("result", "cell", "model", "variant", "status", "verdict", *(m.head for m in columns))
+    header = (
+        "result",
+        "started (UTC)",
+        "cell",
+        "model",
+        "variant",
+        "status",
+        "verdict",
+        *(m.head for m in columns),
+    )
     names = ids.short_ids(results)
     rows: list[tuple[str, ...]] = [header]
-    rows += [(names[r.id], r.trial.cell[:CELL], *map(str, _row(r, columns))) for r in results]
+    rows += [
+        (names[r.id], r.started_at[:16].replace("T", " "), r.trial.cell[:CELL], *map(str, _row(r, columns)))
+        for r in results
+    ]
     if several:
         where = ["machine", *(r.machine.id[:8] for r in results)]
         rows = [(*row, machine) for row, machine in zip(rows, where, strict=True)]

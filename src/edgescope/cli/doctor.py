@@ -29,7 +29,11 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_json(sub)
     text = "put back what a killed run left changed (power mode, clocks), and do nothing else"
     sub.add_argument("--restore", action="store_true", help=text)
-    sub.add_argument("--all", action="store_true", help="every metric, and the reason of those not measured")
+    sub.add_argument(
+        "--all",
+        action="store_true",
+        help="show everything: every metric, and the reason of those not measured",
+    )
     sub.add_argument(
         "--container", action="store_true", help="the docker run flags that measuring needs here"
     )

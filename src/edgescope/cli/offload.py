@@ -38,21 +38,15 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("remote", nargs="?", metavar="CLOUD", help="cell measured on the remote machine")
     trial_flags.add_store(sub)
     sub.add_argument("--remote-store", default=None, metavar="DIR", help="where the remote cell is (--store)")
-    sub.add_argument(
-        "--machine",
-        default="",
-        metavar="ID",
-        help="the edge's machine, or `here`, where a store holds several",
-    )
+    trial_flags.add_machine(sub, "that of the edge, where a store holds several")
     sub.add_argument("--remote-machine", default="", metavar="ID", help="the remote machine, likewise")
     _network(sub.add_argument_group("the network"))
     _load(sub.add_argument_group("what is sent, and how often"))
     group = sub.add_argument_group("what is wanted")
     text = "what to be best at: latency, throughput, energy, watts (latency)"
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
-    text = "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7 ...; may be repeated"
-    group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
-    trial_flags.add_output(sub, "also write the answer (.html, .csv, .json), or where a probe's profile goes")
+    trial_flags.add_constraint(group, "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7")
+    trial_flags.add_output(sub, "file to write, too: the answer (.html, .csv, .json), or a probe's profile")
     trial_flags.add_json(sub)
 
 
@@ -74,10 +68,10 @@ def _network(group: argparse._ArgumentGroup) -> None:
 def _load(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--payload", metavar="40kB", help="sent for one sample (the raw input tensor)")
     group.add_argument("--answer", metavar="4kB", help="sent back for one sample (a classifier's scores)")
-    text = "queries/s that arrive in total (one at a time; what throughput>= asks for)"
-    group.add_argument("--rate", type=float, default=None, metavar="30", help=text)
-    text = "arrivals of --rate: at random, or a camera's steady beat (poisson)"
-    group.add_argument("--arrivals", choices=("poisson", "fixed"), default="poisson", help=text)
+    text = "queries/s offered, in total (one at a time; what throughput>= asks for)"
+    group.add_argument("--rate", type=trial_flags.number, default=None, metavar="30", help=text)
+    text = "arrival pattern: poisson, at random, or camera, at a steady beat (poisson)"
+    group.add_argument("--arrivals", choices=("poisson", "camera"), default="poisson", help=text)
     group.add_argument(
         "--remote-servers", type=int, default=1, metavar="N", help="machines like the remote one (1)"
     )
@@ -87,7 +81,7 @@ def _load(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--radio-energy", type=float, default=None, metavar="J/MB", help="of the radio per MB moved"
     )
-    group.add_argument("--seed", type=int, default=0, help="of the draws (0)")
+    trial_flags.add_seed(group)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -35,29 +35,24 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def add(sub: argparse.ArgumentParser) -> None:
     """Add the flags that optimize and demo share."""
-    sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
     group = sub.add_argument_group("what is wanted")
     text = "what to be best at: latency, throughput, energy, watts (latency)"
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
-    text = "p99<=33ms, accuracy>=0.98ref, memory<=2GB, power<=10W, energy<=50mJ ...; may be repeated"
-    group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
+    trial_flags.add_constraint(group, "p99<=33ms, accuracy>=0.98ref, memory<=2GB, power<=10W, energy<=50mJ")
     group = sub.add_argument_group("which candidates, how often")
-    text = "engines that are tried, comma-separated; the baseline always stays (all)"
-    group.add_argument("--backend", default="", metavar="NAME,..", help=text)
-    text = "precisions that are tried, comma-separated (all)"
-    group.add_argument("--precision", default="", metavar="NAME,..", help=text)
+    trial_flags.add_what(group, lists=True, usual=("", "", "1"), about="; the baseline stays")
     text = "no candidate with all of these: backend=, precision=, or an option; may be repeated"
     group.add_argument("--exclude", type=exclusion, action="append", default=[], metavar="K=V,..", help=text)
     group.add_argument(
-        "--rounds", type=int, default=5, help="final rounds: fresh processes of each finalist (5)"
+        "--rounds", type=int, default=5, help="final rounds, fresh processes of each finalist (5)"
     )
-    text = "no short rounds: every candidate in every final round"
+    text = "try everything: every candidate in every final round, no short ones"
     group.add_argument("--exhaustive", action="store_true", help=text)
     trial_flags.add_no_cache(group)
     group = sub.add_argument_group("what is written")
     text = "put what the pick runs into DIR: its file, run.py that needs its engine alone, and a card"
     group.add_argument("--save", default=None, metavar="DIR", help=text)
-    trial_flags.add_output(group, "also write the report (.html, .md, .csv)")
+    trial_flags.add_output(group, "file to write, too: the report (.html, .md, .csv)")
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
@@ -91,8 +86,7 @@ def run(args: argparse.Namespace) -> int:
         cached=not args.no_cache,
         store=opened.store(args),
         setup=setup,
-        batch=args.batch,
-        **trial_flags.keys(args, single=True),
+        **trial_flags.keys(args, single=True, axes=trial_flags.AXES.keys() - {"backend", "precision"}),
     )
     return _shown(args, found)
 

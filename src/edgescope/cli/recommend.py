@@ -37,15 +37,12 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     group = sub.add_argument_group("what is wanted")
     group.add_argument("--objective", default=None, metavar="WORD", help=OBJECTIVE)
-    text = "p99<=33ms, power<=10W, memory<=2GB, top1>=0.98ref, throughput>=30 ...; may be repeated"
-    group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
-    text = "take the grid, [objective] and [[constraint]] from a study file"
+    trial_flags.add_constraint(group, "p99<=33ms, power<=10W, memory<=2GB, top1>=0.98ref, throughput>=30")
+    text = "study file: take the grid, [objective] and [[constraint]] from it"
     group.add_argument("--study", type=Path, default=None, metavar="FILE", help=text)
     group = sub.add_argument_group("which results")
-    group.add_argument(
-        "--machine", default="", metavar="ID", help="`here`, or the beginning of a machine's id"
-    )
-    group.add_argument("--all", action="store_true", help="show every cell, not the Pareto set alone")
+    trial_flags.add_machine(group, "whose results are weighed")
+    group.add_argument("--all", action="store_true", help="show everything, not the Pareto set alone")
     _add_search(sub.add_argument_group("search"))
     trial_flags.add_load(sub, lists=True, processes="1,2,4")
     trial_flags.add_timing(sub)
@@ -62,11 +59,10 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
     )
     text = "further fresh processes of the pick (3 of a search, none of stored results)"
     group.add_argument("--confirm-runs", type=int, default=None, metavar="N", help=text)
-    text = "comma-separated; of stored cells those alone (all; a search tries what is installed)"
-    group.add_argument("--backend", help=text)
-    text = "likewise (all; a search fp32 of the backends that --backend names, else all that they have)"
-    group.add_argument("--precision", help=text)
-    group.add_argument("--batch", help="likewise (all; a search 1,4,16)")
+    about = (
+        "; of stored cells those alone (a search tries what is installed, in fp32 where one is named, 1,4,16)"
+    )
+    trial_flags.add_what(group, lists=True, usual=(None, None, None), about=about)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -106,8 +102,5 @@ def run(args: argparse.Namespace) -> int:
 def _keys(args: argparse.Namespace) -> dict[str, Any]:
     """Return the Trial keys of the flags, without those that were not typed."""
     keys = trial_flags.keys(args)
-    if args.batch is not None:
-        keys["batch"] = trial_flags.counts("batch", args.batch)
-    for name in ("backend", "precision"):
-        keys[name] = [word for word in (getattr(args, name) or "").split(",") if word]
+    keys |= {name: keys[name] if isinstance(keys[name], list) else [keys[name]] for name in trial_flags.WHAT}
     return {k: v for k, v in keys.items() if k not in TYPED or getattr(args, k) is not None}

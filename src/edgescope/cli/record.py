@@ -23,10 +23,10 @@ INTERRUPTED = "Nothing was written; the same command starts anew."
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     trial_flags.add_output(
-        sub, "the recording to write (.board.jsonl, or .zip with --results)", required=True
+        sub, "file to write: the recording (.board.jsonl, or .zip with --results)", required=True
     )
-    sub.add_argument("--seconds", type=float, default=30.0, help="how long to watch (30)")
-    sub.add_argument("--hz", type=float, default=2.0, help="how often to look (2)")
+    sub.add_argument("--seconds", type=float, default=30.0, help="seconds to watch (30)")
+    sub.add_argument("--hz", type=float, default=2.0, help="looks a second (2)")
     sub.add_argument("--name", default="", help="what to call the board (its model's name)")
     trial_flags.add_json(sub)
     sub.add_argument("--results", metavar="STORE", help="also take the results of this store")

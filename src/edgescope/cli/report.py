@@ -17,12 +17,10 @@ INTERRUPTED = "No report was written; one that was there before is as it was."
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     trial_flags.add_output(
-        sub, "the report to write (.html, .md, .csv)", default=Path("edgescope-report.html")
+        sub, "file to write: the report (.html, .md, .csv)", default=Path("edgescope-report.html")
     )
-    sub.add_argument("--model", default="", help="only models whose name contains this")
-    sub.add_argument(
-        "--machine", default="", metavar="ID", help="only the machine whose id begins so, or `here`"
-    )
+    sub.add_argument("--model", default="", help="model, only those whose name contains this")
+    trial_flags.add_machine(sub, "whose results are shown")
     trial_flags.add_store(sub)
     trial_flags.add_json(sub)
 

@@ -29,15 +29,14 @@ def configure(sub: argparse.ArgumentParser) -> None:
     """Add this study's flags."""
     trial_flags.add_store(sub)
     sub.add_argument("--models", type=_words, default=(), metavar="NAME,..", help="some of the models (all)")
-    text = "of several machines in the store the one whose id begins so, or `here`"
-    sub.add_argument("--machine", default="", metavar="ID", help=text)
+    trial_flags.add_machine(sub, "where the store holds several")
     text = "engine and options, or a part of them, where the store holds several"
     sub.add_argument("--setup", default="", metavar="WORDS", help=text)
-    text = "study file that the cells are of: says which of its cells are missing"
-    sub.add_argument("--study", dest="grid", type=Path, default=None, metavar="FILE", help=text)
+    text = "study file: says which of its cells are missing"
+    sub.add_argument("--study", type=Path, default=None, metavar="FILE", help=text)
     text = "what the grid on the terminal shows (throughput)"
     sub.add_argument("--show", choices=SHOWN, default="throughput", help=text)
-    trial_flags.add_output(sub, "also write the answer (.html, .md, .csv, .json)")
+    trial_flags.add_output(sub, "file to write, too: the answer (.html, .md, .csv, .json)")
     trial_flags.add_json(sub)
 
 
@@ -86,10 +85,10 @@ def _read(args: argparse.Namespace) -> Concurrent:
 
 def _asked(args: argparse.Namespace) -> tuple[Trial, ...]:
     """Return the study's cells, of the models that are shown."""
-    if args.grid is None:
+    if args.study is None:
         return ()
     from edgescope.models import zoo
     from edgescope.study import grid
 
-    trials = grid.read(args.grid, zoo.pin).trials
+    trials = grid.read(args.study, zoo.pin).trials
     return tuple(t for t in trials if not args.models or t.model.startswith(args.models))

@@ -26,15 +26,16 @@ HELP = "eleven networks before and after optimisation, four ways of timing (arXi
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this study's flags."""
-    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="whose results (cpu)")
-    sub.add_argument("--models", type=_words, default=(), metavar="NAME,..", help="some of its models (all)")
+    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cpu or cuda (cpu)")
+    sub.add_argument("--models", type=_words, default=(), metavar="NAME,..", help="some of the models (all)")
     sub.add_argument("--run", action="store_true", help="measure what the store does not hold")
-    sub.add_argument("--rounds", type=int, default=5, help="with --run: fresh processes of each variant (5)")
-    trial_flags.add_output(sub, "also write the table (.html, .md, .csv)")
+    sub.add_argument(
+        "--rounds", type=int, default=5, help="final rounds, fresh processes of each variant, with --run (5)"
+    )
+    trial_flags.add_output(sub, "file to write, too: the table (.html, .md, .csv)")
     text = "what benchmarks/ceilings.py wrote here: adds the physical limit of each model"
     sub.add_argument("--ceilings", type=Path, default=None, metavar="FILE", help=text)
-    text = "of several machines in the store the one whose id begins so, or `here`"
-    sub.add_argument("--machine", default="", metavar="ID", help=text)
+    trial_flags.add_machine(sub, "where the store holds several")
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
 

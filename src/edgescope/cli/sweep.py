@@ -36,11 +36,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "study", nargs="?", default=None, help="study.toml: all of the grid; or use the flags below"
     )
-    sub.add_argument("--model", default=None, help="comma-separated")
-    sub.add_argument("--backend", default="torch_eager", help="comma-separated")
-    sub.add_argument("--precision", default="fp32", help="comma-separated")
-    sub.add_argument("--batch", default="1", help="comma-separated")
-    sub.add_argument("--replicates", type=int, default=1, help="fresh processes a cell")
+    sub.add_argument("--model", default=None, help="model, comma-separated")
+    trial_flags.add_what(sub, lists=True)
+    sub.add_argument("--replicates", type=int, default=1, help="fresh processes, of each cell")
     sub.add_argument(
         "--dry-run", action="store_true", help="print the grid and which cells are finished; run nothing"
     )
@@ -62,8 +60,7 @@ def _add_manner(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--warm", action="store_true", help=text)
     text = "try cells larger than one that ran out of memory, and those that will not fit"
     group.add_argument("--no-prune", dest="prune", action="store_false", help=text)
-    text = "`here`, or the beginning of this machine's id: measure here although another machine's results are there"
-    group.add_argument("--machine", default="", metavar="ID", help=text)
+    trial_flags.add_machine(group, "measure on this one although another machine's results are there")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -145,7 +142,5 @@ def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
 
     if not args.model:
         raise UsageError("E-SWEEP-1", "a sweep needs a study.toml or --model", fix="edgescope sweep --help")
-    keys: dict[str, Any] = trial_flags.keys(args)
-    keys |= {name: getattr(args, name).split(",") for name in ("model", "backend", "precision")}
-    keys["model"] = [zoo.pin(name) for name in keys["model"]]
-    return keys | {"batch": trial_flags.counts("batch", args.batch), "replicates": args.replicates}
+    models = [zoo.pin(name) for name in args.model.split(",")]
+    return trial_flags.keys(args) | {"model": models, "replicates": args.replicates}

@@ -30,13 +30,13 @@ def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("model", help="har_cnn3d, har_autoencoder or har_densenet")
     sub.add_argument("--data", required=True, metavar="ROOT", help="folder of videos, ROOT/CLASS/video.avi")
-    trial_flags.add_output(sub, "the weights to write, e.g. actions.pth", required=True)
+    trial_flags.add_output(sub, "file to write: the weights, e.g. actions.pth", required=True)
     sub.add_argument("--classes", default="", metavar="A,B,...", help="classes to tell apart (all there are)")
     sub.add_argument("--epochs", type=int, default=40, help="passes over the training videos (40)")
-    sub.add_argument("--batch", type=int, default=16, help="clips in one step (16)")
+    sub.add_argument("--batch-size", type=int, default=16, help="clips in one step (16)")
     sub.add_argument("--learning-rate", type=float, default=1e-3, help="at the start (0.001)")
-    sub.add_argument("--seed", type=int, default=0, help="of the first weights and the order of clips (0)")
-    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    trial_flags.add_seed(sub)
+    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cpu or cuda (cpu)")
     trial_flags.add_json(sub)
 
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """Train, printing loss and held-out accuracy after each epoch; write the weights."""
     from edgescope.models.clip import train
 
-    settings = train.Settings(args.epochs, args.batch, args.seed, args.device, args.learning_rate)
+    settings = train.Settings(args.epochs, args.batch_size, args.seed, args.device, args.learning_rate)
     about = train.train(
         args.model,
         Path(args.data),

@@ -250,6 +250,20 @@ class Store:
                 self.problems.append(error)
         return found
 
+    def remove(self, result: Result) -> None:
+        """Remove a result's folder whole; StoreError for one that holds anything but a result, or is a link."""
+        folder = self.folder(result)
+        plain_files.is_folder(folder.parent)
+        plain_files.is_folder(folder)
+        if stray := {*os.listdir(folder)} - _WRITTEN:
+            raise plain_files.refused(folder, f"it holds {', '.join(sorted(stray))[:200]}")
+        aside = Path(tempfile.mkdtemp(dir=self._aside(), prefix=f"{socket.gethostname()}-{os.getpid()}-"))
+        try:
+            folder.rename(aside)  # gone at once: a kill leaves no half of it
+            shutil.rmtree(aside)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
     def full(self, result: Result) -> Result:
         """Return the result with its raw rows read from disk."""
         folder = self.folder(result)

@@ -131,7 +131,7 @@ class Asking:
     ) -> None:
         self.given, self.study, self.search = keys, study, search
         self.machine, self.store = machine, store
-        self.keys = grid.settled({**dict.fromkeys(CONTENT, {}), **AXES, **keys})
+        self.keys = grid.settled({**{name: {} for name in CONTENT}, **AXES, **keys})
 
     def questions(self, models: Sequence[str]) -> list[Question]:
         """Return a question a model and load, or a load where models are named; one without models for nothing."""
