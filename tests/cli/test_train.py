@@ -24,7 +24,7 @@ def test_it_prints_each_epoch_and_leaves_a_model(films, tmp_path, capsys):
         "Street,Talk",
         "--epochs",
         "2",
-        "--batch",
+        "--batch-size",
         "8",
     ]
     (films / "Street" / "v_Street_g02_c09.avi").write_bytes(b"cut off")

@@ -96,7 +96,7 @@ WHAT: Mapping[str, str] = {
     "precision": "precision, fp32, bf16, int8 ...",
     "batch": "samples in one query",
 }
-LONGEST = "longest window, without --duration (%s)"
+LONGEST = "longest window, where --duration is not given (%s)"
 AXES: Mapping[str, Callable[[str], Any]] = {
     "backend": str,
     "precision": str,
@@ -174,7 +174,10 @@ def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -
     group = sub.add_argument_group("how long")
     text = "seconds measured, or auto: until the mean is known within --rel-width, 1 to 10 s"
     group.add_argument("--duration", type=seconds_or_auto, default=duration, metavar="5s|auto", help=text)
-    for end, text in (("min_s", "shortest window, without --duration (1s)"), ("max_s", LONGEST % "10s")):
+    for end, text in (
+        ("min_s", "shortest window, where --duration is not given (1s)"),
+        ("max_s", LONGEST % "10s"),
+    ):
         group.add_argument(flag(end), type=seconds, default=None, metavar="1s", help=text)
     text = "measure this long, and tell burst from sustained performance once it has settled"
     group.add_argument("--soak", type=seconds, default=None, metavar="10min", help=text)

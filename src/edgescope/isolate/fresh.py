@@ -111,7 +111,11 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
 def environment(limits: Limits, launch: Launch, folder: str) -> dict[str, str]:
     """Return the child's environment: the user's command, the time-out and the folder for its own go with it."""
     told = {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s)}
-    return {**told, **os.environ, **launch.env, **scratch.within(folder)}
+    own = [p for p in sys.path if p and not p.startswith((sys.prefix, sys.base_prefix))]
+    found = (
+        {"PYTHONPATH": os.pathsep.join(own)} if own else {}
+    )  # a script's own module:callable is found there, too
+    return {**told, **os.environ, **found, **launch.env, **scratch.within(folder)}
 
 
 def outcome(trial: Trial, stopped: Stopped | None, started: datetime, folder: Path) -> Result:

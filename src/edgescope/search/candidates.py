@@ -68,7 +68,7 @@ class Installed:
 @functools.cache
 def installed() -> Mapping[str, Installed]:
     """Return what `edgescope backends` says, asked in a process of its own: engines are large, and may crash."""
-    command = [sys.executable, "-m", "edgescope", "backends", "--json"]
+    command = [sys.executable, "-medgescope", "backends", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     rows = json.loads(done.stdout) if done.returncode == 0 else []
     return {
