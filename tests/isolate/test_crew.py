@@ -124,7 +124,7 @@ def test_a_queue_that_is_still_served_is_no_hang():
 def test_seeds_differ_and_each_worker_answers_a_trial_of_one_process():
     trials = seating.trials(replace(QUICK, seed=7, beside="null", sharing="pinned"))
     assert [t.seed for t in trials] == [7, 8, 9]
-    assert not any(t.crowded for t in trials)
+    assert not any(t.multi_process for t in trials)
 
 
 def kill(crew, number, how=signal.SIGKILL):

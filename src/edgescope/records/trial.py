@@ -102,6 +102,8 @@ class Trial:
     rel_width: float = 0.01
     """Stop once the mean latency's 95 % half-width is this share of it."""
     max_queries: int | None = None
+    tracer: str = "none"
+    """The profiler that watches the processes of the trial (registry.TRACERS); what it costs is in the numbers."""
     gate: float | None = None
     """Asked-for lower bound of the accuracy gate; None takes the precision's default."""
     seed: int = 0
@@ -170,7 +172,7 @@ class Trial:
         return f"{self.scenario}{rate}{f' of {of}' if of else ''}"
 
     @property
-    def crowded(self) -> bool:
+    def multi_process(self) -> bool:
         """Whether workers must agree on a start and a stop: several of them, or one under a sharing of its own."""
         return self.processes > 1 or self.sharing != "shared" or bool(self.beside)
 
@@ -219,6 +221,7 @@ ROLES: Mapping[str, Role] = {
     "max_s": Role.EFFORT,
     "rel_width": Role.EFFORT,
     "max_queries": Role.EFFORT,
+    "tracer": Role.EFFORT,
     "gate": Role.JUDGING,
     "seed": Role.REPEAT,
     "replicate": Role.REPEAT,

@@ -196,7 +196,7 @@ def _figures(runs: Sequence[Result]) -> dict[str, Field]:
 
 def _figure(runs: Sequence[Result], name: str) -> Field:
     found = across(runs, name)
-    if isinstance(found, Absent) and name in PLAIN and not runs[0].trial.crowded:
+    if isinstance(found, Absent) and name in PLAIN and not runs[0].trial.multi_process:
         return across(runs, PLAIN[name])
     if name == "fairness" and isinstance(found, Absent) and runs[0].trial.processes == 1:
         return Absent("one process shares with nobody")
