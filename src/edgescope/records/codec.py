@@ -77,6 +77,7 @@ def to_json(result: Result) -> dict[str, Json]:
         "verdict": {"trust": result.verdict.trust.value, "evidence": list(result.verdict.evidence)},
         "started_at": result.started_at,
         "driver": result.driver,
+        "process": result.process,
         "model": dataclasses.asdict(result.model) if result.model else None,
         "artifact": _described(result.artifact),
         "effective": dataclasses.asdict(result.effective) if result.effective else None,
@@ -115,7 +116,7 @@ def from_json(data: Mapping[str, Json]) -> Result:
 def _read(data: Mapping[str, Json]) -> Result:
     """Return the result; the keys that older results of schema 1 lack have defaults."""
     names = [f.name for f in dataclasses.fields(Result) if f.name not in ("queries", "readings", "spans")]
-    older = {"workers", "idle", "meter"}
+    older = {"process", "workers", "idle", "meter"}
     given = {name: data[name] for name in names if name in data or name not in older}
     return plain_json.record(Result, given)
 

@@ -1,4 +1,4 @@
-"""Runs trials in worker processes that are reused: for a large grid, when starting an engine takes longer than measuring.
+"""Runs trials in reused worker processes, for a large grid: starting an engine takes longer than measuring a cell.
 
 One process leads the workers, as in `isolate` but for one trial after another; they stay alive between trials that
 share model, engine, device, precision, options and sharing. Every trial has the limits it would have alone. A result
