@@ -20,8 +20,12 @@ SECOND = 1_000_000_000
 SPEC = ChannelSpec("x", "1", "system", "gauge", "test")
 
 
+READY = 'import os, sys, time; print(\'{"channels": [], "every": [], "hz": 10}\', flush=True); '
+"""A watcher's program up to where it is ready."""
+
+
 class Time:
-    """All the clocks that the watcher looks at, and its pipe: waiting lets time pass, and it is closed at `until_ns`."""
+    """All the clocks that the watcher looks at, and its pipe: waiting passes time, and `until_ns` closes it."""
 
     def __init__(self, until_ns=10 * SECOND, late_ns=lambda n: 0):
         self.sent = []
@@ -329,15 +333,14 @@ def test_only_what_is_read_less_often_than_asked_was_slowed(tmp_path):
     assert made.cost()["alive"] is False and made.cost()["end"] == "died: killed by signal 9"
 
 
-def test_messages_that_waited_in_the_pipe_are_taken_in_and_a_cut_one_is_left(tmp_path):
+def test_messages_that_waited_in_the_pipe_are_taken_in(tmp_path):
     made = sampler(tmp_path, [(SECOND, 0, 0.5)])
-    made._early = json.dumps({"status": [1, "failed", "gone"]}).encode() + b'\n{"sta'
-    made._digest(b'tus": [0, "failed", "cut"]}\nrubbish {\n')
+    for index, reason in ((1, "gone"), (0, "cut")):
+        made._digest({"status": [index, "failed", reason]})
     assert [c["status"] for c in made._channels] == ["failed", "failed"]
     table = [c | {"reason": "new"} for c in made._channels]
     pending = base64.b64encode(ROW.pack(2 * SECOND, 1, 7.0) + b"half").decode()
-    made._early = b""
-    made._digest(json.dumps({"end": "stopped", "channels": table, "pending": pending}).encode())
+    made._digest({"end": "stopped", "channels": table, "pending": pending})
     found = made.readings()
     assert list(found.t_ns) == [SECOND, 2 * SECOND] and list(found.value) == [0.5, 7.0]
     assert [c.reason for c in found.channels] == ["new", "new"]
@@ -354,13 +357,32 @@ def test_a_rate_lies_above_0_and_up_to_1000(tmp_path, hz, good):
             Sampler([], hz, tmp_path)
 
 
-def test_a_dead_watcher_is_told_by_its_signal_or_code_and_its_last_line():
-    from edgescope.telemetry.sampler import _cause, _last_line
+@pytest.mark.parametrize(
+    ("program", "end"),
+    [
+        (
+            "import sys; print('one\\ntwo', file=sys.stderr); sys.exit(2)",
+            "died: it did not become ready: two",
+        ),
+        (
+            READY + "sys.stdin.read(); print('x' * 999, file=sys.stderr); sys.exit(2)",
+            "died: exited with 2: " + "x" * 300,
+        ),
+        (READY + "os.kill(os.getpid(), 11)", "died: died of SIGSEGV"),
+        (READY + "time.sleep(60)", "died: it did not stop within 0.2 s"),
+    ],
+)
+def test_a_dead_watcher_is_told_by_its_signal_or_code_and_its_last_line(program, end, tmp_path, monkeypatch):
+    (tmp_path / "dying_watcher.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(Sampler, "MODULE", "dying_watcher")
+    monkeypatch.setattr("edgescope.telemetry.sampler._STOP_S", 0.2 if "sleep" in program else 20.0)
+    with Sampler([], 10, tmp_path) as made:
+        pass
+    assert made.cost()["alive"] is False and made.cost()["end"] == end
 
-    assert _cause(-9, b"") == "killed by signal 9"
-    assert _cause(2, b"one\ntwo\n\n") == "exit code 2 before it was told to stop: two"
-    assert _cause(0, b"") == "exit code 0 before it was told to stop"
-    assert _last_line(b"x" * 999) == "x" * 300 and _last_line(b" \n") == ""
+
+def test_ticks_wander_by_a_number():
     assert not math.isnan(watcher._GOLDEN)
 
 
