@@ -81,7 +81,7 @@ def test_queries_of_many_calls_are_counted_as_queries():
 
 def test_a_trace_that_ends_early_ends_the_window(tmp_path):
     (tmp_path / "t").write_text("".join(f"{k / 100}\n" for k in range(30)))
-    trace = replace(QUICK, scenario="trace", arrivals=str(tmp_path / "t"), max_s=1.5)
+    trace = replace(QUICK, scenario="trace", scenario_options={"trace": str(tmp_path / "t")}, max_s=1.5)
     window = edgescope.run(trace).window
     assert 0.2 < (window.stop_ns - window.start_ns) / 1e9 < 1.0
 

@@ -30,7 +30,7 @@ from edgescope.analysis.cells.variants import rejection, variant, worst_verdict
 from edgescope.analysis.energy import scopes
 from edgescope.analysis.run.usage import first
 from edgescope.metrics import METRICS, Metric
-from edgescope.records import Absent, Field, Measured, Result, Status, Trial
+from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trial
 from edgescope.stats import upper_bound
 from edgescope.stats.quantiles import quantile_effective_n
 
@@ -48,7 +48,7 @@ def asks_tails(wanted: Wanted) -> bool:
     return any(tail(c.metric) for c in wanted.constraints)
 
 
-Load = tuple[str, str, float | None, str, str, str, int, int]
+Load = tuple[str, str, str, str, int, int]
 
 
 def load(trial: Trial) -> Load:
@@ -60,7 +60,7 @@ def load(trial: Trial) -> Load:
     """
     opened = trial.rate is not None or trial.scenario == "trace"
     met = (trial.in_flight, trial.processes) if opened else (0, 0)
-    return (trial.workload, trial.scenario, trial.rate, trial.arrivals, trial.colocated, trial.io, *met)
+    return (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io, *met)
 
 
 def belongs(trial: Trial, to: Load) -> bool:
