@@ -106,6 +106,8 @@ class Trial:
     rel_width: float = 0.01
     """Stop once the mean latency's 95 % half-width is this share of it."""
     max_queries: int | None = None
+    tracer: str = "none"
+    """The profiler that watches the processes of the trial (registry.TRACERS); what it costs is in the numbers."""
     min_agreement: float | None = None
     """Asked-for lower bound of the accuracy gate; None takes the precision's default."""
     seed: int = 0
@@ -173,7 +175,7 @@ class Trial:
         return f"{self.scenario}{rate}{_spelt(self.scenario_options)}"
 
     @property
-    def crowded(self) -> bool:
+    def multi_process(self) -> bool:
         """Whether workers must agree on a start and a stop: several of them, or one under a sharing of its own."""
         return self.processes > 1 or self.sharing != "time_slicing" or bool(self.colocated)
 
@@ -220,6 +222,7 @@ ROLES: Mapping[str, Role] = {
     "max_s": Role.EFFORT,
     "rel_width": Role.EFFORT,
     "max_queries": Role.EFFORT,
+    "tracer": Role.EFFORT,
     "min_agreement": Role.JUDGING,
     "seed": Role.REPEAT,
     "replicate": Role.REPEAT,
