@@ -229,6 +229,10 @@ WORKLOADS = Family(
     },
 )
 
+TRACERS = Family(
+    "edgescope.tracers", {"none": Entry("edgescope.tracing.null:NullTracer", summary="no profiler")}
+)
+
 LOADGEN = "pip install mlcommons-loadgen"
 SCENARIOS = Family(
     "edgescope.scenarios",
@@ -284,7 +288,7 @@ MODELS = Family(
     },
 )
 
-FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS)
+FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, TRACERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:

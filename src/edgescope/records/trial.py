@@ -106,6 +106,8 @@ class Trial:
     rel_width: float = 0.01
     """Stop once the mean latency's 95 % half-width is this share of it."""
     max_queries: int | None = None
+    tracer: str = "none"
+    """The profiler that watches the processes of the trial (registry.TRACERS); what it costs is in the numbers."""
     min_agreement: float | None = None
     """Asked-for lower bound of the accuracy gate; None takes the precision's default."""
     seed: int = 0
@@ -173,7 +175,7 @@ class Trial:
         return f"{self.scenario}{rate}{_spelt(self.scenario_options)}"
 
     @property
-    def crowded(self) -> bool:
+    def multi_process(self) -> bool:
         """Whether workers must agree on a start and a stop: several of them, or one under a sharing of its own."""
         return self.processes > 1 or self.sharing != "time_slicing" or bool(self.colocated)
 
@@ -220,6 +222,7 @@ ROLES: Mapping[str, Role] = {
     "max_s": Role.EFFORT,
     "rel_width": Role.EFFORT,
     "max_queries": Role.EFFORT,
+    "tracer": Role.EFFORT,
     "min_agreement": Role.JUDGING,
     "seed": Role.REPEAT,
     "replicate": Role.REPEAT,
@@ -243,10 +246,16 @@ def colocated_with(beside: str, change: Callable[[str], str]) -> str:
 
 def _spelt(options: Mapping[str, Scalar]) -> str:
     """Return ` name=value` for each option, as it can be typed; of a file its name."""
-    texts = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in sorted(options.items())}
+    texts = {k: _text(v) for k, v in sorted(options.items())}
     return "".join(
         f" {k}={v.rpartition('/')[2].partition('#')[0] if '#' in v else v}" for k, v in texts.items()
     )
+
+
+def _text(value: Scalar) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @functools.cache

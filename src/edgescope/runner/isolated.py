@@ -28,8 +28,7 @@ class Isolated:
             devices = {} if trial.mode == catalog.AS_IS else bench.present()
             asked, daemon = with_sharing(catalog.find(trial.mode, devices), trial)
             with entered(asked) as mode:
-                env, prefix = mode.launch()
-                result = kept(fresh.run(trial, limits, fresh.Launch(prefix, env)), daemon)
+                result = kept(fresh.run(trial, limits, mode.launch()), daemon)
         except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
             if result is None:
                 return bench.refused(trial, bench.present(), error)

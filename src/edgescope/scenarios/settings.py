@@ -42,7 +42,7 @@ def _alone(trial: Trial) -> None:
             evidence=f"in_flight {trial.in_flight}",
             fix="leave --in-flight at 1",
         )
-    if trial.crowded and (name == "idle_gap" or name.startswith("mlperf_")):
+    if trial.multi_process and (name == "idle_gap" or name.startswith("mlperf_")):
         raise UsageError(
             "E-SCEN-10",
             f"{name} is asked of one process that has the device to itself",

@@ -46,7 +46,7 @@ SWEEP: Mapping[str, str] = {
     "order_seed": WHOLE,
     "timeout": TIME,
     "memory_floor": NUMBER,
-    "warm": SWITCH,
+    "reuse_workers": SWITCH,
     "prune": SWITCH,
 }
 SECTIONS: Mapping[str, Mapping[str, str]] = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgescope import ranges, registry
+from edgescope import registry
 from edgescope.analysis.capacity.answer import Capacity
 from edgescope.analysis.capacity.promises import Point, promises
 from edgescope.errors import UsageError
@@ -19,6 +19,7 @@ from edgescope.search import start
 from edgescope.search.capacity import Search
 from edgescope.search.capacity_question import PER_CLIENT, Question
 from edgescope.search.loop import Loop
+from edgescope.study import ranges
 
 
 @dataclass(frozen=True, repr=False)

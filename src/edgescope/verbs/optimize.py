@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgescope import ranges
 from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import Wanted, wanted
 from edgescope.analysis.cells.row import Row
@@ -20,6 +19,7 @@ from edgescope.scenarios import settings
 from edgescope.search import candidates, halving, start
 from edgescope.search.candidates import NotHere, Proposal
 from edgescope.search.loop import Loop
+from edgescope.study import ranges
 
 WINDOW = {"min_s": 1.0, "max_s": 2.5}
 """Seconds measured in a search for a variant, at least and at most, unless the trial says them."""

@@ -20,7 +20,7 @@ from edgescope.runner import run as runner
 from edgescope.runner.cooldown import Cooling
 from edgescope.runner.isolated import Isolated
 from edgescope.runner.memory import Exhausted, Forecast, ThisMachine
-from edgescope.runner.reuse import Warm
+from edgescope.runner.reuse import ReusingRunner
 from edgescope.runner.run import Cells, Sieve
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
 from edgescope.study import grid
@@ -32,7 +32,7 @@ USUAL: Mapping[str, Json] = {
     "cooldown": 0.0,
     "cooldown_c": None,
     "order_seed": 0,
-    "warm": False,
+    "reuse_workers": False,
     "prune": True,
 }
 """How cells are run: the keys of a study's [sweep], beside timeout and memory_floor."""
@@ -51,8 +51,8 @@ def sweep(
     """Measure what the store lacks of a grid, cell by cell in shuffled order; return every result of the grid.
 
     `asked` is a study or its file, the keys of a [trial] table, or Trials. `manner` takes the keys of [sweep]:
-    cooldown, cooldown_c, order_seed, timeout, memory_floor, warm, prune. `show` is called with each new result;
-    `machine` ("here") allows a store that holds another machine's results of these cells.
+    cooldown, cooldown_c, order_seed, timeout, memory_floor, reuse_workers, prune. `show` is called with each new
+    result; `machine` ("here") allows a store that holds another machine's results of these cells.
     """
     study = planned(asked, setup.tell)
     how = {**USUAL, **(study.sweep or {}), **manner}
@@ -100,14 +100,14 @@ def _manner(how: Mapping[str, Json], cells: Cells, setup: Setup) -> Iterator[dic
         "seed": int(how["order_seed"]),
         "cooldown_s": _seconds(how["cooldown"]),
         "sieves": _sieves(cells) if how["prune"] else (),
-        "warm": how["warm"],
+        "reuse": how["reuse_workers"],
     }
     if how["cooldown_c"] is not None:
         out["rest"] = _cooling(how["cooldown_c"], out["cooldown_s"], setup.tell).wait
-    if not how["warm"]:
+    if not how["reuse_workers"]:
         yield out
         return
-    with Warm(Isolated()) as kept:
+    with ReusingRunner(Isolated()) as kept:
         cells.runner = kept
         yield out
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgescope.analysis.cells.bounds import Spread, fresh, pooled
-from edgescope.analysis.cells.concurrency import kept_warm
+from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.analysis.cells.percentiles import QUANTILES, percentile_of
 from edgescope.analysis.cells.replicates import (
@@ -106,7 +106,7 @@ def _longest(group: Sequence[Result]) -> list[Result]:
     finished = [r for r in group if r.status in FINISHED] or group
     most = max(r.trial.max_s for r in finished)
     long = [r for r in group if r.trial.max_s == most]
-    started = [r for r in long if not kept_warm(r)]
+    started = [r for r in long if not reused(r)]
     return started if any(r.status in MEASURED for r in started) else long
 
 
@@ -143,7 +143,7 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
 
 def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
     found = []
-    if done and all(kept_warm(r) for r in done):
+    if done and all(reused(r) for r in done):
         found.append("its workers were kept from the cell before")
     if len(done) == 1 and spreads.of("throughput_sps") is None:
         found.append("one process: what lies between processes is in none of its bounds")
