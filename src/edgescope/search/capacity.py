@@ -120,7 +120,7 @@ class Search:
             base, scenario="single_stream", rate=None, scenario_options={}, min_s=CLOSED_S, max_s=CLOSED_S
         )
         what = f"one query after the other, {CLOSED_S:g} s"
-        ahead = self._ahead(self.asked.max_clients, SHORTEST_S)
+        ahead = self._ahead(1, self.asked.max_clients, SHORTEST_S)
         self.closed = yield Step(stage="closed loop", trial=trial, what=what, ahead=ahead)
         if self.closed.status in MEASURED:
             for promise in self.asked.promised:
@@ -150,7 +150,7 @@ class Search:
     def _look(self, clients: int, attempt: int, known: Edge) -> Look:
         """Make a short run of so many clients; of one that failed for no lack of room, the second."""
         seconds = self.short_s(clients)
-        ahead = self._ahead((known.misses or self.asked.max_clients) - known.fits, seconds)
+        ahead = self._ahead(clients, (known.misses or 2 * clients) - known.fits, seconds)
         point = yield from self._point(
             "search", clients, seconds, attempt, note="again" if attempt else "", ahead=ahead
         )
@@ -183,26 +183,27 @@ class Search:
         note, seconds = "too short" if longer else "disturbed", max(seconds, longer)
         return (yield from self._point("confirm", clients, seconds, CONFIRMING + attempt + 1, note=note))
 
-    def _ahead(self, between: int, seconds: float) -> list[Trial]:
+    def _ahead(self, clients: int, between: int, seconds: float) -> list[Trial]:
         """Return about what follows: halving what lies between two numbers of clients, and the confirming run."""
-        base = self.asked.base
-        looks = min(USUAL_LOOKS, max(1, between).bit_length() - 1)
-        lasting = [seconds] * looks + [self.asked.confirm_s]
-        return [replace(base, min_s=s, max_s=s) for s in lasting]
+        asked, looks = self.asked, min(USUAL_LOOKS, max(1, between).bit_length())
+        sustained = self._needed(clients) if self.closed else asked.confirm_s
+        lasting = [seconds] * looks + [min(sustained, asked.max_duration_s)]
+        return [replace(asked.base, min_s=s, max_s=s) for s in lasting]
 
     def sustained_s(self, clients: int) -> tuple[float, bool]:
         """Return how long a confirming run must be, and whether no affordable one gives every bound."""
-        asked, need = self.asked, self.asked.confirm_s
-        for promise in asked.promised:
-            if promise.quantile is not None:
-                found = queueing.forecast(
-                    self._service(clients), self.load, clients, promise.quantile, asked.confirm_s
-                )
-                need = max(need, found.seconds if math.isfinite(found.seconds) else 0.0)
+        asked, need = self.asked, self._needed(clients)
         if need <= asked.max_duration_s:
             return float(math.ceil(need)), False
         self._too_slow(clients, need)
         return asked.confirm_s, True
+
+    def _needed(self, clients: int) -> float:
+        """Return the seconds of a confirming run that gives every promise's bound."""
+        timed = [s.quantile for s in self.asked.promised if s.quantile is not None]
+        service, load, least = self._service(clients), self.load, self.asked.confirm_s
+        found = [queueing.forecast(service, load, clients, q, least).seconds for q in timed]
+        return max([least, *filter(math.isfinite, found)])
 
     def _too_slow(self, clients: int, need: float) -> None:
         asked = self.asked
