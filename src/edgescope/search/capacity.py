@@ -150,7 +150,7 @@ class Search:
     def _look(self, clients: int, attempt: int, known: Edge) -> Look:
         """Make a short run of so many clients; of one that failed for no lack of room, the second."""
         seconds = self.short_s(clients)
-        ahead = self._ahead(clients, (known.misses or 2 * clients) - known.fits, seconds)
+        ahead = self._ahead(known.fits or clients, (known.misses or 2 * clients) - known.fits, seconds)
         point = yield from self._point(
             "search", clients, seconds, attempt, note="again" if attempt else "", ahead=ahead
         )
@@ -187,7 +187,7 @@ class Search:
         """Return about what follows: halving what lies between two numbers of clients, and the confirming run."""
         asked, looks = self.asked, min(USUAL_LOOKS, max(1, between).bit_length())
         sustained = self._needed(clients) if self.closed else asked.confirm_s
-        lasting = [seconds] * looks + [min(sustained, asked.max_duration_s)]
+        lasting = [seconds] * looks + [sustained if sustained <= asked.max_duration_s else asked.confirm_s]
         return [replace(asked.base, min_s=s, max_s=s) for s in lasting]
 
     def sustained_s(self, clients: int) -> tuple[float, bool]:
