@@ -1,9 +1,9 @@
-"""TensorRT in this process, through its official Python API, versions 8.0 to 11.
+"""TensorRT in this process, through its official Python API, versions 8.5 to 11.
 
 `prepare` builds an engine from the ONNX file and keeps it, with a sidecar, under a name made of everything that
 decides what it is (engine_file.py); `load` deserialises it. fp16 and int8 are asked of the builder up to TensorRT 10,
-of the ONNX file in 11, and read back from the engine's own layers in all but 8.0 and 8.1, which cannot tell. int8 is a
-QDQ file, symmetric, never a calibration cache. A precision that the GPU has no kernels for is refused.
+of the ONNX file in 11, and read back from the engine's own layers. int8 is a QDQ file, symmetric, never a calibration
+cache. A precision that the GPU has no kernels for is refused.
 
 A build that hangs in TensorRT 8 cannot be stopped from inside; the trial's time-out in the parent process ends it.
 
@@ -112,9 +112,6 @@ class TensorRtSession:
         """Return the precision of the engine's heavy layers, as the engine tells it, and the GPU it runs on."""
         where = f"{self.cuda.device_name()} (compute capability {self.cuda.compute_capability()})"
         end = f"; TensorRT {types.FULL_VERSION} on {where}" + ("; in a CUDA graph" if self.graph else "")
-        if types.VERSION < types.INSPECTOR:
-            asked = self.artifact.spec.precision
-            return Effective("cuda", asked, None, f"as asked: this TensorRT cannot tell what it chose{end}")
         inspector = self.engine.create_engine_inspector()
         layers = _trt_layers.read(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
         return Effective("cuda", layers.precision(), None, layers.evidence() + end)

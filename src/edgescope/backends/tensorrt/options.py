@@ -10,7 +10,7 @@ from edgescope.backends.tensorrt import api_types as types
 from edgescope.errors import UnsupportedError, UsageError
 
 OPTIONS = {
-    "workspace_mb": "scratch memory kernels may use (all; before 8.4: 256)",
+    "workspace_mb": "scratch memory kernels may use (all)",
     "dla": "number of the DLA core to build for, the GPU taking what it cannot (none)",
     "graph": "launch as a CUDA graph (false)",
     "profile_min": "smallest batch the engine takes (the batch)",
