@@ -36,7 +36,6 @@ MET_UNDER = {
     "deploy/": ("optimize",),
     "report/": ("report", "capacity", "study concurrent", "study nano_table"),
     "analysis/energy/meter_log": ("energy",),
-    "analysis/energy/wall": ("energy",),
     "analysis/energy/align": ("energy", "bench"),
     "analysis/offload/": ("offload",),
     "papers/concurrent_inference/": ("study concurrent",),

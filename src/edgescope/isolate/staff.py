@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgescope.devices.cpu.memory import Memory
+from edgescope.devices.cpu.limits import Memory
 from edgescope.isolate.fresh import floor_of
 
 

@@ -46,7 +46,7 @@ def result_schema() -> Schema:
     absent = {"absent": {"type": "string", "minLength": 1, "description": "why there is no value"}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "edgescope result",
+        "title": "A result of edgescope",
         "description": "What `edgescope bench --json` prints and result.json holds; raw rows lie beside it.",
         "$defs": {"field": {"oneOf": [_record(Measured), _object(absent)]}},
         **_object(properties),
