@@ -45,7 +45,7 @@ def total(trial: Trial) -> float:
     alone = RATES[trial.model] * FASTER[trial.precision] * trial.batch**0.3
     if trial.processes == 1:
         return alone
-    return alone * (1.2 if trial.sharing == "shared" else 1.4 if trial.batch > 1 else 3.6)
+    return alone * (1.2 if trial.sharing == "time_slicing" else 1.4 if trial.batch > 1 else 3.6)
 
 
 def crowd(trial: Trial, **keys: Any) -> Result:
@@ -66,7 +66,7 @@ def crowd(trial: Trial, **keys: Any) -> Result:
         if gpu
         else none,
     }
-    if trial.crowded:
+    if trial.multi_process:
         metrics |= {
             "throughput_per_process_sps": Measured(rate / p, "samples/s", n=p),
             "fairness": Measured(0.998, "1", n=p),
@@ -77,7 +77,7 @@ def crowd(trial: Trial, **keys: Any) -> Result:
     if gpu:
         metrics["gpu_processes_memory_bytes"] = Measured((100 + p * per_mb) * 1e6, "bytes", n=p)
         metrics["gpu_board_memory_bytes"] = Measured((600 + p * per_mb) * 1e6, "bytes", n=20)
-    elif trial.crowded:
+    elif trial.multi_process:
         metrics["processes_rss_bytes"] = Measured(p * (60 + per_mb) * 1e6, "bytes", n=p)
         metrics["processes_pss_bytes"] = Measured((40 + p * (10 + per_mb)) * 1e6, "bytes", n=p)
     else:
@@ -115,7 +115,7 @@ def gpu_trials(
             replicate=r,
         )
         for m, q, b, p in product(models, precisions, batches, processes)
-        for s in (("shared", "mps") if p > 1 else ("shared",))
+        for s in (("time_slicing", "mps") if p > 1 else ("time_slicing",))
         for r in range(replicates)
     ]
 

@@ -35,10 +35,10 @@ def test_the_grid_of_the_issue_is_126_cells_in_order():
     assert found.setup == "torch_eager cuda graph=True" and found.machine == GPU
     first = [(c.trial.processes, c.trial.sharing) for c in found.cells[:7]]
     assert first == [
-        (1, "shared"),
-        (2, "shared"),
-        (4, "shared"),
-        (8, "shared"),
+        (1, "time_slicing"),
+        (2, "time_slicing"),
+        (4, "time_slicing"),
+        (8, "time_slicing"),
         (2, "mps"),
         (4, "mps"),
         (8, "mps"),
@@ -109,7 +109,7 @@ def test_the_worst_verdict_of_the_runs_is_the_cells():
 def test_one_process_of_a_plain_trial_has_the_peak_memory_of_its_own():
     found = concurrent(results(cpu_trials()))
     alone, two = found.cells[0], found.cells[1]
-    assert (alone.trial.crowded, two.trial.crowded) == (False, True)
+    assert (alone.trial.multi_process, two.trial.multi_process) == (False, True)
     assert alone["processes_rss_bytes"] == Measured(461.2e6, "bytes")
     assert alone["fairness"] == Absent("one process shares with nobody")
     assert found.memory == "processes_rss_bytes"  # the proportional share is not known of a plain trial
@@ -138,7 +138,7 @@ def test_of_several_setups_the_fullest_is_shown_and_others_named():
 
 def test_other_loads_are_left_out_and_counted():
     trial = gpu_trials(**SMALL)[0]
-    others = [replace(trial, scenario="fixed_rate", rate=10.0), replace(trial, beside="fcn_resnet50")]
+    others = [replace(trial, scenario="fixed_rate", rate=10.0), replace(trial, colocated="fcn_resnet50")]
     found = concurrent([crowd(trial), *map(crowd, others)])
     assert (len(found.cells), found.left_out) == (1, 2)
 

@@ -54,9 +54,16 @@ def test_the_set_of_trial_ids_equals_the_grid_and_a_second_run_does_nothing(tmp_
 
 def test_what_is_built_from_other_fields_is_prepared_by_itself(tmp_path):
     other = {"workload": "null", "io": "pinned", "batch": 2, "shapes": {"x": (1, 2)}, "options": {"a": 1}}
-    other |= {"beside": "resnet50", "precision": "int8", "device": "cuda", "backend": "onnxruntime"}
+    other |= {"colocated": "resnet50", "precision": "int8", "device": "cuda", "backend": "onnxruntime"}
     base = {"model": "null", "backend": "null"}
-    same = {"scenario": "offline", "seed": 1, "max_s": 20.0, "processes": 2, "gate": 0.99, "replicate": 1}
+    same = {
+        "scenario": "offline",
+        "seed": 1,
+        "max_s": 20.0,
+        "processes": 2,
+        "min_agreement": 0.99,
+        "replicate": 1,
+    }
     runner = Counting()
     some = cells(tmp_path, runner)
     for key, value in {**other, **same}.items():
@@ -73,11 +80,11 @@ def test_the_order_is_shuffled_within_replicates_and_the_same_for_a_seed():
 
 def test_a_warm_sweep_keeps_a_crews_cells_together_and_shuffles_crews_and_cells():
     for seed in range(3):
-        first = [t for t in sweep.order(GRID, seed, warm=True) if t.replicate == 0]
+        first = [t for t in sweep.order(GRID, seed, reuse=True) if t.replicate == 0]
         assert [t.precision for t in first] in (["fp32"] * 3 + ["int8"] * 3, ["int8"] * 3 + ["fp32"] * 3)
-    orders = {tuple(t.id for t in sweep.order(GRID, seed, warm=True)[:6]) for seed in range(8)}
+    orders = {tuple(t.id for t in sweep.order(GRID, seed, reuse=True)[:6]) for seed in range(8)}
     assert len(orders) > 4
-    assert {t.replicate for t in sweep.order(GRID, 0, warm=True)[6:]} == {1}
+    assert {t.replicate for t in sweep.order(GRID, 0, reuse=True)[6:]} == {1}
 
 
 def test_the_pause_lies_between_measured_cells_only(tmp_path):
@@ -201,7 +208,7 @@ def test_trials_of_different_questions_never_share_an_id():
         "io": "pinned",
         "options": {"a": 1},
         "shapes": {"x": [1]},
-        "gate": 0.5,
+        "min_agreement": 0.5,
     }
     ids = {Trial(model="null").id} | {Trial.from_json(base | {k: v}).id for k, v in other.items()}
     assert len(ids) == len(other) + 1

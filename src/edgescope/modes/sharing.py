@@ -1,4 +1,4 @@
-"""How the workers of a crowded trial share a device, where that needs more than starting them: MPS.
+"""How the workers of a multi-process trial share a device, where that needs more than starting them: MPS.
 
 The daemon is entered by the process that starts the trial, like a mode, and written down in the same journal. After
 the trial it is asked whether it still runs and had a server: a daemon that died, or that nobody connected to, did not
@@ -30,7 +30,7 @@ def mps_of(trial: Trial) -> Mps | None:
             "E-MPS-3",
             f"{trial.sharing} shares a GPU, and this trial runs on the {trial.device}",
             effect="It would be plain time sharing under another name",
-            fix="--sharing shared, or --device cuda",
+            fix="--sharing time_slicing, or --device cuda",
         )
     if any(part.startswith("mps=") for part in trial.mode.split("+")):
         raise UsageError(
@@ -57,7 +57,7 @@ def require(trial: Trial, environ: Mapping[str, str]) -> None:
             f"sharing {trial.sharing} is not in effect for the workers",
             evidence=problem,
             effect="They would slice the GPU's time under another name. Nothing was measured",
-            fix="edgescope bench or sweep, sweep.Isolated or warm.Warm, which start the daemon",
+            fix="edgescope bench or sweep, sweep.run.Isolated or sweep.reuse.ReusingRunner, which start the daemon",
         )
 
 

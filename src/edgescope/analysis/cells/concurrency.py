@@ -47,8 +47,6 @@ FIGURES = (
     "memory_rule_bytes",
 )
 TRUST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
-WARM = "warm"
-"""Fact of a machine's state that the runner which keeps its workers writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +58,7 @@ class Cell(Row):
 
     runs: tuple[Result, ...]
     """The finished runs that the figures come from; empty where none finished."""
-    warm: tuple[Result, ...]
+    reused: tuple[Result, ...]
     """Finished runs of workers that had been kept from the cell before; in `runs` where fresh ones are too few."""
     interval: str
     """Where the intervals come from: `5 fresh processes`, `within one run` ..."""
@@ -70,7 +68,7 @@ class Cell(Row):
     @property
     def fresh(self) -> tuple[Result, ...]:
         """The runs whose processes were started for them."""
-        return tuple(r for r in self.runs if not kept_warm(r))
+        return tuple(r for r in self.runs if not reused(r))
 
     @property
     def ok(self) -> bool:
@@ -96,7 +94,7 @@ class Cell(Row):
 def place(trial: Trial) -> str:
     """Return a trial's cell in words."""
     t = trial
-    shared = sharing_words(t) if t.processes > 1 or t.sharing != "shared" else ""
+    shared = sharing_words(t) if t.processes > 1 or t.sharing != "time_slicing" else ""
     return ", ".join(filter(None, [f"{t.model} {t.precision} batch {t.batch}", f"P = {t.processes}", shared]))
 
 
@@ -112,12 +110,12 @@ def sharing_words(trial: Trial) -> str:
 
 def wanted(trial: Trial) -> bool:
     """Return whether a trial belongs here: a closed loop, one query at a time in each process."""
-    return (trial.scenario, trial.rate, trial.in_flight, trial.beside) == ("single_stream", None, 1, "")
+    return (trial.scenario, trial.rate, trial.in_flight, trial.colocated) == ("single_stream", None, 1, "")
 
 
 def setup(trial: Trial) -> str:
     """Return what all cells of one table share, in words: engine, device, options, mode, workload, io."""
-    same = replace(trial, precision="fp32", batch=1, processes=1, sharing="shared", in_flight=1)
+    same = replace(trial, precision="fp32", batch=1, processes=1, sharing="time_slicing", in_flight=1)
     io = "" if trial.io == "host" else f" io={trial.io}"
     work = "" if trial.workload == Trial.workload else f" {trial.workload}"
     return same.label.replace(" fp32 b1", "", 1) + work + io
@@ -143,25 +141,25 @@ def cells(results: Iterable[Result]) -> list[Cell]:
     return [_cell(group) for group in groups.values()]
 
 
-def kept_warm(result: Result) -> bool:
-    """Return whether the workers of a result had been kept from the trial before, not started for it."""
-    return result.machine.state.get(WARM) is True
+def reused(result: Result) -> bool:
+    """Return whether the workers of a result had answered other trials before, not been started for it."""
+    return result.process == "reused"
 
 
 def _cell(group: Sequence[Result]) -> Cell:
     newest = sorted(group, key=lambda r: r.started_at)
-    latest = list({(r.trial.id, kept_warm(r)): r for r in newest}.values())
+    latest = list({(r.trial.id, reused(r)): r for r in newest}.values())
     done = [r for r in latest if r.status in MEASURED]
-    warm = [r for r in done if kept_warm(r)]
-    fresh = [r for r in done if not kept_warm(r)]
-    counted = fresh if len(fresh) >= MIN_REPLICATES else [*fresh, *warm]
+    again = [r for r in done if reused(r)]
+    fresh = [r for r in done if not reused(r)]
+    counted = fresh if len(fresh) >= MIN_REPLICATES else [*fresh, *again]
     runs = sorted(counted, key=lambda r: r.trial.replicate)
     end = runs[0] if runs else newest[-1]
     trusts = {r.verdict.trust for r in runs}
     return Cell(
         trial=replace(end.trial, replicate=0),
         runs=tuple(runs),
-        warm=tuple(warm),
+        reused=tuple(again),
         status=Status.OK if runs else end.status,
         rejected="" if runs else end.reason,
         verdict=Verdict(next((t for t in TRUST if t in trusts), Trust.UNKNOWN)),
@@ -196,7 +194,7 @@ def _figures(runs: Sequence[Result]) -> dict[str, Field]:
 
 def _figure(runs: Sequence[Result], name: str) -> Field:
     found = across(runs, name)
-    if isinstance(found, Absent) and name in PLAIN and not runs[0].trial.crowded:
+    if isinstance(found, Absent) and name in PLAIN and not runs[0].trial.multi_process:
         return across(runs, PLAIN[name])
     if name == "fairness" and isinstance(found, Absent) and runs[0].trial.processes == 1:
         return Absent("one process shares with nobody")
@@ -297,14 +295,16 @@ class Series:
         parts += [f"batch {t.batch}"] if self.axis != "batch" else []
         head = " ".join(parts)
         how = [f"P = {t.processes}"] if self.axis != "processes" else []
-        crowd = t.sharing != "shared" or (self.axis == "processes" or t.processes > 1)
+        crowd = t.sharing != "time_slicing" or (self.axis == "processes" or t.processes > 1)
         return ", ".join([head, *how, *([sharing_words(t)] if crowd else [])])
 
 
 def over_processes(cells: Iterable[Cell]) -> list[Series]:
     """Return one series a model, precision, batch and sharing; one process shares with nobody, so it begins each."""
     done = [c for c in cells if c.ok]
-    alone = {_but(c, "processes"): c for c in done if c.trial.processes == 1 and c.trial.sharing == "shared"}
+    alone = {
+        _but(c, "processes"): c for c in done if c.trial.processes == 1 and c.trial.sharing == "time_slicing"
+    }
     found = _grouped(done, lambda c: (*_but(c, "processes"), c.trial.sharing))
     out = []
     for group in found:

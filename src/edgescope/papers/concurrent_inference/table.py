@@ -124,7 +124,7 @@ def concurrent(
         cells=found,
         memory=memory,
         lines=lines,
-        warm=tuple(_warm(c) for c in found if c.warm and c.fresh),
+        warm=tuple(_warm(c) for c in found if c.reused and c.fresh),
         rules=rules(View(found, place, memory, lines)),
         remarks=remarks.of_cells(found),
         scope=usual([r for c in found for r in c.runs]),
@@ -135,7 +135,14 @@ def concurrent(
 
 def _order(cell: Cell) -> tuple[object, ...]:
     t = cell.trial
-    return (t.model, -PRECISIONS.index(t.precision), t.batch, t.sharing != "shared", t.sharing, t.processes)
+    return (
+        t.model,
+        -PRECISIONS.index(t.precision),
+        t.batch,
+        t.sharing != "time_slicing",
+        t.sharing,
+        t.processes,
+    )
 
 
 def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[str, int], ...]]:
@@ -169,4 +176,6 @@ def _known(series: Series, name: str) -> int:
 
 
 def _warm(cell: Cell) -> WarmRatio:
-    return WarmRatio(cell, quotient(cell.warm, cell.fresh, "throughput_sps"), len(cell.warm), len(cell.fresh))
+    return WarmRatio(
+        cell, quotient(cell.reused, cell.fresh, "throughput_sps"), len(cell.reused), len(cell.fresh)
+    )
