@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
+    from edgescope.analysis.energy.align import Wall
     from edgescope.analysis.energy.of_run import Consumption
-    from edgescope.analysis.energy.wall import Wall
     from edgescope.records import Field, Meter, Result
 
 HELP = "a result's energy by every meter, and by an external meter's CSV"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from edgescope.analysis.cells import ids
 from edgescope.analysis.energy import meter_log
+from edgescope.analysis.energy.align import Wall, wall
 from edgescope.analysis.energy.of_run import Consumption, consumption, done
-from edgescope.analysis.energy.wall import Wall, wall
 from edgescope.analysis.energy.window import energies
 from edgescope.errors import UsageError
 from edgescope.records import Answer, Field, Json, Meter, Result
