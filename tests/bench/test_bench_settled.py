@@ -144,19 +144,19 @@ def test_a_recording_is_never_clean(trust, becomes):
 
 
 @pytest.mark.parametrize(
-    ("processes", "crews", "led"), [(2, None, True), (1, object(), True), (1, None, False)]
+    ("processes", "pools", "led"), [(2, None, True), (1, object(), True), (1, None, False)]
 )
-def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(processes, crews, led):
+def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(processes, pools, led):
     from edgescope.bench.drivers import InProcess
     from edgescope.bench.run import driver
     from edgescope.bench.workers import Workers
     from edgescope.clock import MonotonicClock
 
     trial = Trial(model="null", backend="null", processes=processes)
-    found = driver(trial, MonotonicClock(), crews)
+    found = driver(trial, MonotonicClock(), pools)
     assert isinstance(found, Workers if led else InProcess)
     if led:
-        assert found.crews is crews
+        assert found.pools is pools
 
 
 def test_a_worker_that_died_says_what_became_of_the_trial():

@@ -111,7 +111,7 @@ def test_a_killed_edgescope_leaves_neither_process_nor_folder(tmp_path):
     script = f"""
 import os
 from pathlib import Path
-from edgescope import scratch
+from edgescope.process import scratch
 from edgescope.isolate import fresh
 with scratch.folder("trial") as name:
     fresh._watch(

@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import cache, scratch
+from edgescope import cache
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
 from edgescope.backends.base import Artifact, Driven, Session, Spec, checked, spec_of
 from edgescope.backends.tensorrt import engine_file, layers, needs
@@ -42,6 +42,7 @@ from edgescope.backends.trtexec.log import Log
 from edgescope.backends.trtexec.program import HERE, Place, Ran, Tool
 from edgescope.errors import ModelError, SettingError, UsageError, message
 from edgescope.models.base import Batch, Model, Purpose
+from edgescope.process import scratch
 from edgescope.records import Absent, Effective, Field, Json, Measured, Trial
 
 #: Seconds of warm-up unless the trial says otherwise; the program cannot tell when it is warm.
