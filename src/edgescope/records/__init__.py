@@ -49,7 +49,7 @@ from edgescope.records.trial import (
     colocated_with,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 __all__ = [
     "DEVICE_KINDS",

@@ -24,6 +24,7 @@ from edgescope.records import (
     Worker,
     plain_json,
 )
+from edgescope.records.migration import migrated
 
 
 def field_to_json(value: Field) -> dict[str, Json]:
@@ -107,14 +108,14 @@ def from_json(data: Mapping[str, Json]) -> Result:
             fix="pip install --upgrade edgescope",
         )
     try:
-        return _read(data)
+        return _read(migrated(data))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UsageError) as error:
         said = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise StoreError("E-STORE-4", "a result is not complete", evidence=said) from error
 
 
 def _read(data: Mapping[str, Json]) -> Result:
-    """Return the result; the keys that older results of schema 1 lack have defaults."""
+    """Return the result; the keys that results of schema 1 may lack have defaults."""
     names = [f.name for f in dataclasses.fields(Result) if f.name not in ("queries", "readings", "spans")]
     older = {"process", "workers", "idle", "meter"}
     given = {name: data[name] for name in names if name in data or name not in older}

@@ -246,10 +246,16 @@ def colocated_with(beside: str, change: Callable[[str], str]) -> str:
 
 def _spelt(options: Mapping[str, Scalar]) -> str:
     """Return ` name=value` for each option, as it can be typed; of a file its name."""
-    texts = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in sorted(options.items())}
+    texts = {k: _text(v) for k, v in sorted(options.items())}
     return "".join(
         f" {k}={v.rpartition('/')[2].partition('#')[0] if '#' in v else v}" for k, v in texts.items()
     )
+
+
+def _text(value: Scalar) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @functools.cache
