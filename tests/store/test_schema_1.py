@@ -141,7 +141,7 @@ def test_any_line_is_read_as_the_message_that_said_it(message):
 @given(st.text())
 def test_any_text_is_some_message_that_holds_it(text):
     read = migration.message(text)
-    assert read.code == "E-OLD-1" and read.what == text or str(read) == text.replace("-CREW-", "-WORKER-")
+    assert (read.code == "E-OLD-1" and read.what == text) or str(read) == text.replace("-CREW-", "-WORKER-")
 
 
 def test_codes_of_workers_are_called_as_today():

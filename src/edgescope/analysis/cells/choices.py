@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgescope import registry
 from edgescope.analysis.cells.bounds import Spread, fresh, pooled
 from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.cells.objective import Wanted
@@ -58,7 +59,7 @@ def load(trial: Trial) -> Load:
 
     Cells of two loads answer two questions: one that is offered ten times as much is not ten times as good.
     """
-    opened = trial.rate is not None or trial.scenario == "trace"
+    opened = registry.scenario(trial.scenario).open_loop
     met = (trial.in_flight, trial.processes) if opened else (0, 0)
     return (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io, *met)
 

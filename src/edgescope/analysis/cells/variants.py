@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from edgescope import registry
 from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.objective import FASTEST, Wanted, goal
 from edgescope.analysis.cells.percentiles import percentiles
@@ -30,7 +31,6 @@ from edgescope.analysis.cells.replicates import (
 )
 from edgescope.analysis.cells.row import Row, figures
 from edgescope.analysis.energy import scopes
-from edgescope.analysis.run.summary import PILED
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import Metric
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
@@ -202,7 +202,7 @@ def worst_verdict(results: Sequence[Result]) -> Verdict:
 
 def _compared(row: Row, baseline: Sequence[Result], group: Sequence[Result]) -> Row:
     """Return the row with its speed-up over the baseline's runs, the pairs it is of, and what is to be said of them."""
-    piled = row.trial.scenario in PILED
+    piled = not registry.scenario(row.trial.scenario).timed
     name = "throughput_sps" if piled else "latency_p50_s"
     wrong = [replace(r, status=Status.OK) for r in row.replicates.values() if r.status not in MEASURED]
     found = pairs(wrong or group, baseline, name, NEIGHBOURS_S)
