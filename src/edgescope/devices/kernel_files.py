@@ -83,6 +83,11 @@ class Each:
         return [(spec.name, time.monotonic_ns(), value()) for spec, value in self._metrics]
 
 
+def word(text: str) -> str:
+    """Return a kernel's label as part of a channel's name: `CPU-therm` is cpu_therm."""
+    return "".join(c if c.isalnum() else "_" for c in text).strip("_").lower()
+
+
 def finite(text: str | bytes) -> float:
     """Return the number; ValueError for nan and what is too large, which would spoil every sum it enters."""
     value = float(text)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Unsupported, Value
-from edgescope.devices.kernel_files import Each, KernelFile, fact, finite, is_absent
+from edgescope.devices.kernel_files import Each, KernelFile, fact, finite, is_absent, word
 
 _MAX_POLICIES = 8
 """Clocks read in one go, spread evenly over the policies: all of 128 would cost more than the sampler may."""
@@ -90,16 +90,12 @@ def temperature_files(root: Path) -> list[tuple[str, Path]]:
     out: dict[str, Path] = {}
     for zone in numbered(root / "sys/class/thermal", "thermal_zone"):
         kind = fact(zone / "type")
-        name = f"temperature_{zone.name[12:] if is_absent(kind) else _word(kind)}_c"
+        name = f"temperature_{zone.name[12:] if is_absent(kind) else word(kind)}_c"
         out[name if name not in out else f"{name[:-2]}_{zone.name[12:]}_c"] = zone / "temp"
     for chip in sorted((root / "sys/class/hwmon").glob("hwmon*")):
         if fact(chip / "name") in _CPU_CHIPS and (chip / "temp1_input").exists():
-            out.setdefault(f"temperature_{_word(fact(chip / 'name'))}_c", chip / "temp1_input")
+            out.setdefault(f"temperature_{word(fact(chip / 'name'))}_c", chip / "temp1_input")
     return list(out.items())
-
-
-def _word(text: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in text).strip("_").lower()
 
 
 class Rapl(Each):

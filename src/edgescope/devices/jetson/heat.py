@@ -12,9 +12,9 @@ from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Unsupported, Value
 from edgescope.devices.jetson.fans import Fans
-from edgescope.devices.jetson.files import found, word
+from edgescope.devices.jetson.files import found
 from edgescope.devices.jetson.overcurrent import OverCurrent
-from edgescope.devices.kernel_files import Each, KernelFile, fact, is_absent
+from edgescope.devices.kernel_files import Each, KernelFile, fact, is_absent, word
 from edgescope.devices.throttle import next_trip
 
 __all__ = ["Cooling", "Fans", "OverCurrent"]
