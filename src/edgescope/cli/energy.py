@@ -109,9 +109,9 @@ def _warnings(result: Result, found: Sequence[tuple[Meter, Consumption]], wall: 
     Of further meters only what names its channel; their scopes and idle powers are shown.
     """
     parts = [result.warnings, *(c.warnings for _, c in found[:1])]
-    parts += [tuple(w for w in c.warnings if w.startswith("W-PWR-3")) for _, c in found[1:]]
+    parts += [tuple(w for w in c.warnings if w.code == "W-PWR-3") for _, c in found[1:]]
     parts += [wall.consumption.warnings] if wall else []
-    return list(dict.fromkeys(warning for part in parts for warning in part))
+    return list(dict.fromkeys(str(warning) for part in parts for warning in part))
 
 
 def _result(args: argparse.Namespace) -> Result:
@@ -126,7 +126,7 @@ def _result(args: argparse.Namespace) -> Result:
     result = store.full(found[0])
     if result.readings is None or result.window is None or result.queries is None:
         raise UsageError(
-            "E-METER-3", f"the result {result.id} was not measured", evidence=result.reason[:200]
+            "E-METER-3", f"the result {result.id} was not measured", evidence=str(result.reason or "")[:200]
         )
     return result
 
@@ -174,6 +174,6 @@ def _json(
         out["wall"] = {
             "alignment": to_plain(wall.alignment),
             "metrics": to_plain(dict(wall.consumption.metrics)),
-            "warnings": list(wall.consumption.warnings),
+            "warnings": [str(w) for w in wall.consumption.warnings],
         }
     return out

@@ -155,7 +155,7 @@ def _page(args: argparse.Namespace) -> Page:
     near = _place(store, args.local, args.machine, "edge")
     far = _place(_other(args, store), args.remote, args.remote_machine, "cloud")
     warnings, (asking, notes) = remarks(near, far), request(args, near)
-    found = question(Model(near, far, asking, asked), network, [*warnings, *notes])
+    found = question(Model(near, far, asking, asked), network, [*map(str, warnings), *notes])
     return Page(found, opened.command())
 
 
