@@ -132,7 +132,7 @@ ORDER = (
     *(
         "errors",
         "clock",
-        "scratch",
+        "process",
         "registry",
         "process",
         "command",

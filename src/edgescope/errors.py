@@ -18,6 +18,31 @@ A message has four parts: what happened, the evidence, what it does to the numbe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Message:
+    """What an error, a warning or the reason of a status says; `str()` is `CODE: what (evidence). Effect. Try: fix`."""
+
+    code: str
+    what: str
+    evidence: str = ""
+    effect: str = ""
+    fix: str = ""
+
+    @property
+    def family(self) -> str:
+        """Its code without the number: `E-OPT-`."""
+        return f"{self.code.rpartition('-')[0]}-"
+
+    def __str__(self) -> str:
+        """Return one line ready for a terminal."""
+        evidence = f" ({self.evidence})" if self.evidence else ""
+        effect = f" {self.effect}." if self.effect else ""
+        fix = f" Try: {self.fix}" if self.fix else ""
+        return f"{self.code}: {self.what}{evidence}.{effect}{fix}"
+
 
 #: Beginnings of codes of requests that are wrong by themselves: trying again changes nothing.
 USAGE = (
@@ -31,9 +56,9 @@ USAGE = (
     "E-TRIAL-1",
     "E-TRIAL-2",
     "E-ON-",
-    "E-SSH-1:",
+    "E-SSH-1",
     "E-MODE-10",
-    "E-MODE-1:",
+    "E-MODE-1",
     "E-MODE-7",
     "E-MODE-8",
     "E-MODE-13",
@@ -47,7 +72,12 @@ class EdgescopeError(Exception):
 
     def __init__(self, code: str, what: str, *, evidence: str = "", effect: str = "", fix: str = "") -> None:
         self.code, self.what, self.evidence, self.effect, self.fix = code, what, evidence, effect, fix
-        super().__init__(message(code, what, evidence=evidence, effect=effect, fix=fix))
+        super().__init__(str(self.message))
+
+    @property
+    def message(self) -> Message:
+        """What it says, as a record."""
+        return Message(self.code, self.what, self.evidence, self.effect, self.fix)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the parts when the error crosses a process boundary."""
@@ -64,19 +94,6 @@ def meant(word: str, known: Iterable[str]) -> str:
     import difflib  # only a mistake needs it
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
-
-
-def message(code: str, what: str, *, evidence: str = "", effect: str = "", fix: str = "") -> str:
-    """One line `CODE: what (evidence). Effect. Try: fix`, used alike by errors and warnings."""
-    text = f"{code}: {what}"
-    if evidence:
-        text += f" ({evidence})"
-    text += "."
-    if effect:
-        text += f" {effect}."
-    if fix:
-        text += f" Try: {fix}"
-    return text
 
 
 def known(flag: str, word: str, words: Iterable[str]) -> None:
@@ -144,11 +161,11 @@ class StoreError(EdgescopeError):
     """Results could not be written or read; what was measured is kept elsewhere where possible."""
 
 
-def asked_wrongly(reason: str) -> bool:
+def asked_wrongly(reason: Message | None) -> bool:
     """Whether a trial failed of what was asked, which trying again does not change."""
-    return reason.startswith(USAGE)
+    return reason is not None and (reason.code in USAGE or reason.family in USAGE)
 
 
-def refused(reason: str) -> bool:
+def refused(reason: Message | None) -> bool:
     """Whether a trial can never run as it was asked for: a wrong flag, or a file that its engine cannot read."""
-    return reason.startswith((*USAGE, "E-MODEL-5:", "E-MODEL-6:"))
+    return asked_wrongly(reason) or (reason is not None and reason.code in ("E-MODEL-5", "E-MODEL-6"))

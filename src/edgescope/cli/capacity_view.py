@@ -28,7 +28,7 @@ def show(found: Capacity) -> None:
     terminal.table(header, [_row(p, found, len(promises)) for p in points])
     out = terminal.console()
     for warning in found.warnings:
-        out.print(Text(warning, style="yellow"))
+        out.print(Text(str(warning), style="yellow"))
     grid = Table.grid(padding=(0, 2))
     for label, text in aside(found):
         grid.add_row(Text(label, style="dim"), Text(text, style="dim"))

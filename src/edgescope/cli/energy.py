@@ -124,6 +124,6 @@ def _json(
         out["wall"] = {
             "alignment": to_plain(wall.alignment),
             "metrics": to_plain(dict(wall.consumption.metrics)),
-            "warnings": list(wall.consumption.warnings),
+            "warnings": [str(w) for w in wall.consumption.warnings],
         }
     return out

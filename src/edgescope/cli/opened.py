@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edgescope import errors
 
 if TYPE_CHECKING:
+    from edgescope.errors import Message
     from edgescope.isolate.fresh import Limits
     from edgescope.records import Result, Status, Trial
     from edgescope.runner.setup import Setup
@@ -95,9 +96,16 @@ def exit_code(result: Result) -> int:
     """Return the exit code that tells a script what kind of end this was."""
     from edgescope.records import Status
 
-    kind = next((code for prefix, code in REASONS.items() if result.reason.startswith(prefix)), None)
+    kind = _kind(result.reason)
     codes = {Status.OK: 0, Status.UNSUPPORTED: 3, Status.OOM: 5}
     return codes.get(result.status, 1) if kind is None else kind
+
+
+def _kind(reason: Message | None) -> int | None:
+    """Return the exit code that a reason's code, or its family of codes, asks for; None where its status does."""
+    if reason is None:
+        return None
+    return REASONS.get(reason.code, REASONS.get(reason.family))
 
 
 def say(text: object) -> None:

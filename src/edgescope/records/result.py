@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from edgescope.errors import UnsupportedError, UsageError, meant
+from edgescope.errors import Message, UnsupportedError, UsageError, meant
 from edgescope.records.answers import Answer, frame, plain, said
 from edgescope.records.field import Absent, Field, Json, Measured, digest
 from edgescope.records.rows import Idle, Queries, Readings, Spans, Window
@@ -154,7 +154,7 @@ class Result(Answer):
     trial: Trial
     machine: Machine
     status: Status
-    reason: str = ""
+    reason: Message | None = None
     verdict: Verdict = field(default_factory=lambda: Verdict(Trust.UNKNOWN, ("nothing was measured",)))
     started_at: str = ""
     """UTC, ISO 8601."""
@@ -176,7 +176,7 @@ class Result(Answer):
     """What power_w and the energies of `metrics` were measured with; None where no meter answered."""
     metrics: Mapping[str, Field] = field(default_factory=dict)
     """Derived from the raw rows by analysis.run.summary; recomputable."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Message, ...] = ()
     queries: Queries | None = None
     readings: Readings | None = None
     spans: Spans | None = None
@@ -193,7 +193,7 @@ class Result(Answer):
         raise UsageError(
             "E-VALUE-2",
             f"this result has no metric {metric!r}",
-            evidence=self.reason or f"it has {', '.join(self.metrics)}",
+            evidence=str(self.reason or "") or f"it has {', '.join(self.metrics)}",
             fix=f"value({close!r})" if close else "",
         )
 
@@ -220,7 +220,7 @@ class Result(Answer):
             raise UsageError(
                 "E-FRAME-2",
                 f"the result {self.id} holds no queries",
-                evidence=self.reason or "it was listed without its raw rows",
+                evidence=str(self.reason or "") or "it was listed without its raw rows",
                 fix="store.full(result).frame()",
             )
         return frame(self.queries.columns)

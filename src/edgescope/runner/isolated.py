@@ -32,5 +32,7 @@ class Isolated:
         except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
             if result is None:
                 return bench.refused(trial, bench.present(), error)
-            result = replace(result, warnings=(*result.warnings, str(error)))  # measured, then not put back
+            result = replace(
+                result, warnings=(*result.warnings, error.message)
+            )  # measured, then not put back
         return result

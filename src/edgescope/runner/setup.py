@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.bench import here, present
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.isolate.fresh import Limits
 from edgescope.modes import catalog
 from edgescope.modes.jetson import NvpMode
@@ -54,4 +54,4 @@ def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:
         change, why = mode.change() if isinstance(mode, NvpMode) else ("live", "")
         if change != "live":
             text = f"{name}: {change} ({why}), so its cells may be refused"
-            tell(message("W-MODE-1", text, fix="edgescope modes"))
+            tell(str(Message("W-MODE-1", text, fix="edgescope modes")))

@@ -22,7 +22,7 @@ from edgescope.analysis.predict import queueing
 from edgescope.analysis.predict.queueing import Load
 from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.analysis.run.usage import usage
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.runner.memory import fitting
 from edgescope.search.capacity_question import PER_CLIENT, Question, judgeable
@@ -63,7 +63,7 @@ class Search:
         """`folder` is the store's, beside whose results the arrivals of cameras lie."""
         self.closed: Result | None = None
         self.points: list[Point] = []
-        self.warnings: list[str] = []
+        self.warnings: list[Message] = []
 
     @property
     def load(self) -> Load:
@@ -158,7 +158,7 @@ class Search:
             return point
         why = point.result.status.value
         again = f"{clients} clients: the run ended as {why}, and is tried once more"
-        self.warnings.append(message("W-CAP-2", again, evidence=point.result.reason))
+        self.warnings.append(Message("W-CAP-2", again, evidence=str(point.result.reason)))
         return (
             yield from self._point(
                 "search", clients, seconds, attempt + 50, note=f"again: {why}", ahead=ahead
@@ -208,7 +208,7 @@ class Search:
     def _too_slow(self, clients: int, need: float) -> None:
         asked = self.asked
         self.warnings.append(
-            message(
+            Message(
                 "W-CAP-1",
                 f"an upper bound of what is promised would take {need:.0f} s at {clients * asked.rate:.4g} queries/s",
                 evidence=f"--max-duration {asked.max_duration_s:.0f}s",

@@ -36,9 +36,9 @@ class Energies(Answer):
         """
         found = self.meters
         parts = [self.result.warnings, *(c.warnings for _, c in found[:1])]
-        parts += [tuple(w for w in c.warnings if w.startswith("W-PWR-3")) for _, c in found[1:]]
+        parts += [tuple(w for w in c.warnings if w.code == "W-PWR-3") for _, c in found[1:]]
         parts += [self.wall.consumption.warnings] if self.wall else []
-        return list(dict.fromkeys(warning for part in parts for warning in part))
+        return list(dict.fromkeys(str(warning) for part in parts for warning in part))
 
     def _each(self) -> Iterator[tuple[str, str, Mapping[str, Field]]]:
         for meter, spent in self.meters:
@@ -79,7 +79,7 @@ def energy(
         result = place.full(ids.one(place.results(), result))
     if result.readings is None or result.window is None or result.queries is None:
         raise UsageError(
-            "E-METER-3", f"the result {result.id} was not measured", evidence=result.reason[:200]
+            "E-METER-3", f"the result {result.id} was not measured", evidence=str(result.reason or "")[:200]
         )
     every = energies(
         result.readings,

@@ -90,7 +90,7 @@ def offload(
     near = _place(here, local, machine, "edge")
     far = _place(here if remote_store is None else store_of(remote_store), remote, remote_machine, "cloud")
     asking, notes = _request(sent, constraints, near)
-    found = question(Model(near, far, asking, asked), way, [*remarks(near, far), *notes])
+    found = question(Model(near, far, asking, asked), way, [*map(str, remarks(near, far)), *notes])
     return Offloaded(found)
 
 

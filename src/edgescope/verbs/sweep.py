@@ -11,7 +11,7 @@ from typing import Any
 
 from edgescope import bench
 from edgescope.analysis.cells import machines
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
 from edgescope.monitor.sensors import Sensors
@@ -150,5 +150,5 @@ def _cooling(degrees: float, least_s: float, tell: Callable[[object], None]) -> 
     found = Cooling(lambda: read("degC"), degrees, least_s=least_s)
     if not found.target:
         text = "no temperature can be read here, so --cooldown-c waits for nothing"
-        tell(message("W-SWEEP-1", text, fix="--cooldown 5s"))
+        tell(str(Message("W-SWEEP-1", text, fix="--cooldown 5s")))
     return found
