@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from edgescope.cli import opened
 
 if TYPE_CHECKING:
+    from edgescope.analysis.energy.align import Wall
     from edgescope.analysis.energy.of_run import Consumption
-    from edgescope.analysis.energy.wall import Wall
     from edgescope.records import Field, Meter, Result
 
 HELP = "a result's energy by every meter, and by an external meter's CSV"
@@ -135,7 +135,7 @@ def _wall(args: argparse.Namespace, result: Result) -> Wall | None:
     if args.meter is None:
         return None
     from edgescope.analysis.energy import meter_log as meter
-    from edgescope.analysis.energy.wall import wall
+    from edgescope.analysis.energy.align import wall
 
     log = meter.read(args.meter, time_column=args.time_column, power_column=args.power_column)
     return wall(result, log, args.scope)

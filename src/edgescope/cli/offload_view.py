@@ -118,4 +118,4 @@ def network(profile: Profile, keys: Mapping[str, Any]) -> None:
         ("down", *words.spread(profile.down_samples_bps, words.rate), str(len(profile.down_samples_bps))),
     ]
     terminal.table(("", "median", "p99 or least", "range", "samples"), rows)
-    terminal.note(f"loss: n/a ({profile.loss_absent}); {words.sent_again(keys.get('evidence', {}))}")
+    terminal.note(f"loss: n/a ({profile.loss_absent}); {'; '.join(keys['evidence'])}")

@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from edgescope import registry
-from edgescope.devices.cpu.memory import Memory
+from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import StoreError, message
 from edgescope.isolate import traced, warden
 from edgescope.isolate.guarded import GuardedProcess

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgescope.devices.cpu.memory import Memory
+from edgescope.devices.cpu.limits import Memory
 from edgescope.isolate import placement
 from edgescope.isolate.counter import Counter
 from edgescope.isolate.fresh import TIMEOUT, floor_of

@@ -1,7 +1,7 @@
 """Results to and from JSON, field by field; raw rows travel beside it (store/results.py).
 
 A measured field is {value, lo, hi, n, unit}, a missing one {absent: reason}. The schema that `bench --json` and
-`result.json` follow ships as schema/result.schema.json and is tested against what is written.
+`result.json` follow is made from the records (records/schema.py) and tested against what is written.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -114,11 +113,3 @@ def spread(samples: Sequence[float], say: Callable[[float], str]) -> list[str]:
     """Return median, p99 (of three bandwidths: the least), and range."""
     tail = min(samples) if len(samples) < 100 else float(np.quantile(samples, 0.99))
     return [say(float(np.median(samples))), say(tail), f"{say(min(samples))} to {say(max(samples))}"]
-
-
-def sent_again(evidence: Mapping[str, Any]) -> str:
-    """Return what the kernel counted."""
-    if "absent" in evidence or not evidence:
-        return str(evidence.get("absent", "nothing was counted"))
-    again, out = evidence["segments_sent_again"], evidence["segments_sent"]
-    return f"{again} of {out:,} segments were sent again ({evidence['source']})"

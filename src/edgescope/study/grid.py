@@ -29,12 +29,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgescope import options, ranges, registry
+from edgescope import options, registry
 from edgescope.errors import EdgescopeError, UsageError, message
 from edgescope.isolate import placement
 from edgescope.records import Json, Trial, colocated_with
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.study import schema, toml_lines
+from edgescope.study import ranges, schema, toml_lines
 from edgescope.study.rules import Conflict, Place, conflicts
 from edgescope.study.schema import OPTIONS, Problem
 from edgescope.verify import judge

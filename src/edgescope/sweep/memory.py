@@ -31,7 +31,7 @@ import psutil
 
 from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.run.usage import GPU, HOST, UNIFIED, gpu_number
-from edgescope.devices.cpu.memory import Memory
+from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import message
 from edgescope.isolate.fresh import FLOOR_BYTES, FLOOR_SHARE, Limits, floor_of, new_id
 from edgescope.records import Json, Machine, Measured, Result, Role, Status, Trial, digest

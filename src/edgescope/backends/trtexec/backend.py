@@ -35,7 +35,7 @@ from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
 from edgescope.backends.base import Artifact, Driven, Session, Spec, checked, spec_of
 from edgescope.backends.tensorrt import engine_file, layers, needs
 from edgescope.backends.tensorrt.about import AboutTensorRt
-from edgescope.backends.trtexec import errors, exports, flags, program
+from edgescope.backends.trtexec import errors, exports, flags
 from edgescope.backends.trtexec import trace as tracing
 from edgescope.backends.trtexec.build import build, given_engine, job_of, switched, whole_number
 from edgescope.backends.trtexec.log import Log
@@ -80,7 +80,7 @@ class TrtExec(AboutTensorRt):
     @staticmethod
     def usable() -> None:
         """Raise UnavailableError where there is no trtexec, or it sees no GPU."""
-        program.survey(program.find(None))
+        HERE.survey(HERE.find(None))
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the engine, built once per board, TensorRT and question; cached under `folder`."""
