@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from edgescope.analysis.cells import machines
+from edgescope.devices.base import Mode
 from edgescope.errors import DeviceError, SettingError, StoreError, UnsupportedError, UsageError, message
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
@@ -65,19 +66,30 @@ class Isolated:
 
     def run(self, trial: Trial, limits: Limits) -> Result:
         """Run the trial in its own process; a mode that cannot be had is a Result that says why."""
-        from edgescope import bench
 
-        result = None
-        try:
-            devices = {} if trial.mode == catalog.AS_IS else bench.present()
-            asked, daemon = with_sharing(catalog.find(trial.mode, devices), trial)
-            with entered(asked) as mode:
-                result = kept(fresh.run(trial, limits, mode.launch()), daemon)
-        except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
-            if result is None:
-                return bench.refused(trial, bench.present(), error)
-            result = replace(result, warnings=(*result.warnings, str(error)))  # measured, then not put back
-        return result
+        def measured(mode: Mode) -> Result:
+            return fresh.run(trial, limits, mode.launch())
+
+        return in_mode(trial, measured)
+
+
+def in_mode(trial: Trial, measured: Callable[[Mode], Result], *, shared: bool = True) -> Result:
+    """Return `measured` in the trial's mode, and in its sharing if `shared`; one that cannot be had is a Result."""
+    from edgescope import bench
+
+    result = None
+    try:
+        devices = {} if trial.mode == catalog.AS_IS else bench.present()
+        asked, daemon = catalog.find(trial.mode, devices), None
+        if shared:
+            asked, daemon = with_sharing(asked, trial)
+        with entered(asked) as mode:
+            result = kept(measured(mode), daemon)
+    except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
+        if result is None:
+            return bench.refused(trial, bench.present(), error)
+        result = replace(result, warnings=(*result.warnings, str(error)))  # measured, then not put back
+    return result
 
 
 @dataclass(frozen=True)
