@@ -11,7 +11,7 @@ from edgescope.bench import drivers, mode
 from edgescope.bench.parts import HERE, program_of
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.records import UNIT, Absent, Effective, Measured, Status, Trial, Trust, Verdict
-from edgescope.sweep import noise
+from edgescope.runner import noise
 from edgescope.workloads import inference
 from edgescope.workloads.inference import Loaded, phase_spans
 from making import result
@@ -42,7 +42,7 @@ def test_a_result_whose_mode_was_lost_on_the_way_has_failed(a_mode):
     assert mode.kept(fine, {}) is fine
     a_mode.words = "governor powersave"
     lost = mode.kept(fine, {})
-    assert lost.status is Status.FAILED and lost.reason.startswith(
+    assert lost.status is Status.FAILED and str(lost.reason).startswith(
         "E-MODE-2: mode fast was not in effect any more"
     )
     assert lost.verdict.trust is Trust.UNKNOWN and lost.verdict.evidence[0] == lost.reason

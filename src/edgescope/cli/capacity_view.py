@@ -28,7 +28,7 @@ def show(found: Capacity) -> None:
     terminal.table(header, [_row(p, found, len(promises)) for p in points])
     out = terminal.console()
     for warning in found.warnings:
-        out.print(Text(warning, style="yellow"))
+        out.print(Text(str(warning), style="yellow"))
     grid = Table.grid(padding=(0, 2))
     for label, text in aside(found):
         grid.add_row(Text(label, style="dim"), Text(text, style="dim"))
@@ -101,7 +101,7 @@ def _asked(asked: Question) -> dict[str, Json]:
     return {
         "rate": asked.rate,
         "constraints": [s.text for s in asked.promised],
-        "serve": asked.serve,
+        "server_processes": asked.server_processes,
         "arrivals": asked.arrivals,
         "confirm_s": asked.confirm_s,
         "trial": asked.base.to_json(),

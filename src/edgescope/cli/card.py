@@ -59,7 +59,7 @@ def summary(results: Sequence[Result]) -> None:
 
 def _lines(result: Result) -> list[tuple[str, Text]]:
     if result.status not in (Status.OK, Status.WRONG_OUTPUT, Status.UNSTABLE):
-        return [("status", status(result)), ("reason", Text(result.reason))]
+        return [("status", status(result)), ("reason", Text(str(result.reason)))]
     m = result.metrics.get
     lines = [
         ("status", status(result)),
@@ -86,7 +86,7 @@ def _lines(result: Result) -> list[tuple[str, Text]]:
         lines.append(("ran as", Text(f"{e.precision} on {e.device}, {_threads(e.threads)}; {e.evidence}")))
     lines.append(("sampler", Text(_sampler(result))))
     if result.reason:
-        lines.append(("reason", Text(result.reason)))
+        lines.append(("reason", Text(str(result.reason))))
     return lines
 
 
@@ -218,7 +218,7 @@ def _row(result: Result, columns: Sequence[Metric]) -> Sequence[str | Text]:
         Text(result.status.value, style="green" if good else "red"),
         Text(result.verdict.trust.value, style=TRUST_STYLE[result.verdict.trust])
         if good
-        else Text(result.reason[:70]),
+        else Text(str(result.reason or "")[:70]),
         *(terminal.show(first(result, m.of), interval=False) for m in columns),
     )
 
@@ -232,10 +232,22 @@ def lines(results: Sequence[Result]) -> None:
     several = len({r.machine.id for r in results}) > 1
     works = {r.trial.workload for r in results}
     columns = [m for m in shown("list") if not m.workloads or works & set(m.workloads)]
-    header = ("result", "cell", "model", "variant", "status", "verdict", *(m.head for m in columns))
+    header = (
+        "result",
+        "started (UTC)",
+        "cell",
+        "model",
+        "variant",
+        "status",
+        "verdict",
+        *(m.head for m in columns),
+    )
     names = ids.short_ids(results)
     rows: list[tuple[str, ...]] = [header]
-    rows += [(names[r.id], r.trial.cell[:CELL], *map(str, _row(r, columns))) for r in results]
+    rows += [
+        (names[r.id], r.started_at[:16].replace("T", " "), r.trial.cell[:CELL], *map(str, _row(r, columns)))
+        for r in results
+    ]
     if several:
         where = ["machine", *(r.machine.id[:8] for r in results)]
         rows = [(*row, machine) for row, machine in zip(rows, where, strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 import time
@@ -11,18 +10,17 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from edgescope.cli import card, cell_names, opened
+from edgescope.cli import card, cell_names
+from edgescope.errors import Message, asked_wrongly
 from edgescope.records import Result, Status, Trust
 from edgescope.report import terminal
 
 if TYPE_CHECKING:
     from edgescope.records import Trial
-    from edgescope.sweep.run import Progress
+    from edgescope.runner.run import Progress
 
 GOOD = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
 STYLE = {Status.OK: "green", Status.SKIPPED: "dim", Status.UNSUPPORTED: "dim", Status.UNSTABLE: "yellow"}
-#: What a message says beside its code: up to the evidence, or the end of the first sentence.
-_SAID = re.compile(r"^(?P<code>[EWI]-[A-Z]+-\d+): (?P<what>.*?)(?: \(|\.(?: |$)|$)")
 _CLEAR = "\r\x1b[K"
 
 
@@ -102,10 +100,9 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def said(reason: str) -> tuple[str, str]:
+def said(reason: Message | None) -> tuple[str, str]:
     """Return (code, what happened) of a message, without its evidence and advice."""
-    match = _SAID.match(reason)
-    return (match["code"], match["what"]) if match else ("", reason[:100])
+    return (reason.code, reason.what) if reason else ("", "")
 
 
 def _counts(results: Sequence[Result]) -> str:
@@ -129,7 +126,7 @@ def grouped(results: Iterable[Result], name: object) -> list[Text]:
     groups: dict[tuple[Status, str], list[Result]] = {}
     for r in results:
         if r.status is not Status.OK:
-            groups.setdefault((r.status, said(r.reason)[0] or r.reason[:60]), []).append(r)
+            groups.setdefault((r.status, said(r.reason)[0]), []).append(r)
     lines = []
     for (status, _), mine in sorted(groups.items(), key=lambda item: -len(item[1])):
         cell = name(mine[0].trial) if callable(name) else ""
@@ -141,7 +138,7 @@ def grouped(results: Iterable[Result], name: object) -> list[Text]:
 
 def _fixes(results: Sequence[Result]) -> list[str]:
     """Return what the reasons of wrongly asked cells say to type instead."""
-    wrong = (r.reason.partition(" Try: ")[2] for r in results if opened.asked_wrongly(r.reason))
+    wrong = (r.reason.fix for r in results if r.reason and asked_wrongly(r.reason))
     return list(dict.fromkeys(filter(None, wrong)))
 
 
@@ -149,7 +146,7 @@ def following(results: Sequence[Result], study: str = "") -> list[str]:
     """Return what to type next, for what these results leave open."""
     from edgescope.cli.main import VERBS
 
-    statuses = {r.status for r in results if not opened.asked_wrongly(r.reason)}
+    statuses = {r.status for r in results if not asked_wrongly(r.reason)}
     lines = [f"{fix}   for cells that were asked for wrongly" for fix in _fixes(results)]
     again = [
         s.value for s in (Status.UNSTABLE, Status.TIMEOUT, Status.CRASHED, Status.FAILED) if s in statuses

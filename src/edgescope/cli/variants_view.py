@@ -9,8 +9,8 @@ from rich.text import Text
 
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
-from edgescope.cli import opened
 from edgescope.cli.card import TRUST_STYLE
+from edgescope.errors import Message, asked_wrongly
 from edgescope.metrics import Metric, shown
 from edgescope.records import Absent, Field, Json, Measured, Result, Status
 from edgescope.records.codec import to_json as result_to_json
@@ -88,7 +88,7 @@ def again(found: VariantTable) -> list[str]:
     said = {
         text.partition(":")[0].partition(" ")[0]
         for text in rows
-        if not opened.asked_wrongly(text.partition(": ")[2])
+        if not asked_wrongly(Message(text.partition(": ")[2].partition(":")[0], text))
     }
     return [status.value for status in AGAIN if status.value in said]
 

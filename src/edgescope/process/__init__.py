@@ -6,13 +6,13 @@ words before the program, and every interpreter is a fresh one, which is why thi
 Standard library only, because the sampler's own process imports it.
 """
 
-from edgescope.process.pipe import Message, Pipe
+from edgescope.process.pipe import Line, Pipe
 from edgescope.process.program import TAIL_BYTES, Launch, Process, die_with_parent, how_ended, signal_name
 
 __all__ = [
     "TAIL_BYTES",
     "Launch",
-    "Message",
+    "Line",
     "Pipe",
     "Process",
     "die_with_parent",

@@ -15,7 +15,7 @@ from typing import IO, Any
 #: A line longer than this is no message.
 LONGEST = 16 << 20
 
-Message = dict[str, Any]
+Line = dict[str, Any]
 
 
 class Pipe:
@@ -76,7 +76,7 @@ class Pipe:
             self.fill()
         return self._lines.popleft()
 
-    def received(self) -> Iterator[Message]:
+    def received(self) -> Iterator[Line]:
         """Yield the messages that have been read; lines that are none are a launcher's own and are skipped."""
         while self._lines:
             with contextlib.suppress(ValueError):
@@ -84,7 +84,7 @@ class Pipe:
                 if isinstance(message, dict):
                     yield message
 
-    def receive(self, timeout_s: float | None = None) -> Message:
+    def receive(self, timeout_s: float | None = None) -> Line:
         """Return the next message; TimeoutError where none comes in time, EOFError where none will."""
         until = time.monotonic() + (timeout_s or 0.0)
         while (message := next(self.received(), None)) is None:
@@ -92,7 +92,7 @@ class Pipe:
             self._lines.appendleft(line)
         return message
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Line]:
         """Yield messages until the other end closes the pipe."""
         with contextlib.suppress(EOFError):
             while True:

@@ -74,4 +74,4 @@ def _run(point: Point) -> Markup:
 def _warnings(found: Capacity) -> Markup | None:
     if not found.warnings:
         return None
-    return tag("section", tag("h3", "To know"), tag("ul", [tag("li", w) for w in found.warnings]))
+    return tag("section", tag("h3", "To know"), tag("ul", [tag("li", str(w)) for w in found.warnings]))

@@ -49,7 +49,7 @@ def sentences(found: Capacity) -> list[tuple[str, str]]:
     held = "; ".join(words(h) for h in confirmed.held)
     out = [("fits", f"{clients(found.clients)} {each} {verb}: {held}")]
     if above is None:
-        out.append(("next", f"more than {found.clients} were not tried (--most)"))
+        out.append(("next", f"more than {found.clients} were not tried (--max-clients)"))
     else:
         if maybe := _unproved(found):
             out.append(("perhaps", f"{clients(maybe)} may, by a short run alone"))
@@ -109,4 +109,4 @@ def _closed(found: Capacity, rate: float) -> str:
     more = max((p.achieved.value for p in found.points if isinstance(p.achieved, Measured)), default=0.0)
     if more > rate * EXCEEDED:
         return f"{text}; no maximum: {more:.4g}/s were answered under load"
-    return text if found.asked.serve == "processes" else f"{text}: it answers no more"
+    return text if found.asked.server_processes == "per-client" else f"{text}: it answers no more"

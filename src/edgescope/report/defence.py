@@ -65,7 +65,7 @@ def _gate_row(chapter: Chapter, row: Row) -> list[Child | Markup]:
     every = [r.verification for r in chapter.groups[row.cell] if r.verification]
     check = next((v for v in every if not v.passed), every[0] if every else None)
     if check is None:
-        return [row.label, "not verified", row.rejected or chapter.first(row).reason, "", ""]
+        return [row.label, "not verified", row.rejected or str(chapter.first(row).reason or ""), "", ""]
     passed = tag("span", "passed" if check.passed else "FAILED", class_="ok" if check.passed else "bad")
     if check.method == "none":
         passed = tag("span", "nothing to compare")

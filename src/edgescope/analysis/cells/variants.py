@@ -31,7 +31,7 @@ from edgescope.analysis.cells.replicates import (
 )
 from edgescope.analysis.cells.row import Row, figures
 from edgescope.analysis.energy import scopes
-from edgescope.errors import UsageError, message
+from edgescope.errors import Message, UsageError
 from edgescope.metrics import Metric
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
 from edgescope.stats import Interval, Judgement, paired_log_ratio
@@ -146,22 +146,35 @@ def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) 
 
 def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: Wanted, scope: str) -> Row:
     group = groups[cell]
-    # a rejected variant's figures are shown too, struck out
-    done = by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
+    done = shown_runs(group)
+    row = row_of(group, done, figures(list(done.values()), group[0].trial.workload, scope))
+    return broken(_compared(row, _against_cell(groups, cell, base), group), wanted)
+
+
+def shown_runs(group: Sequence[Result]) -> dict[int, Result]:
+    """Return the runs a cell's figures are of, by replicate: a rejected variant's are shown too, struck out."""
+    return by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
+
+
+def row_of(group: Sequence[Result], done: Mapping[int, Result], metrics: Mapping[str, Field]) -> Row:
+    """Return the row of one cell by its results and those of them that are shown."""
     results, first = list(done.values()), next(iter(done.values()), group[0])
-    row = Row(
+    return Row(
         trial=first.trial,
         status=first.status,
         verdict=worst_verdict(results),
-        metrics=figures(results, first.trial.workload, scope),
+        metrics=metrics,
         scope=scopes.usual(results),
         gate=first.verification.detail if first.verification else "",
         rejected=rejected(group),
         replicates=done,
     )
-    row = _compared(row, _against_cell(groups, cell, base), group)
-    broken = () if row.rejected else wanted.broken(row.metrics)
-    return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
+
+
+def broken(row: Row, wanted: Wanted) -> Row:
+    """Return the row, rejected with the figures where it breaks a constraint and nothing else spoke against it."""
+    found = () if row.rejected else wanted.broken(row.metrics)
+    return replace(row, rejected="; ".join(found), broken=found) if found else row
 
 
 def rejected(every: Sequence[Result]) -> str:
@@ -242,13 +255,13 @@ def _borne_out(row: Row, speedup: Measured, under: Mapping[int, Result]) -> list
     shown, lo, hi = theirs.value / ours.value, speedup.lo or speedup.value, speedup.hi or speedup.value
     if lo / (1 + MIN_EFFECT) <= shown <= hi * (1 + MIN_EFFECT):
         return []
-    text = message(
+    text = Message(
         "W-PAIR-1",
         f"the medians shown are {shown:.3g}x apart, the pairs {show(speedup)}x ({row.label})",
         effect="Replicates differ by more than the two variants, so neither figure speaks for the machine",
         fix="more --rounds on a quiet machine",
     )
-    return [text]
+    return [str(text)]
 
 
 def pick(found: VariantTable, objective: str = "latency") -> Pick:

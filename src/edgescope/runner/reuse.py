@@ -4,7 +4,7 @@ One process leads the workers, as in `isolate` but for one trial after another; 
 share model, engine, device, precision, options and sharing. Every trial has the limits it would have alone. A result
 says that its processes were reused (`Result.process`), and a trial of one process goes through the same workers, so
 that all cells of a grid compare. Replicates are what fresh processes are for: from the second on they run as
-`sweep.Isolated` runs them, and so does what a reused process cannot do.
+`isolated.Isolated` runs them, and so does what a reused process cannot do.
 
 One MPS daemon serves the whole sweep. A cell that fails under it may have been a client's fatal fault, which ends the
 other clients, too; the daemon is started anew then.
@@ -26,7 +26,8 @@ from edgescope.modes import sharing
 from edgescope.modes.enter import entered, stoppable
 from edgescope.modes.mps import Mps, share
 from edgescope.records import Result, Status, Trial
-from edgescope.sweep.run import Runner, in_mode
+from edgescope.runner.isolated import in_mode
+from edgescope.runner.run import Runner
 
 _UNHARMED = frozenset({Status.OK, Status.UNSTABLE, Status.UNSUPPORTED, Status.WRONG_OUTPUT})
 
@@ -82,7 +83,7 @@ class ReusingRunner:
             if trial.replicate or mode.launch() or trial.tracer != Trial.tracer:
                 return self._in_fresh(trial, limits)
             result = self._answered(trial, limits)
-            if result.reason.startswith("E-WORKER-1") and not trial.multi_process:
+            if result.reason is not None and result.reason.code == "E-WORKER-1" and not trial.multi_process:
                 return self._in_fresh(trial, limits)
             return replace(result, process="reused")
 
@@ -117,7 +118,7 @@ class ReusingRunner:
                 try:
                     self._quit_mps()
                 except SettingError as error:
-                    return replace(result, warnings=(*result.warnings, str(error)))
+                    return replace(result, warnings=(*result.warnings, error.message))
         return result
 
     def _environment(self, trial: Trial) -> Mapping[str, str]:
