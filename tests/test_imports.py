@@ -134,7 +134,6 @@ ORDER = (
         "clock",
         "process",
         "registry",
-        "process",
         "command",
         "records",
         "metrics",
