@@ -82,7 +82,7 @@ def to_json(found: Capacity, asked: Question) -> dict[str, Json]:
         "closed_loop": to_plain(found.throughput),
         "confirmed": _plain(found.confirmed) if found.confirmed else None,
         "points": [_plain(p) for p in found.points],
-        "warnings": list(found.warnings),
+        "warnings": to_plain(found.warnings),
     }
 
 
@@ -91,7 +91,7 @@ def nothing(result: Result, asked: Question) -> dict[str, Json]:
     return {
         "clients": None,
         "status": result.status.value,
-        "reason": result.reason,
+        "reason": to_plain(result.reason),
         "question": _asked(asked),
         "result": result.id,
     }
