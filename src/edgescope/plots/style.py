@@ -1,8 +1,8 @@
 """How figures look: one colour and one marker per variant, axes with units, nothing that fights a dark page.
 
-The colours keep a contrast of 3:1 or more against white and against near-black, and stay apart for the common
-kinds of colour blindness; the marker's shape says the same again for everybody else. Backgrounds are
-transparent and text has the page's colour, so one figure serves both schemes.
+The colours keep a contrast of 3:1 or more against white and against near-black, and stay apart for the common kinds
+of colour blindness; the marker's shape repeats the information. Backgrounds are transparent and text has the page's
+colour, so one figure serves both schemes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Style:
 
 @dataclass(frozen=True)
 class Scale:
-    """What SI values are multiplied with before they are printed, and the unit they have then."""
+    """The factor that converts SI values for print, and the unit they then have."""
 
     factor: float
     unit: str
@@ -53,7 +53,7 @@ def styles(table: VariantTable) -> Mapping[str, Style]:
 
 
 def ordered(table: VariantTable) -> list[Row]:
-    """Return the rows as people read them: baseline, then by median latency, rejected ones last."""
+    """Return the rows in reading order: the baseline, then by median latency, rejected rows last."""
 
     def key(row: Row) -> tuple[bool, bool, float]:
         p50 = row["p50_s"].value if isinstance(row["p50_s"], Measured) else math.inf
@@ -77,13 +77,13 @@ def values(fields: Iterable[Field]) -> list[float]:
 
 
 def name(row: Row) -> str:
-    """Return the variant's label, safe inside plotly's mark-up, struck out where it is rejected."""
+    """Return the variant's label, safe inside plotly's mark-up, struck out if it is rejected."""
     text = html.escape(row.label)
     return f"<s>{text}</s>" if row.rejected else text
 
 
 def bounds(field: Measured) -> tuple[float, float]:
-    """Return how far the interval reaches below and above the value; 0 where there is none."""
+    """Return how far the interval reaches below and above the value; 0 if there is none."""
     if field.lo is None or field.hi is None or not math.isfinite(field.hi):
         return 0.0, 0.0
     return field.value - field.lo, field.hi - field.value
@@ -98,7 +98,7 @@ def interval(field: Measured, factor: float, unit: str) -> str:
 
 
 def axis_kind(shown: Sequence[float]) -> str:
-    """Return `log` where the values are positive and spread widely, else `linear`."""
+    """Return `log` if the values are positive and spread widely, else `linear`."""
     low, high = min(shown, default=1.0), max(shown, default=1.0)
     return "log" if low > 0 and high / low >= LOG_SPREAD else "linear"
 
@@ -121,7 +121,7 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def layout(**more: Any) -> dict[str, Any]:
-    """Return what all figures share."""
+    """Return the layout that all figures share."""
     return {
         "template": "none",
         "paper_bgcolor": "rgba(0,0,0,0)",

@@ -144,7 +144,7 @@ def _some(queries: Queries, which: NDArray[Any]) -> Queries:
 def worker_metrics(
     trial: Trial, queries: Queries, window: Window, workers: Sequence[Worker]
 ) -> dict[str, Field]:
-    """Return the metrics of a multi-process trial: those of any trial over its own workers, and those of concurrency."""
+    """Return the metrics of a multi-process trial: those of any trial, over its own workers, and of concurrency."""
     own = [w for w in workers if w.number < trial.processes]
     others = [w for w in workers if w.number >= trial.processes]
     each = [throughput(of_worker(queries, w.number, window), window) for w in own]
