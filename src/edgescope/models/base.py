@@ -49,7 +49,7 @@ class Samples:
     """Where they come from, for the reader of a result."""
     labels: NDArray[np.int64] | None = None
     groups: NDArray[np.int64] | None = None
-    """One number per sample, (n,): samples with one number come from one scene and are not independent. None: all are."""
+    """One number per sample, (n,): equal numbers mean one scene, so not independent. None: all are independent."""
 
     def __len__(self) -> int:
         return len(self.digests)

@@ -57,7 +57,7 @@ def save(module: torch.nn.Module, path: Path) -> None:
 
 
 def fill(module: torch.nn.Module, state: Mapping[str, torch.Tensor], *, name: str, in_order: bool) -> None:
-    """Copy `state` into `module` by name, or in order for a port that renamed everything; ModelError if it does not fit."""
+    """Copy `state` into `module` by name, or in order for a port with other names; ModelError if it does not fit."""
     wanted = module.state_dict()
     if in_order and len(state) == len(wanted):
         state = dict(zip(wanted, state.values(), strict=True))

