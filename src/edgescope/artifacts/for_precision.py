@@ -78,7 +78,7 @@ def onnx_file(
 
 
 def unreadable(code: str, engine: str, path: Path | None, error: BaseException) -> ModelError:
-    """Return the error for a file that `engine` cannot load: node, operator, domain and opset, and the engine's text."""
+    """Return the error for a file that `engine` cannot load: node, operator, domain, opset, and the engine's text."""
     said = " ".join(str(error).split())
     assert path is not None
     fix = "pip install 'edgescope[onnx]'"

@@ -136,7 +136,7 @@ def origin(model: Model, source: Path, given: Samples) -> dict[str, Json]:
 
 
 def inputs(model: Model, recipe: Recipe, n: int) -> Samples:
-    """Return up to n calibration inputs, checked: not empty, of the right shape, not constant, none of them the gate's."""
+    """Return up to n calibration inputs, checked: some, of the right shape, not constant, none of them the gate's."""
     if recipe.calibration:
         found: Samples | None = images.samples(recipe.calibration, model, n)
     else:

@@ -28,7 +28,7 @@ CPU = "CPUExecutionProvider"
 
 
 def save(model: Any, path: Path) -> None:
-    """Write `model` (onnx.ModelProto, its weights loaded) to `path`; afterwards `model` may refer to the written file."""
+    """Write `model` (onnx.ModelProto with its weights) to `path`; afterwards `model` may refer to the written file."""
     beside(path).unlink(missing_ok=True)  # onnx would append to it
     if sum(tensor.ByteSize() for tensor in model.graph.initializer) <= LIMIT:
         onnx.save(model, str(path))

@@ -55,7 +55,7 @@ def opened(path: Path, threads: int = 1, *, xnnpack: bool = True) -> Any:
 
 
 def allocated(path: Path, interpreter: Any, shapes: Mapping[int, Sequence[int]] | None = None) -> Any:
-    """Return the interpreter with its inputs (by tensor index) set to `shapes` and allocated; ModelError if it fails."""
+    """Return the interpreter, allocated with `shapes` for its inputs (by tensor index); ModelError if that fails."""
     try:
         for index, shape in (shapes or {}).items():
             interpreter.resize_tensor_input(index, list(shape), strict=True)

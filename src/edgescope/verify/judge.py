@@ -4,13 +4,12 @@ There are two methods, because agreement means something different for a trained
 
     top1_agreement  trained classifiers: on how many of >= 300 real inputs does the variant name the
                     same class as fp32? The lower end of the 95 % interval must reach the threshold: Wilson's, for as
-                                    many independent inputs as the frames of a film count for (stats.shares). The task accuracy of
-                                    both on labelled inputs is reported too, but not judged.
+                    many independent inputs as the frames of a film count for (stats.shares). The task accuracy of both
+                    on labelled inputs is reported too, but not judged.
     centred_l2      everything else: the outputs of a random network hardly depend on its input (two inputs
                     have a cosine of 0.999), so plain closeness proves nothing. The fp32 mean over the inputs
-                    is subtracted from both; the rest must differ by at most 10 %, and the order in which two
-                                    inputs excite an output must be the same for 90 % of the pairs. No task accuracy is
-                                    claimed.
+                    is subtracted from both; the rest must differ by at most 10 %, and the order in which two inputs
+                    excite an output must be the same for 90 % of the pairs. No task accuracy is claimed.
 
 A network that answers for every pixel or every box outputs a million numbers for one input. It is judged on fewer
 inputs, as many as hold 2^23 values and at least 8: every input then brings far more numbers than a class label does,
@@ -246,7 +245,7 @@ def _judge_top1(
     needed: tuple[str, float],
     groups: NDArray[np.int64] | None,
 ) -> Verification:
-    """Return the Verification of `answers` (the variant's, the reference) by the floor in `needed` (precision, floor)."""
+    """Return the Verification of `answers` (the variant's, the reference) by `needed` (precision, floor)."""
     (got, reference), (precision, floor) = answers, needed
     same, n = got.argmax(axis=1) == reference.gate[0].argmax(axis=1), len(got)
     interval = clustered_share(same, None if groups is None else groups[:n])
