@@ -199,7 +199,7 @@ class Backend(Protocol):
     """Option -> its meaning and default, for the user; other options are refused."""
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
-        """Return the artifact, built once and cached by content under `folder`; UnsupportedError if it cannot be built."""
+        """Return the artifact, built once and cached by content under `folder`; UnsupportedError if that cannot be done."""
 
     def load(self, artifact: Artifact) -> Session:
         """Return a session ready for its first call."""

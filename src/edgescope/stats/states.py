@@ -112,7 +112,7 @@ def _partition(y: Floats, shortest: int) -> list[int]:
 
 
 def _noise(y: Floats, lag: int) -> float:
-    """Return the standard deviation of blocks about their level, from differences at a lag; few steps do not move it."""
+    """Return the standard deviation of blocks about their level, from differences at a lag (robust to few steps)."""
     return float(np.median(np.abs(y[lag:] - y[:-lag]))) / (0.6745 * math.sqrt(2))
 
 

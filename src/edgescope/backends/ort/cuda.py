@@ -223,7 +223,7 @@ class OrtCudaSession:
             self.cuda.to_host(mine, self.addresses[name], self.stream)
 
     def stage(self, batch: Batch) -> Batch:
-        """Return the batch in pinned memory; with io device it is also copied to the one buffer that the session reads."""
+        """Return the batch in pinned memory; io device: it is also copied to the one buffer that the session reads."""
         staged = {}
         for name, array in batch.items():
             staged[name] = self.cuda.pinned(array.shape, array.dtype)

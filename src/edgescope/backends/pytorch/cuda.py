@@ -132,7 +132,7 @@ class GraphSession(CudaSession):
         """Free lanes, if there are several."""
 
     def __call__(self, batch: Batch) -> Sequence[Any]:
-        """Return the outputs as float32 arrays in pinned memory, valid until the lane's next call; io device: tensors."""
+        """Return the outputs as float32 arrays in pinned memory, valid until the lane's next; io device: tensors."""
         if self.idle is not None:
             lane = self.idle.get()
             try:
@@ -144,7 +144,7 @@ class GraphSession(CudaSession):
             return captured.replay([batch[name] for name in self.names])
 
     def lanes(self, n: int, batch: Batch) -> None:
-        """Capture a graph for each of n queries in flight, one after the other, because parallel calls break a capture."""
+        """Capture a graph for each of n queries in flight, one after the other: parallel calls break a capture."""
         example = [batch[name] for name in self.names]
         made = [self.ready or self._capture(batch)]
         made += [_Captured(self._forward, example, self.spec.io, self.dtype) for _ in range(n - 1)]

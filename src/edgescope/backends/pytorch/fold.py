@@ -104,7 +104,7 @@ def _rewritten(module: nn.Module) -> fx.GraphModule:
 
 
 def _check_shared(traced: fx.GraphModule) -> None:
-    """Raise ValueError if a batch norm follows a layer that is called twice: its weights would change for both calls."""
+    """Raise ValueError if a batch norm follows a layer that is called twice: its weights would change for both."""
     modules, calls = dict(traced.named_modules()), _calls(traced)
     for node in traced.graph.nodes:
         if node.op != "call_module" or not isinstance(modules[node.target], nn.modules.batchnorm._BatchNorm):

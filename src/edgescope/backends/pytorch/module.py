@@ -121,7 +121,7 @@ def ready(artifact: Artifact) -> torch.nn.Module:
 
 
 def settle(spec: Spec) -> None:
-    """Set the threads and, on cuda, cuDNN's search and both tf32 switches; SettingError if the environment overrides."""
+    """Set the threads and, on cuda, cuDNN's search and both tf32 switches; SettingError if overridden from outside."""
     threads = threads_of(spec)
     if spec.device != "cuda":
         if threads is not None:

@@ -271,7 +271,7 @@ def stopping_after(seconds: float) -> Any:
             self.stopped, self.end = False, time.monotonic() + seconds
 
         def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
-            """Nothing to do."""
+            """Do nothing."""
 
         def step_complete(self, phase_name: str, step: int) -> bool:
             """Return whether to go on."""
@@ -279,6 +279,6 @@ def stopping_after(seconds: float) -> Any:
             return not self.stopped
 
         def phase_finish(self, phase_name: str) -> None:
-            """Nothing to do."""
+            """Do nothing."""
 
     return Deadline()

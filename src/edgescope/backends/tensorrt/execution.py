@@ -33,7 +33,7 @@ START, COPIED_IN, COMPUTED, COPIED_OUT = range(4)
 
 
 class DeviceArray:
-    """An array on the device: an address, a shape and a type; it frees its memory when it is deleted, if it owns any."""
+    """An array on the device: an address, a shape and a type; when deleted, it frees the memory it owns."""
 
     def __init__(
         self, cuda: CudaRuntime, shape: Shape, dtype: np.dtype[Any], address: int | None = None

@@ -101,7 +101,7 @@ class TrtExec(AboutTensorRt):
         return Artifact(model, spec, path, facts.sha256, facts.build_s, notes)
 
     def load(self, artifact: Artifact) -> Session:
-        """Raise an error: the program owns its loop, and a call that starts a process must not be timed as an inference."""
+        """Raise an error: the program owns its loop, and starting a process must not be timed as an inference."""
         raise UsageError(
             "E-TRTX-13",
             "trtexec answers through drive(), not through a session",

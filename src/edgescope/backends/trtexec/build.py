@@ -50,7 +50,7 @@ class Job:
 
 
 def job_of(model: Model, spec: Spec, folder: Path, tool: Tool) -> Job:
-    """Return the build job for `spec`, with its ONNX file made; UnsupportedError if this TensorRT does not support it."""
+    """Return the build job for `spec`, with its ONNX file made; UnsupportedError if this TensorRT cannot build it."""
     typed = flags.strongly_typed(tool) or switched(spec, "typed", False)
     flags.precision(tool, spec.precision, typed=typed)  # refuses before an export takes minutes
     if typed and spec.precision == "bf16":

@@ -31,7 +31,7 @@ from edgescope.records import QUERY_DTYPES, Absent, Field, Queries, Window
 
 #: trtexec's thresholds (sampleReporting.cpp).
 ENQUEUE_BOUND, UNSTABLE_SHARE = 0.8, 0.025
-#: Largest rounding of the printed digits, as a share of the median latency, and largest difference from its own throughput.
+#: Largest rounding of the printed digits, as a share of the median latency, and largest difference from its throughput.
 COARSE, DISAGREES = 0.01, 0.01
 
 Times = Mapping[str, NDArray[np.float64]]
