@@ -113,7 +113,7 @@ def _written(write: Write, net: Net, path: Path, opset: int) -> None:
 
 def _write(net: Net, path: Path, opset: int) -> None:
     """Export through torch.export."""
-    need("onnxscript:__version__", "the ONNX exporter", "pip install 'edgescope[onnx]'")  # torch imports it late
+    need("onnxscript:__version__", "the ONNX exporter", "pip install 'edgescope[onnx]'")  # late import
     batch = torch.export.Dim("N", min=1, max=4096)
     program = torch.onnx.export(
         net.module,

@@ -79,7 +79,7 @@ class Staged(Protocol):
 
 @dataclass(frozen=True)
 class Phases:
-    """The phases of one query in nanoseconds, as trtexec defines them; transfers that io leaves out are None."""
+    """The phases of one query in nanoseconds, as trtexec defines them; transfers that io leaves out do not count."""
 
     latency_ns: int
     """Host time from the call to its return."""
@@ -199,7 +199,7 @@ class Backend(Protocol):
     """Option -> its meaning and default, for the user; other options are refused."""
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
-        """Return the artifact, built once and cached by content under `folder`; UnsupportedError if that cannot be done."""
+        """Return the artifact, built once and cached by content under `folder`; UnsupportedError if impossible."""
 
     def load(self, artifact: Artifact) -> Session:
         """Return a session ready for its first call."""

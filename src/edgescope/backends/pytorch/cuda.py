@@ -219,7 +219,7 @@ class _Captured:
     def compute(self) -> torch.cuda.CUDAGraph:
         """Return the graph of the network alone, which fills `outputs`; captured at the first use."""
         graph = torch.cuda.CUDAGraph()
-        pool = self.whole.pool() if self.whole else None  # never replayed at the same time, so they may share memory
+        pool = self.whole.pool() if self.whole else None  # never replayed at once, so they may share memory
         with torch.inference_mode(), torch.cuda.graph(graph, stream=self.stream, pool=pool):
             self.outputs = self.forward(self.inputs)
         return graph

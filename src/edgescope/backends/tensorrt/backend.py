@@ -71,7 +71,7 @@ class Options:
 
     @classmethod
     def of(cls, spec: Spec) -> Options:
-        """Return the options of a spec; UsageError for a wrong value, UnsupportedError if only a later TensorRT has one."""
+        """Return the options of a spec; UsageError for a wrong value, UnsupportedError for a later TensorRT's option."""
         checked("tensorrt", spec, OPTIONS)
         least, usual, most = (
             _whole(spec, f"profile_{name}", 1, spec.batch) or spec.batch for name in ("min", "opt", "max")

@@ -68,7 +68,7 @@ def strongly_typed(tool: Tool) -> bool:
 
 
 def spell(tool: Tool, setting: str, value: object = "", *, need: str = "") -> list[str]:
-    """Return the flag for a setting, or [] if this version has none; UnsupportedError instead if `need` is given."""
+    """Return the flag for a setting, or [] if this version has none; UnsupportedError if `need` says what for."""
     for spelling in SPELLINGS[setting]:
         if spelling.split("=")[0] in tool.flags:
             return [spelling.format(value)]

@@ -194,7 +194,7 @@ def _coarse(resolution: float, latency: float) -> Message:
 
 
 def _throughput(trace: Trace, log: Log) -> tuple[tuple[bool, Message], ...]:
-    """Return a warning if the throughput that trtexec printed differs from that of its exported times."""
+    """Compare the throughput that trtexec printed with its exported times: both come from the same rows."""
     theirs = log.totals.get("throughput_qps")
     m = trace.measured
     lasted_ms = float(m["end_d2h"].max() - m["start_h2d"][0])
