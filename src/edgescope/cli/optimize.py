@@ -12,6 +12,7 @@ A run that was interrupted goes on where it was when the same command is given a
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from edgescope.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from edgescope.analysis.cells.objective import Wanted
+    from edgescope.analysis.cells.variants import VariantTable
     from edgescope.records import Result, Trial
     from edgescope.search.candidates import Installed, Proposal
     from edgescope.search.halving import Step
@@ -65,6 +67,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--report", default=None, metavar="FILE", help="also write the report (.html, .md, .csv)"
     )
+    opened.add_verbose(sub)
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
@@ -87,22 +90,36 @@ def run(args: argparse.Namespace) -> int:
     base, there = _base(args), installed()
     proposal = _proposal(args, base, there)
     results = _measure(args, proposal, asked, there)
-    from edgescope.analysis.cells import variants
-    from edgescope.cli import variants_view
+    from edgescope.report import variants
+    from edgescope.report.chapter import chapter
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
 
-    found = variants.table(results, wanted=asked)
-    best = variants.pick(found, args.objective)
+    found = chapter(results, asked)
+    best = found.pick.row
+    written = _written(args, results, asked, best.cell if best else "")
+    missing, shown = proposal.not_here, {} if args.json else written
+    page = variants.document([found], missing=missing, again=again(found.table), written=shown)
     if args.json:
-        page = variants_view.to_json(found, best, results, proposal.not_here)
+        from edgescope.records.codec import to_json
+
+        more = {"results": [to_json(r) for r in results]} | ({"saved": written["saved"]} if args.save else {})
+        print(as_json.text(dataclasses.replace(page, data={**page.data, **more})))
     else:
-        variants_view.show(found, best, proposal.not_here)
-    written = _written(args, results, asked, best.row.cell if best.row else "")
-    if args.json:
-        print(json.dumps(page | ({"saved": written["saved"]} if args.save else {}), indent=1))
-    else:
-        for what, where in written.items():
-            print(f"{what}: {where}")
-    return 0 if best.row is not None else 1
+        terminal.show(page, verbose=args.verbose)
+    return 0 if best is not None else 1
+
+
+#: Ends that another attempt may change; the store answers with them until --retry names them.
+AGAIN = ("timeout", "crashed", "oom", "failed", "unsupported")
+
+
+def again(found: VariantTable) -> list[str]:
+    """Return the statuses by which rows are rejected and that another attempt may change."""
+    reasons = [row.rejected for row in found.rows if row.rejected]
+    ends = [text for text in reasons if not opened.asked_wrongly(text.partition(": ")[2])]
+    said = {text.partition(":")[0].partition(" ")[0] for text in ends}
+    return [status for status in AGAIN if status in said]
 
 
 def _written(
@@ -199,14 +216,12 @@ def _measure(
 
 def _tell(step: Step) -> None:
     """Print where the optimisation stands on stderr."""
-    left = "" if step.eta_s is None else f", about {_duration(step.eta_s)} left"
+    from edgescope.units import duration
+
+    left = "" if step.eta_s is None else f", about {duration(step.eta_s)} left"
     print(
         f"[{step.stage} round {step.round}/{step.rounds}, {step.position}/{step.alive}]"
         f" {step.trial.label}{left}",
         file=sys.stderr,
         flush=True,
     )
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

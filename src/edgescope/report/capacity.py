@@ -8,10 +8,10 @@ from edgescope.analysis.capacity.answer import Capacity
 from edgescope.analysis.capacity.promises import Point, words
 from edgescope.plots.capacity import over_clients
 from edgescope.records import Absent
-from edgescope.report import writable
+from edgescope.report import made_by, writable
 from edgescope.report.capacity_words import aside, fits, sentence_of
 from edgescope.report.figures import plotted
-from edgescope.report.html import made_by, shell
+from edgescope.report.html import shell
 from edgescope.report.markup import Markup, join, tag
 from edgescope.store import whole_file
 

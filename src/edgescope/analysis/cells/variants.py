@@ -10,6 +10,7 @@ measured over a full window is shown by that alone, and one that was not stands 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,15 @@ class VariantTable:
     def row(self, cell: str) -> Row:
         """Return the row of a cell; KeyError where there is none."""
         return {r.cell: r for r in self.rows}[cell]
+
+    def ordered(self) -> list[Row]:
+        """Return the rows as people read them: baseline, then by median latency, rejected ones last."""
+
+        def key(row: Row) -> tuple[bool, bool, float]:
+            p50 = row["p50_s"].value if isinstance(row["p50_s"], Measured) else math.inf
+            return (row.cell != self.baseline, bool(row.rejected), p50)
+
+        return sorted(self.rows, key=key)
 
 
 @dataclass(frozen=True)
