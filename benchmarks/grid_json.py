@@ -145,9 +145,9 @@ def mps_over_slicing(cells: Sequence[Cell]) -> float | None:
     """Return the ratio of total throughputs at the cell AIMED_AT, means over processes; None without both cells."""
     there = [c for c in cells if all(getattr(c.trial, k) == v for k, v in AIMED_AT.items())]
     found = {c.trial.sharing: c.metrics["throughput_sps"] for c in there if c.metrics.get("throughput_sps")}
-    if not {"mps", "shared"} <= found.keys():
+    if not {"mps", "time_slicing"} <= found.keys():
         return None
-    return float(f"{mean(found['mps']) / mean(found['shared']):.4g}")
+    return float(f"{mean(found['mps']) / mean(found['time_slicing']):.4g}")
 
 
 def packed(cells: Sequence[Cell]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def total(trial: Trial) -> float:
     alone = RATES[trial.model] * FASTER[trial.precision] * trial.batch**0.3
     if trial.processes == 1:
         return alone
-    return alone * (1.2 if trial.sharing == "shared" else 1.4 if trial.batch > 1 else 3.6)
+    return alone * (1.2 if trial.sharing == "time_slicing" else 1.4 if trial.batch > 1 else 3.6)
 
 
 def crowd(trial: Trial, **keys: Any) -> Result:
@@ -115,7 +115,7 @@ def gpu_trials(
             replicate=r,
         )
         for m, q, b, p in product(models, precisions, batches, processes)
-        for s in (("shared", "mps") if p > 1 else ("shared",))
+        for s in (("time_slicing", "mps") if p > 1 else ("time_slicing",))
         for r in range(replicates)
     ]
 

@@ -26,7 +26,7 @@ def gpu_cells() -> list[Trial]:
         for precision in ("fp32", "fp16"):
             for batch in (1, 4, 16):
                 for processes in (1, 2, 4, 8):
-                    for sharing in ("shared", "mps") if processes > 1 else ("shared",):
+                    for sharing in ("time_slicing", "mps") if processes > 1 else ("time_slicing",):
                         out.append(
                             Trial(
                                 model=model,

@@ -47,7 +47,11 @@ def mps_gains(cells):
         rate = cell["metrics"].get("throughput_sps")
         if rate:
             rates.setdefault(asked["sharing"], {})[key] = sum(rate) / len(rate)
-    return {key: rate / rates["shared"][key] for key, rate in rates["mps"].items() if key in rates["shared"]}
+    return {
+        key: rate / rates["time_slicing"][key]
+        for key, rate in rates["mps"].items()
+        if key in rates["time_slicing"]
+    }
 
 
 PAGES = Pages(

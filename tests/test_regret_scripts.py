@@ -62,7 +62,7 @@ backend = "torch_eager"
 device = "cuda"
 precision = "fp16"
 processes = 8
-sharing = ["shared", "mps"]
+sharing = ["time_slicing", "mps"]
 [[replicate]]
 sharing = "mps"
 replicates = 2

@@ -43,8 +43,10 @@ def loads(draw):
         "batch": 1 if alone else draw(st.integers(1, 64)),
         "in_flight": 1 if alone else draw(st.integers(1, 8)),
         "processes": 1 if alone else draw(st.integers(1, 8)),
-        "sharing": "shared" if alone else draw(st.sampled_from(["shared", "pinned", "mps", "mps=50"])),
-        "beside": "" if alone else draw(st.sampled_from(["", "resnet50", "resnet50+mobilenet_v2"])),
+        "sharing": "time_slicing"
+        if alone
+        else draw(st.sampled_from(["time_slicing", "pinned", "mps", "mps=50"])),
+        "colocated": "" if alone else draw(st.sampled_from(["", "resnet50", "resnet50+mobilenet_v2"])),
     }
 
 
@@ -71,7 +73,7 @@ def trials(draw):
         max_s=most,
         rel_width=draw(st.floats(1e-9, 0.999)),
         max_queries=draw(st.none() | st.integers(1, 10**9)),
-        gate=draw(st.none() | st.floats(0.999, 1.0)),
+        min_agreement=draw(st.none() | st.floats(0.999, 1.0)),
         seed=draw(st.integers(-(10**12), 10**12)),
         replicate=draw(st.integers(0, 3)),
         **load,
@@ -106,7 +108,7 @@ OTHER = {
     "in_flight": 2,
     "processes": 4,
     "sharing": "mps=50",
-    "beside": "squeezenet1_1",
+    "colocated": "squeezenet1_1",
     "mode": "15W",
     "options": {"graph": True, "threads": 2, "level": "1", "scale": 1.0},
     "io": "pinned",
@@ -116,7 +118,7 @@ OTHER = {
     "max_s": 2.5,
     "rel_width": 0.02,
     "max_queries": 7,
-    "gate": 0.9999,
+    "min_agreement": 0.9999,
     "seed": 3,
     "replicate": 2,
 }
@@ -157,7 +159,7 @@ def test_a_file_is_named_without_its_digest_and_pinned_again(tmp_path, monkeypat
     weights.write_bytes(b"weights")
     model = zoo.pin(f"resnet50@{weights}")
     assert model != f"resnet50@{weights}"
-    assert read(bench_command(Trial(model=model, beside=model)))[0] == Trial(model=model, beside=model)
+    assert read(bench_command(Trial(model=model, colocated=model)))[0] == Trial(model=model, colocated=model)
 
 
 @given(SCALARS)

@@ -129,8 +129,8 @@ def _bare(trial: Trial) -> Iterator[str]:
     return iter([PIN.sub("", trial.arrivals)] if trial.arrivals else [])
 
 
-def _beside(trial: Trial) -> Iterator[str]:
-    return iter([PINS.sub("", trial.beside)] if trial.beside else [])
+def _colocated(trial: Trial) -> Iterator[str]:
+    return iter([PINS.sub("", trial.colocated)] if trial.colocated else [])
 
 
 def _nothing(trial: Trial) -> Iterator[str]:
@@ -160,7 +160,7 @@ WRITTEN: Mapping[str, Written] = {
     "in_flight": _other("in_flight"),
     "processes": _other("processes"),
     "sharing": _other("sharing"),
-    "beside": _beside,
+    "colocated": _colocated,
     "mode": _other("mode"),
     "options": _options,
     "io": _other("io"),
@@ -170,7 +170,7 @@ WRITTEN: Mapping[str, Written] = {
     "max_s": _nothing,
     "rel_width": _other("rel_width", _number),
     "max_queries": _other("max_queries"),
-    "gate": _other("gate", _number),
+    "min_agreement": _other("min_agreement", _number),
     "seed": _other("seed"),
     "replicate": _nothing,  # how many fresh processes there are stands last
 }

@@ -35,10 +35,10 @@ def test_the_grid_of_the_issue_is_126_cells_in_order():
     assert found.setup == "torch_eager cuda graph=True" and found.machine == GPU
     first = [(c.trial.processes, c.trial.sharing) for c in found.cells[:7]]
     assert first == [
-        (1, "shared"),
-        (2, "shared"),
-        (4, "shared"),
-        (8, "shared"),
+        (1, "time_slicing"),
+        (2, "time_slicing"),
+        (4, "time_slicing"),
+        (8, "time_slicing"),
         (2, "mps"),
         (4, "mps"),
         (8, "mps"),
@@ -138,7 +138,7 @@ def test_of_several_setups_the_fullest_is_shown_and_others_named():
 
 def test_other_loads_are_left_out_and_counted():
     trial = gpu_trials(**SMALL)[0]
-    others = [replace(trial, scenario="fixed_rate", rate=10.0), replace(trial, beside="fcn_resnet50")]
+    others = [replace(trial, scenario="fixed_rate", rate=10.0), replace(trial, colocated="fcn_resnet50")]
     found = concurrent([crowd(trial), *map(crowd, others)])
     assert (len(found.cells), found.left_out) == (1, 2)
 

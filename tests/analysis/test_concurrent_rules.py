@@ -33,7 +33,7 @@ def world(trials, law: Callable[[Result], dict[str, float]] = lambda r: {}):
 
 
 def only_shared(trials):
-    return [t for t in trials if t.sharing == "shared"]
+    return [t for t in trials if t.sharing == "time_slicing"]
 
 
 @pytest.fixture(scope="module")

@@ -78,9 +78,9 @@ def test_what_runs_beside_stands_apart_after_the_window():
     found, queries, window = measured([own, rows(range(10, 50, 2), 2), other], 10, 50)
     assert set(queries.columns["worker"][window.first : window.stop]) == {0, 1}
     assert set(queries.columns["worker"][window.stop :]) == {2}
-    assert found["beside_throughput_sps"].value == pytest.approx(10 * 8 / 0.040)
+    assert found["colocated_throughput_sps"].value == pytest.approx(10 * 8 / 0.040)
     assert found["throughput_sps"].value == pytest.approx(40 / 0.040)
-    assert isinstance(found["beside_latency_p99_s"], Absent)
+    assert isinstance(found["colocated_latency_p99_s"], Absent)
 
 
 def test_the_worst_workers_tail_needs_every_tail():

@@ -55,7 +55,7 @@ def test_a_row_of_many_samples_counts_as_many():
 
 
 def test_what_other_models_used_beside_it_is_no_samples():
-    m = spent(module(load()), beside="resnet18").metrics
+    m = spent(module(load()), colocated="resnet18").metrics
     for name in ("energy_per_sample_j", "energy_dynamic_per_sample_j"):
         assert m[name] == Absent("other models ran beside it: resnet18")
     assert m["power_w"].value > 0 and m["energy_j"].value > 0

@@ -220,7 +220,7 @@ def test_only_the_load_that_is_asked_belongs():
     plain = load(Trial(model="m"))
     assert belongs(Trial(model="m", processes=2, in_flight=4, sharing="pinned"), plain)
     assert not belongs(Trial(model="m", workload="null"), plain)
-    assert not belongs(Trial(model="m", beside="n"), plain)
+    assert not belongs(Trial(model="m", colocated="n"), plain)
     assert not belongs(Trial(model="m", scenario="offline"), plain)
     ten = Trial(model="m", scenario="server", rate=10.0)
     assert belongs(dataclasses.replace(ten, batch=4), load(ten))

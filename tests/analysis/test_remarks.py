@@ -38,7 +38,7 @@ def test_one_run_each_says_where_its_interval_is_from():
 
 def test_what_lies_within_the_noise_is_not_remarked_on():
     alone, shared, mps = run()
-    assert (alone.trial.processes, shared.trial.sharing, mps.trial.sharing) == (1, "shared", "mps")
+    assert (alone.trial.processes, shared.trial.sharing, mps.trial.sharing) == (1, "time_slicing", "mps")
     same = [with_total(shared, 1000.0), with_total(mps, 1030.0)]
     assert remarks(same) == ()  # sure, and within five per cent
     wide = [with_total(shared, 1000.0, 400.0), with_total(mps, 1200.0, 400.0)]

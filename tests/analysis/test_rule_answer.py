@@ -10,7 +10,7 @@ from edgescope.papers.concurrent_inference.rule import Answer, Voice, brief, hea
 from edgescope.records import Trial, Trust, Verdict
 
 
-def cell(n, sharing="shared", processes=1, verdict=Trust.CLEAN):
+def cell(n, sharing="time_slicing", processes=1, verdict=Trust.CLEAN):
     trial = Trial(model="m", device="cuda", processes=processes, sharing=sharing, replicate=n)
     return SimpleNamespace(trial=trial, verdict=Verdict(verdict))
 

@@ -141,7 +141,7 @@ def test_a_worker_is_told_with_what_it_counted_between_the_looks():
     looks = (SimpleNamespace(counts=[4, 10, 0]), SimpleNamespace(counts=[12, 40, 6]))
     seen = {77: workers.Footprint(*(Measured(v, "bytes") for v in (1.0, 2.0, 3.0)))}
     driven = SimpleNamespace(looks=looks, seen=seen)
-    asked = trial(beside="other")
+    asked = trial(colocated="other")
     one, two, third = (workers._worker(asked, shift, driven, n, rows) for n in range(3))
     assert [w.counted for w in (one, two, third)] == [4, 15, 3]
     assert [w.model for w in (one, two, third)] == ["null", "null", "other"]

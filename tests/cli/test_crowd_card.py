@@ -21,7 +21,7 @@ def rows(n: int, took_ms: int) -> Rows:
 
 @pytest.fixture
 def crowded():
-    trial = Trial(model="null", backend="null", processes=2, beside="squeezenet1_1", sharing="pinned")
+    trial = Trial(model="null", backend="null", processes=2, colocated="squeezenet1_1", sharing="pinned")
     queries, window = joined([rows(200, 2), rows(50, 8), rows(100, 4)], 2, 0, 400 * MS)
     names = ("null", "null", "squeezenet1_1")
     workers = tuple(

@@ -83,7 +83,7 @@ def test_a_study_file_says_which_cells_are_missing(store, tmp_path, capsys):
     study = tmp_path / "study.toml"
     study.write_text(
         '[trial]\nmodel = "resnet50"\nbackend = "torch_eager"\ndevice = "cuda"\nprecision = "fp16"\n'
-        'processes = [1, 2, 8]\nsharing = ["shared", "mps"]\n[trial.options]\ngraph = true\n'
+        'processes = [1, 2, 8]\nsharing = ["time_slicing", "mps"]\n[trial.options]\ngraph = true\n'
         '[[exclude]]\nprocesses = 1\nsharing = "mps"\n'
     )
     assert run(store, "--study", str(study)) == 0

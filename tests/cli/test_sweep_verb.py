@@ -25,13 +25,14 @@ def own_folder(tmp_path, monkeypatch):
 def test_a_large_grid_is_shown_by_axis_and_says_how_long_it_takes_at_least(tmp_path, capsys):
     (tmp_path / "study.toml").write_text(
         "[trial]\nmodel = 'null'\nbackend = 'null'\nbatch = [1, 2, 4]\nprocesses = [1, 2, 4, 8]\nwarmup = 0.5\n"
-        "sharing = ['shared', 'pinned']\nprecision = ['fp32', 'int8']\nmin_s = 2\n[trial.options]\ndelay_us = 10\n"
+        "sharing = ['time_slicing', 'pinned']\nprecision = ['fp32', 'int8']\nmin_s = 2\n"
+        "[trial.options]\ndelay_us = 10\n"
         "[[exclude]]\nprocesses = 1\nsharing = 'pinned'\n[[replicate]]\nbatch = 1\nprocesses = 8\nreplicates = 3\n"
     )
     assert main(["sweep", "study.toml", "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("42 cells and 8 further replicates\n")
-    assert "processes  1 6   2 12   4 12   8 12" in out and "sharing    shared 24   pinned 18" in out
+    assert "processes  1 6   2 12   4 12   8 12" in out and "sharing    time_slicing 24   pinned 18" in out
     assert "delay_us=10" in out and "2 min of measuring" in out
     assert main(["sweep", "study.toml", "--dry-run", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 50
@@ -90,7 +91,7 @@ def test_a_list_of_what_takes_one_value_names_the_study_file(flag, capsys):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--processes", "1,2"], ["--sharing", "shared,pinned"], ["--beside", "null,null"]]
+    "flags", [["--processes", "1,2"], ["--sharing", "shared,pinned"], ["--colocated", "null,null"]]
 )
 def test_bench_measures_one_trial(flags, capsys):
     assert main(["bench", "null", "--backend", "null", *flags]) == 2

@@ -122,7 +122,7 @@ def test_a_queue_that_is_still_served_is_no_hang():
 
 
 def test_seeds_differ_and_each_worker_answers_a_trial_of_one_process():
-    trials = seating.trials(replace(QUICK, seed=7, beside="null", sharing="pinned"))
+    trials = seating.trials(replace(QUICK, seed=7, colocated="null", sharing="pinned"))
     assert [t.seed for t in trials] == [7, 8, 9]
     assert not any(t.crowded for t in trials)
 
@@ -240,7 +240,7 @@ def test_cpus_are_split_evenly_and_dealt_out_in_turn_where_they_are_too_few(cpus
 
 def test_pinned_workers_that_share_cpus_are_warned_of():
     assert seating.crammed(replace(QUICK, sharing="pinned"), 2) == ""
-    assert seating.crammed(replace(QUICK, sharing="pinned", beside="null"), 2).startswith("W-CREW-2")
+    assert seating.crammed(replace(QUICK, sharing="pinned", colocated="null"), 2).startswith("W-CREW-2")
     assert seating.crammed(QUICK, 1) == ""
 
 

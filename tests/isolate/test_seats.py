@@ -15,7 +15,7 @@ from edgescope.isolate.staff import Staff
 from edgescope.records import Trial
 from edgescope.study.grid import grid
 
-TRIAL = Trial(model="null", backend="null", processes=3, seed=40, beside="a+b")
+TRIAL = Trial(model="null", backend="null", processes=3, seed=40, colocated="a+b")
 
 
 @given(st.sets(st.integers(0, 200), min_size=1, max_size=40), st.integers(1, 60))
@@ -34,7 +34,7 @@ def test_cpus_are_dealt_out_whole_evenly_and_side_by_side(cpus, workers):
 
 def test_only_pinned_workers_have_cpus_of_their_own():
     assert placement.seats(TRIAL) == [Seat()] * 5
-    pinned = placement.seats(replace(TRIAL, sharing="pinned", beside=""), allowed=[7, 2, 3, 5, 9])
+    pinned = placement.seats(replace(TRIAL, sharing="pinned", colocated=""), allowed=[7, 2, 3, 5, 9])
     assert [seat.cpus for seat in pinned] == [(2, 3), (5, 7), (9,)]
     assert [seat.prefix[-2] for seat in pinned] == ["2-3", "5,7", "9"]
 
@@ -49,12 +49,16 @@ def test_pinned_workers_that_must_share_are_warned_of(cpus, warned):
 
 
 def test_every_worker_answers_a_trial_of_one_process_with_a_seed_of_its_own():
-    found = placement.trials(replace(TRIAL, sharing="pinned", mode="fast", shapes={"x": (1,)}, gate=0.5))
+    found = placement.trials(
+        replace(TRIAL, sharing="pinned", mode="fast", shapes={"x": (1,)}, min_agreement=0.5)
+    )
     assert [t.seed for t in found] == [40, 41, 42, 43, 44]
     assert [t.model for t in found] == ["null", "null", "null", "a", "b"]
-    assert {(t.processes, t.sharing, t.beside, t.mode) for t in found} == {(1, "shared", "", "as_is")}
+    assert {(t.processes, t.sharing, t.colocated, t.mode) for t in found} == {
+        (1, "time_slicing", "", "as_is")
+    }
     assert [dict(t.shapes) for t in found] == [{"x": (1,)}] * 3 + [{}, {}]
-    assert [t.gate for t in found] == [0.5] * 3 + [None, None]
+    assert [t.min_agreement for t in found] == [0.5] * 3 + [None, None]
     assert placement.others(Trial(model="null")) == ()
 
 
@@ -67,9 +71,9 @@ def test_what_runs_beside_says_what_is_its_own():
         batch=4,
         options={"delay_us": 9},
         workload_options={"lr": 1},
-        beside="a + lenet5 workload=training backend=torch_eager batch=32 learning_rate=0.1 optimizer=sgd",
+        colocated="a + lenet5 workload=training backend=torch_eager batch=32 learning_rate=0.1 optimizer=sgd",
     )
-    plain, other = placement.beside(trial)
+    plain, other = placement.colocated(trial)
     assert (plain.model, plain.batch, plain.backend) == ("a", 4, "null")
     assert plain.options == {"delay_us": 9} and plain.workload_options == {"lr": 1}
     assert (other.model, other.workload, other.batch) == ("lenet5", "training", 32)
@@ -80,7 +84,7 @@ def test_what_runs_beside_says_what_is_its_own():
 
 def test_a_word_that_says_nothing_is_refused_before_anything_runs():
     with pytest.raises(UsageError, match=r"E-TRIAL-3: 'fast' behind a is not KEY=VALUE"):
-        grid({"model": "null", "backend": "null", "beside": "a fast"})
+        grid({"model": "null", "backend": "null", "colocated": "a fast"})
 
 
 def test_the_present_trial_may_take_nine_tenths_of_the_limit_less_what_has_passed(monkeypatch):
@@ -136,7 +140,7 @@ def test_workers_are_kept_for_what_they_loaded_and_crews_for_their_sharing(monke
         ({"precision": "int8"}, False),
         ({"device": "cuda"}, False),
         ({"sharing": "pinned"}, False),
-        ({"beside": "x"}, False),
+        ({"colocated": "x"}, False),
         ({"mode": "fast"}, False),
         ({"options": {"threads": 2}}, False),
     ],

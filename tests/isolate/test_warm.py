@@ -56,14 +56,14 @@ def value(result, name):
 
 
 def test_a_crowded_result_is_whole():
-    result = edgescope.run(replace(QUICK, beside="null"))
+    result = edgescope.run(replace(QUICK, colocated="null"))
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert [w.number for w in result.workers] == [0, 1, 2] and len({w.pid for w in result.workers}) == 3
     assert value(result, "counter_gap_queries") <= 1
     window = result.window
     assert (window.stop_ns - window.start_ns) / 1e9 == pytest.approx(0.1, abs=0.09)
     assert value(result, "throughput_sps") == pytest.approx(2 * value(result, "throughput_per_process_sps"))
-    assert 0.5 < value(result, "fairness") <= 1 and value(result, "beside_throughput_sps") > 0
+    assert 0.5 < value(result, "fairness") <= 1 and value(result, "colocated_throughput_sps") > 0
     assert value(result, "processes_rss_bytes") >= value(result, "processes_pss_bytes") > 1e6
     assert isinstance(result.metrics["gpu_processes_memory_bytes"], Absent)
     assert isinstance(result.metrics["start_skew_s"], Measured)

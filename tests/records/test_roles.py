@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope.records import Role, Trial, beside_with
+from edgescope.records import Role, Trial, colocated_with
 from edgescope.records.trial import ROLES
 
 PLAIN = Trial(model="m")
@@ -39,7 +39,7 @@ def test_replicates_share_a_cell_that_is_no_trials_name():
         (Role.ARTIFACT, {"batch": 4, "mode": "x", "rate": 3.0}, {"precision": "int8"}),
         (Role.BATCH, {"model": "n"}, {"batch": 4}),
         (Role.CONCURRENCY, {"batch": 4}, {"processes": 2}),
-        (Role.SHARING | Role.MODE, {"processes": 2}, {"beside": "n"}),
+        (Role.SHARING | Role.MODE, {"processes": 2}, {"colocated": "n"}),
         (Role.EFFORT, {"seed": 4}, {"min_s": 0.5}),
     ],
 )
@@ -55,5 +55,5 @@ WORDS = st.lists(st.text("abc=1", min_size=1, max_size=5), min_size=1, max_size=
 @given(st.lists(WORDS, max_size=3))
 def test_each_model_beside_is_changed_and_nothing_behind_it(parts):
     text = "+".join(" ".join(words) for words in parts)
-    changed = beside_with(text, str.upper)
+    changed = colocated_with(text, str.upper)
     assert changed == "+".join(" ".join((words[0].upper(), *words[1:])) for words in parts)

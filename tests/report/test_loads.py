@@ -25,7 +25,7 @@ OTHER_QUESTIONS = [
     {"batch": 4},
     {"processes": 2},
     {"in_flight": 2},
-    {"beside": "resnet50"},
+    {"colocated": "resnet50"},
     {"io": "device"},
     {"workload": "null"},
     {"shapes": {"x": (1, 8)}},

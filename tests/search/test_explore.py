@@ -20,7 +20,7 @@ CELLS = [
     Trial(model="null", backend="null", batch=batch, processes=p, sharing=sharing)
     for batch in (1, 2, 4, 8)
     for p in (1, 2, 4)
-    for sharing in (("shared", "pinned") if p > 1 else ("shared",))
+    for sharing in (("time_slicing", "pinned") if p > 1 else ("time_slicing",))
 ]
 
 

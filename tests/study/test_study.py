@@ -73,7 +73,7 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
         (NULL + "shapes = {a = [2, 3]}", "line 4: the first axis"),
         (NULL + "shapes = {a = ['x']}", "line 4: the shape of a must be a list of whole numbers"),
         (
-            NULL + "sharing = ['shared',\n'mps']",
+            NULL + "sharing = ['time_slicing',\n'mps']",
             'line 5: a cell cannot be: mps shares a GPU.*exclude.. sharing = "mps"',
         ),
         (NULL + "scenario = 'idle_gap'\nin_flight = 2", "line [45]: idle_gap has one query in flight"),

@@ -25,7 +25,7 @@ def test_a_study_that_ships_has_its_size(name):
     cells = [t for t in plan.trials if t.replicate == 0]
     assert (len(cells), len(plan.trials) - len(cells)) == SIZES[name]
     assert plan.notes == () and plan.objective and plan.constraints
-    assert all(t.sharing == "shared" for t in cells if t.processes == 1)
+    assert all(t.sharing == "time_slicing" for t in cells if t.processes == 1)
 
 
 def test_the_126_cells_are_those_of_the_issue():
@@ -38,8 +38,8 @@ def test_the_126_cells_are_those_of_the_issue():
         for precision in ("fp32", "fp16")
         for batch in (1, 4, 16)
         for p in (1, 2, 4, 8)
-        for sharing in ("shared", "mps")
-        if p > 1 or sharing == "shared"
+        for sharing in ("time_slicing", "mps")
+        if p > 1 or sharing == "time_slicing"
     }
     assert len({t.cell for t in trials if t.replicate}) == 12
     assert {(t.min_s, t.device, t.options["graph"]) for t in trials} == {(2.0, "cuda", True)}

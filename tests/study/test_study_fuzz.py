@@ -17,7 +17,7 @@ WORDS = [
     "cpu",
     "cuda",
     "mps",
-    "shared",
+    "time_slicing",
     "resnet50",
     "openvino",
     "burst",

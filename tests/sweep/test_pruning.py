@@ -38,7 +38,13 @@ def test_a_cell_is_pruned_exactly_when_it_dominates_one_that_ran_out(failed, min
 
 @pytest.mark.parametrize(
     "keys",
-    [{"precision": "int8"}, {"sharing": "mps"}, {"mode": "15W"}, {"options": {"a": 1}}, {"beside": "null"}],
+    [
+        {"precision": "int8"},
+        {"sharing": "mps"},
+        {"mode": "15W"},
+        {"options": {"a": 1}},
+        {"colocated": "null"},
+    ],
 )
 def test_only_the_same_kind_of_cell_is_pruned(keys):
     sieve = Exhausted([result(trial(4), status=Status.OOM)])

@@ -54,9 +54,16 @@ def test_the_set_of_trial_ids_equals_the_grid_and_a_second_run_does_nothing(tmp_
 
 def test_what_is_built_from_other_fields_is_prepared_by_itself(tmp_path):
     other = {"workload": "null", "io": "pinned", "batch": 2, "shapes": {"x": (1, 2)}, "options": {"a": 1}}
-    other |= {"beside": "resnet50", "precision": "int8", "device": "cuda", "backend": "onnxruntime"}
+    other |= {"colocated": "resnet50", "precision": "int8", "device": "cuda", "backend": "onnxruntime"}
     base = {"model": "null", "backend": "null"}
-    same = {"scenario": "offline", "seed": 1, "max_s": 20.0, "processes": 2, "gate": 0.99, "replicate": 1}
+    same = {
+        "scenario": "offline",
+        "seed": 1,
+        "max_s": 20.0,
+        "processes": 2,
+        "min_agreement": 0.99,
+        "replicate": 1,
+    }
     runner = Counting()
     some = cells(tmp_path, runner)
     for key, value in {**other, **same}.items():
@@ -201,7 +208,7 @@ def test_trials_of_different_questions_never_share_an_id():
         "io": "pinned",
         "options": {"a": 1},
         "shapes": {"x": [1]},
-        "gate": 0.5,
+        "min_agreement": 0.5,
     }
     ids = {Trial(model="null").id} | {Trial.from_json(base | {k: v}).id for k, v in other.items()}
     assert len(ids) == len(other) + 1

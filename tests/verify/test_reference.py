@@ -71,7 +71,7 @@ def test_the_whole_gate_runs_once_and_then_16_inputs(own_cache):
     assert other.asked == judge.UNTRAINED_INPUTS
 
 
-@pytest.mark.parametrize("differs", [{"precision": "int8"}, {"batch": 4}, {"gate": 0.99}])
+@pytest.mark.parametrize("differs", [{"precision": "int8"}, {"batch": 4}, {"min_agreement": 0.99}])
 def test_anything_that_matters_asks_for_the_whole_gate(own_cache, differs):
     model, truth = NullModel(), reference.reference(NullModel(), Counting)
     reference.verified(Counting(), model, truth, precision="fp32", facts=FACTS)

@@ -149,7 +149,12 @@ def test_the_lower_bound_decides(trained, trained_truth, precision, gate, share,
     got = (disagreeing(trained_truth.gate[0], share),)
     labels = trained.samples(judge.Purpose.LABELLED, 20).labels
     answer = judge.judge(
-        got, trained_truth, precision=precision, gate=gate, labelled=trained_truth.labelled, labels=labels
+        got,
+        trained_truth,
+        precision=precision,
+        min_agreement=gate,
+        labelled=trained_truth.labelled,
+        labels=labels,
     )
     assert answer.passed == passes, answer.detail
 
@@ -158,13 +163,14 @@ def test_the_lower_bound_decides(trained, trained_truth, precision, gate, share,
     ("precision", "gate"), [("int8", 0.0), ("int8", 0.5), ("int8", 0.749), ("fp32", 0.94), ("bf16", 0.75)]
 )
 def test_a_gate_below_the_floor_is_refused(precision, gate, trained, trained_truth):
-    """Or --gate 0 would let a constant output pass."""
+    """Or --min-agreement 0 would let a constant output pass."""
     floor = judge.TOP1_FLOOR[precision]
-    said = f"E-GATE-7: --gate {gate:g} asks for less than the floor {floor} of {precision}.*leave --gate out"
+    said = f"E-GATE-7: --min-agreement {gate:g} asks for less than the floor {floor} of {precision}"
+    said += ".*leave --min-agreement out"
     asks = (
-        lambda: judge.asked(precision, gate),
-        lambda: judge.verify(None, trained, trained_truth, precision=precision, gate=gate),
-        lambda: judge.judge(trained_truth.gate, trained_truth, precision=precision, gate=gate),
+        lambda: judge.required_agreement(precision, gate),
+        lambda: judge.verify(None, trained, trained_truth, precision=precision, min_agreement=gate),
+        lambda: judge.judge(trained_truth.gate, trained_truth, precision=precision, min_agreement=gate),
     )
     for ask in asks:
         with pytest.raises(UsageError, match=said):
@@ -172,9 +178,9 @@ def test_a_gate_below_the_floor_is_refused(precision, gate, trained, trained_tru
 
 
 def test_a_gate_at_or_above_the_floor_is_what_is_asked():
-    assert judge.asked("int8", None) == 0.75
-    assert judge.asked("int8", 0.75) == 0.75
-    assert judge.asked("fp32", 0.99) == 0.99
+    assert judge.required_agreement("int8", None) == 0.75
+    assert judge.required_agreement("int8", 0.75) == 0.75
+    assert judge.required_agreement("fp32", 0.99) == 0.99
 
 
 @pytest.mark.parametrize(
@@ -183,7 +189,7 @@ def test_a_gate_at_or_above_the_floor_is_what_is_asked():
 def test_the_gate_of_an_untrained_network_is_raised_and_never_lowered(gate, needed, passes):
     truth = Reference((np.random.default_rng(0).random((40, 50)),), None, "made up")
     near = (truth.gate[0] + 0.02 * np.random.default_rng(1).standard_normal((40, 50)),)
-    answer = judge.judge(near, truth, precision="int8", gate=gate)
+    answer = judge.judge(near, truth, precision="int8", min_agreement=gate)
     assert f"at least {needed}" in answer.detail
     assert answer.passed == passes, answer.detail
 

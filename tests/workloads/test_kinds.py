@@ -100,9 +100,9 @@ def test_two_workers_do_it_at_once(name):
 
 
 def test_another_kind_of_work_runs_beside_it():
-    beside = "lenet5 workload=training backend=torch_eager batch=4 optimizer=adam"
+    colocated = "lenet5 workload=training backend=torch_eager batch=4 optimizer=adam"
     result = bench.run(
-        Trial(model="null", backend="null", options={"delay_us": 500}, beside=beside, **SHORT), hz=0
+        Trial(model="null", backend="null", options={"delay_us": 500}, colocated=colocated, **SHORT), hz=0
     )
     assert result.status in GOOD, result.reason
     assert [worker.model for worker in result.workers] == ["null", "lenet5"]

@@ -25,8 +25,8 @@ def test_a_step_of_training_on_a_gpu(model, precision):
 def test_training_in_two_processes_and_beside_inference():
     result = bench.run(Trial(model="lenet5", workload="training", batch=8, processes=2, **SHORT))
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
-    beside = "lenet5 workload=training batch=16"
-    result = bench.run(Trial(model="mobilenet_v2", beside=beside, **SHORT))
+    colocated = "lenet5 workload=training batch=16"
+    result = bench.run(Trial(model="mobilenet_v2", colocated=colocated, **SHORT))
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert [worker.model for worker in result.workers] == ["mobilenet_v2", "lenet5"]
 

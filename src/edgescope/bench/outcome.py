@@ -65,7 +65,7 @@ def _assembled(begun: Result, watch: Watch, run: Run) -> Result:
         idle=watch.idle,
         device=run.effective.device,
         board=board(),
-        beside=trial.beside,
+        colocated=trial.colocated,
     )
     long_run = sustained(queries, watch.readings, window, trial.scenario)
     return replace(

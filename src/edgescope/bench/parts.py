@@ -56,7 +56,7 @@ def open_work(trial: Trial, parts: Parts = HERE) -> AbstractContextManager[Opene
 
 def prepare_trial(trial: Trial, parts: Parts = HERE) -> None:
     """Make whatever opening the trial, and what runs beside it, would have to make."""
-    for one in (trial, *placement.beside(trial)):
+    for one in (trial, *placement.colocated(trial)):
         workload_of(one).prepare(one, parts)
 
 

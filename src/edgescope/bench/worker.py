@@ -128,7 +128,7 @@ def _not_drivable(name: str) -> UnsupportedError:
     return UnsupportedError(
         "E-CREW-1",
         f"{name} owns its loop, so its processes cannot agree on a start and a stop",
-        fix="--processes 1 --sharing shared, or a backend and a scenario that edgescope drives",
+        fix="--processes 1 --sharing time_slicing, or a backend and a scenario that edgescope drives",
     )
 
 

@@ -38,7 +38,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     _add_search(sub)
     trial_flags.add_engine(sub.add_argument_group("engine"))
     trial_flags.add_safety(sub)
-    sub.set_defaults(scenario="single_stream", processes="1", beside="")  # the search sets them
+    sub.set_defaults(scenario="single_stream", processes="1", colocated="")  # the search sets them
     sub.set_defaults(workload="inference", workload_option=[], rel_width=0.01, max_queries=None, idle=0.0)
     sub.set_defaults(duration=None, soak=None, min_duration=None, max_duration=None)
 
@@ -62,8 +62,8 @@ def _add_serving(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--serve", default="one", choices=("one", "processes"), help=text)
     text = "queries that one process works on at once (1)"
     group.add_argument("--in-flight", type=int, default=1, help=text)
-    text = "of processes: shared, pinned, mps, mps=50"
-    group.add_argument("--sharing", default="shared", help=text)
+    text = "of processes: time_slicing, pinned, mps, mps=50"
+    group.add_argument("--sharing", default="time_slicing", help=text)
 
 
 def _add_search(sub: argparse.ArgumentParser) -> None:
@@ -171,7 +171,7 @@ def _problem(args: argparse.Namespace) -> str:
         (args.most >= 1, f"--most must be at least 1, not {args.most}"),
         (args.confirm >= 1, f"--confirm must be at least 1s, not {args.confirm:g}s"),
         (args.longest >= args.confirm, f"--longest {args.longest:g}s is shorter than --confirm"),
-        (args.serve == "processes" or args.sharing == "shared", "--sharing is for --serve processes"),
+        (args.serve == "processes" or args.sharing == "time_slicing", "--sharing is for --serve processes"),
         (
             args.serve == "one" or args.arrivals != "even",
             "--arrivals even: each process keeps time for itself, nothing makes them take turns; camera says so",

@@ -17,7 +17,7 @@ WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "processes": lambda v: f"P{v}",
     "in_flight": lambda v: f"T{v}",
     "sharing": str,
-    "beside": lambda v: f"beside {v}" if v else "alone",
+    "colocated": lambda v: f"beside {v}" if v else "alone",
     "scenario": str,
     "rate": lambda v: "no rate" if v is None else f"{v:g}/s",
     "arrivals": str,
@@ -36,7 +36,14 @@ def axes(trials: Sequence[Trial]) -> dict[str, list[Any]]:
 
 def shared(trials: Sequence[Trial]) -> str:
     """Return what all cells have in common and is worth saying: `torch_eager cuda graph=true`."""
-    usual = {"device": "cpu", "in_flight": 1, "processes": 1, "sharing": "shared", "beside": "", "rate": None}
+    usual = {
+        "device": "cpu",
+        "in_flight": 1,
+        "processes": 1,
+        "sharing": "time_slicing",
+        "colocated": "",
+        "rate": None,
+    }
     usual |= {"arrivals": "", "mode": "as_is", "workload": Trial.workload, "io": "host", "seed": 0}
     same = {k: v[0] for k, v in _values(trials).items() if len(v) == 1}
     return " ".join(written(k, v) for k, v in same.items() if k not in usual or usual[k] != v)

@@ -77,7 +77,7 @@ def _metered(result: Result) -> list[tuple[Meter, Consumption]]:
         (
             Meter(e.meter, e.scope, e.method),
             consumption(
-                readings, queries, window, idle=result.idle, meter=e.meter, beside=result.trial.beside
+                readings, queries, window, idle=result.idle, meter=e.meter, colocated=result.trial.colocated
             ),
         )
         for e in every

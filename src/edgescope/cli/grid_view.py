@@ -69,6 +69,6 @@ def _sizes(trials: Sequence[Trial], missing: Collection[str]) -> None:
 
 def _bare(key: str, value: object) -> str:
     """Return a value beside its key's name: `4`, not `b4`."""
-    if key in ("model", "beside"):
+    if key in ("model", "colocated"):
         return cell_names.written(key, value)
     return str(value).lower() if isinstance(value, bool) else "none" if value is None else str(value)

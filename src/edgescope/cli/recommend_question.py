@@ -26,8 +26,8 @@ AXES: Mapping[str, Any] = {
     "batch": "1,4,16",
     "device": None,
     "processes": "1,2,4",
-    "sharing": "shared",
-    "beside": "",
+    "sharing": "time_slicing",
+    "colocated": "",
     "mode": "as_is",
     "io": "host",
     "scenario": "single_stream",
@@ -92,7 +92,7 @@ def _fits(args: argparse.Namespace, study: Study | None) -> Callable[[Trial], bo
 
     given = _keys(args)
     typed = {name for name in AXES if getattr(args, name) is not None}
-    typed |= {"workload", "scenario", "beside"} if study is None else set()
+    typed |= {"workload", "scenario", "colocated"} if study is None else set()
     allowed = {name: given[name] if isinstance(given[name], list) else [given[name]] for name in typed}
     inside = None if study is None else {variant(t) for t in study.trials}
 

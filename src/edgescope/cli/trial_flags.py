@@ -86,15 +86,15 @@ def counted(text: str) -> int:
     return int(text)
 
 
-def _beside(text: str) -> str:
+def _colocated(text: str) -> str:
     """Read what runs beside the trial, each model pinned as --model is."""
     from edgescope.models import zoo
-    from edgescope.records import beside_with
+    from edgescope.records import colocated_with
 
-    return beside_with(text, zoo.pin)
+    return colocated_with(text, zoo.pin)
 
 
-AXES: Mapping[str, Callable[[str], Any]] = {"processes": counted, "sharing": str, "beside": _beside}
+AXES: Mapping[str, Callable[[str], Any]] = {"processes": counted, "sharing": str, "colocated": _colocated}
 """Flags of which a sweep takes several values, separated by commas, and what reads one."""
 
 
@@ -150,7 +150,7 @@ def add_safety(sub: argparse.ArgumentParser) -> None:
 
 def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: str = "1") -> None:
     """Add the flags that say how queries arrive, and the rest of a Trial; `lists`: some take several values."""
-    about = "--processes, --sharing and --beside take several values, separated by commas; all else one: see study.toml"
+    about = "--processes, --sharing and --colocated take several values, comma-separated; all else one: see study.toml"
     group = sub.add_argument_group("load", about if lists else None)
     several = "; comma-separated" if lists else ""
     text = "single_stream, multi_stream, offline; at --rate: fixed_rate, server, burst; trace; idle_gap; mlperf_..."
@@ -163,14 +163,12 @@ def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: st
     group.add_argument(flag("in_flight"), type=whole, default=1, help=text)
     text = f"worker processes at once, each with a load of its own; they agree on a start and a stop ({processes})"
     group.add_argument(flag("processes"), default=processes, metavar="P", help=text + several)
-    text = (
-        "how workers share the device: shared, pinned (CPUs of their own), mps, mps=50 (per cent of the GPU)"
-    )
-    group.add_argument(flag("sharing"), default="shared", help=text + several)
+    text = "how workers share the device: time_slicing, pinned (CPUs of their own), mps, mps=50 (per cent of the GPU)"
+    group.add_argument(flag("sharing"), default="time_slicing", help=text + several)
     text = (
         "what runs meanwhile, one more worker each, joined by +: MODEL, or 'MODEL workload=training batch=32'"
     )
-    group.add_argument(flag("beside"), default="", metavar="MODEL", help=text + several)
+    group.add_argument(flag("colocated"), default="", metavar="MODEL", help=text + several)
     text = f"kind of work that one query asks for: {', '.join(registry.WORKLOADS)} (inference)"
     group.add_argument(flag("workload"), default="inference", metavar="NAME", help=text)
     text = "option of the workload, e.g. optimizer=adam of training (docs/workloads.md)"
@@ -198,7 +196,7 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
         flag("shapes"), type=shape, action="append", default=[], metavar="name=1x3x224x224", help=text
     )
     text = "lower bound asked of the accuracy gate"
-    group.add_argument(flag("gate"), type=float, default=None, metavar="0..1", help=text)
+    group.add_argument(flag("min_agreement"), type=float, default=None, metavar="0..1", help=text)
     group.add_argument(flag("seed"), type=int, default=0)
 
 
@@ -229,7 +227,7 @@ def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
         "device": args.device,
         "options": options,
         "shapes": dict(args.shapes),
-        "gate": args.gate,
+        "min_agreement": args.min_agreement,
         "seed": args.seed,
         "warmup": args.warmup,
         "idle_s": args.idle,

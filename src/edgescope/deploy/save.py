@@ -236,7 +236,7 @@ def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
         tuple(a[: len(gate)] for a in outputs),
         truth,
         precision=trial.precision,
-        gate=trial.gate,
+        min_agreement=trial.min_agreement,
         labelled=named,
         labels=labelled.labels if labelled else None,
         groups=gate.groups,

@@ -26,7 +26,7 @@ def others(trial: Trial) -> tuple[str, ...]:
 
 
 def _parts(trial: Trial) -> list[list[str]]:
-    return [part.split() for part in trial.beside.split("+") if part.strip()]
+    return [part.split() for part in trial.colocated.split("+") if part.strip()]
 
 
 def seats(trial: Trial, allowed: Collection[int] | None = None) -> list[Seat]:
@@ -59,26 +59,26 @@ def crammed(trial: Trial, cpus: int) -> str:
         "pinned workers share CPUs",
         evidence=f"{workers} workers on {cpus} CPUs, dealt out in turn",
         effect="They slow each other down, which pinning should prevent",
-        fix=f"--processes {cpus} at most, or --sharing shared",
+        fix=f"--processes {cpus} at most, or --sharing time_slicing",
     )
 
 
 def trials(trial: Trial) -> list[Trial]:
     """Return what each worker answers: the trial as one process's, with a seed of its own; other models beside."""
     alone = _alone(trial)
-    return [replace(alone, seed=trial.seed + n) for n in range(trial.processes)] + beside(trial)
+    return [replace(alone, seed=trial.seed + n) for n in range(trial.processes)] + colocated(trial)
 
 
-def beside(trial: Trial) -> list[Trial]:
+def colocated(trial: Trial) -> list[Trial]:
     """Return what the workers beside the trial's own answer: all as the trial but for what they say themselves.
 
     UsageError for a word that is not KEY=VALUE.
     """
     first = trial.seed + trial.processes
-    return [_beside(trial, words, first + n) for n, words in enumerate(_parts(trial))]
+    return [_colocated(trial, words, first + n) for n, words in enumerate(_parts(trial))]
 
 
-def _beside(trial: Trial, words: list[str], seed: int) -> Trial:
+def _colocated(trial: Trial, words: list[str], seed: int) -> Trial:
     model, *said = words
     pairs = dict(word.partition("=")[::2] for word in said)
     if odd := next((word for word in said if "=" not in word), ""):
@@ -86,7 +86,7 @@ def _beside(trial: Trial, words: list[str], seed: int) -> Trial:
             "E-TRIAL-3",
             f"{odd!r} behind {model} is not KEY=VALUE",
             effect="Nothing was measured",
-            fix=f'--beside "{model} workload=training batch=32"',
+            fix=f'--colocated "{model} workload=training batch=32"',
         )
     fields: dict[str, Any] = {k: v for k, v in pairs.items() if k in DIFFERS}
     if "batch" in fields:
@@ -98,8 +98,10 @@ def _beside(trial: Trial, words: list[str], seed: int) -> Trial:
         fields = {"device": registry.home(fields["backend"]), "options": {}, **fields}
     own = {k: option_value(v) for k, v in pairs.items() if k not in DIFFERS}
     kept = {**other.workload_options, **own}
-    return replace(other, model=model, seed=seed, shapes={}, gate=None, workload_options=kept, **fields)
+    return replace(
+        other, model=model, seed=seed, shapes={}, min_agreement=None, workload_options=kept, **fields
+    )
 
 
 def _alone(trial: Trial) -> Trial:
-    return replace(trial, processes=1, sharing="shared", beside="", mode="as_is")
+    return replace(trial, processes=1, sharing="time_slicing", colocated="", mode="as_is")

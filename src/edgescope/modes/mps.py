@@ -60,7 +60,7 @@ class Mps:
             "E-MPS-1",
             "MPS does not run here",
             evidence=evidence,
-            fix="measure without MPS: --sharing shared, no --mode mps=",
+            fix="measure without MPS: --sharing time_slicing, no --mode mps=",
         )
 
     def leave(self, journal: Journal) -> None:

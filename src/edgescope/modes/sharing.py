@@ -30,7 +30,7 @@ def mps_of(trial: Trial) -> Mps | None:
             "E-MPS-3",
             f"{trial.sharing} shares a GPU, and this trial runs on the {trial.device}",
             effect="It would be plain time sharing under another name",
-            fix="--sharing shared, or --device cuda",
+            fix="--sharing time_slicing, or --device cuda",
         )
     if any(part.startswith("mps=") for part in trial.mode.split("+")):
         raise UsageError(

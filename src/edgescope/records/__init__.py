@@ -38,7 +38,7 @@ from edgescope.records.rows import (
     Spans,
     Window,
 )
-from edgescope.records.trial import DEVICE_KINDS, IO_KINDS, PRECISIONS, SHARING, Role, Trial, beside_with
+from edgescope.records.trial import DEVICE_KINDS, IO_KINDS, PRECISIONS, SHARING, Role, Trial, colocated_with
 
 SCHEMA_VERSION = 1
 
@@ -79,6 +79,6 @@ __all__ = [
     "Verification",
     "Window",
     "Worker",
-    "beside_with",
+    "colocated_with",
     "digest",
 ]

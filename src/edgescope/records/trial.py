@@ -17,7 +17,7 @@ from edgescope.records.field import Json, Scalar, digest
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 IO_KINDS = ("host", "pinned", "device")
 DEVICE_KINDS = ("cpu", "cuda")
-SHARING = re.compile(r"shared|pinned|mps(=(100|[1-9]\d?)(\.\d+)?)?")
+SHARING = re.compile(r"time_slicing|pinned|mps(=(100|[1-9]\d?)(\.\d+)?)?")
 
 
 class Role(Flag):
@@ -78,10 +78,10 @@ class Trial:
     """Queries that may be outstanding at once."""
     processes: int = 1
     """Worker processes that run this model at once, each with its own load; start and stop are agreed."""
-    sharing: str = "shared"
-    """How the workers share the device: shared (a GPU slices time, a CPU's scheduler decides), mps, mps=50 (at most
-    that per cent of the GPU's threads each), pinned (each worker has CPUs of its own)."""
-    beside: str = ""
+    sharing: str = "time_slicing"
+    """How the workers share the device: time_slicing (a GPU runs them in turn, a CPU as its scheduler decides), mps,
+    mps=50 (at most that per cent of the GPU's threads each), pinned (each worker has CPUs of its own)."""
+    colocated: str = ""
     """What runs meanwhile, one more worker each, joined by `+`; their figures stand apart.
 
     Each is a model, and behind it what differs from this trial: `lenet5 workload=training batch=32`.
@@ -102,7 +102,7 @@ class Trial:
     rel_width: float = 0.01
     """Stop once the mean latency's 95 % half-width is this share of it."""
     max_queries: int | None = None
-    gate: float | None = None
+    min_agreement: float | None = None
     """Asked-for lower bound of the accuracy gate; None takes the precision's default."""
     seed: int = 0
     replicate: int = 0
@@ -156,8 +156,8 @@ class Trial:
         kind += "".join(f" {k}={v}" for k, v in sorted(self.workload_options.items()))
         crowd = "" if self.processes == 1 else f" P{self.processes}"
         crowd += "" if self.in_flight == 1 else f" T{self.in_flight}"
-        crowd += "" if self.sharing == "shared" else f" {self.sharing}"
-        crowd += f" beside {self.beside}" if self.beside else ""
+        crowd += "" if self.sharing == "time_slicing" else f" {self.sharing}"
+        crowd += f" with {self.colocated}" if self.colocated else ""
         mode = "" if self.mode == "as_is" else f" {self.mode}"
         load = "" if self.scenario == "single_stream" else f" {self.load}"
         return f"{self.backend}{where}{kind} {self.precision} b{self.batch}{crowd}{extra}{mode}{load}"
@@ -172,7 +172,7 @@ class Trial:
     @property
     def crowded(self) -> bool:
         """Whether workers must agree on a start and a stop: several of them, or one under a sharing of its own."""
-        return self.processes > 1 or self.sharing != "shared" or bool(self.beside)
+        return self.processes > 1 or self.sharing != "time_slicing" or bool(self.colocated)
 
     def to_json(self) -> dict[str, Json]:
         """Return a plain dict that `from_json` reads back."""
@@ -209,7 +209,7 @@ ROLES: Mapping[str, Role] = {
     "in_flight": Role.CONCURRENCY,
     "processes": Role.CONCURRENCY,
     "sharing": Role.SHARING,
-    "beside": Role.SHARING,
+    "colocated": Role.SHARING,
     "mode": Role.MODE,
     "options": Role.ARTIFACT,
     "io": Role.ARTIFACT,
@@ -219,7 +219,7 @@ ROLES: Mapping[str, Role] = {
     "max_s": Role.EFFORT,
     "rel_width": Role.EFFORT,
     "max_queries": Role.EFFORT,
-    "gate": Role.JUDGING,
+    "min_agreement": Role.JUDGING,
     "seed": Role.REPEAT,
     "replicate": Role.REPEAT,
 }
@@ -234,7 +234,7 @@ _BY_TYPE: Mapping[str, tuple[type, ...]] = {
 _KINDS = {f.name: _BY_TYPE.get(str(f.type), (Mapping,)) for f in dataclasses.fields(Trial)}
 
 
-def beside_with(beside: str, change: Callable[[str], str]) -> str:
+def colocated_with(beside: str, change: Callable[[str], str]) -> str:
     """Return `beside` with each of its models changed, and what stands behind a model as it is."""
     parts = [part.split() for part in beside.split("+") if part.strip()]
     return "+".join(" ".join((change(model), *differs)) for model, *differs in parts)
@@ -274,7 +274,7 @@ def _problem(t: Trial) -> str:
         (t.processes >= 1, f"processes must be at least 1, not {t.processes}"),
         (
             SHARING.fullmatch(t.sharing) is not None,
-            f"sharing must be shared, pinned, mps or mps=PER CENT, not {t.sharing!r}",
+            f"sharing must be time_slicing, pinned, mps or mps=PER CENT, not {t.sharing!r}",
         ),
         (t.rate is None or t.rate > 0, f"rate must be positive, not {t.rate}"),
         (0 <= t.min_s <= t.max_s, f"need 0 <= min_s <= max_s, not {t.min_s} and {t.max_s}"),
@@ -282,7 +282,10 @@ def _problem(t: Trial) -> str:
         (t.warmup is None or t.warmup >= 0, f"warmup must not be negative, not {t.warmup}"),
         (t.idle_s >= 0, f"idle_s must not be negative, not {t.idle_s}"),
         (t.max_queries is None or t.max_queries >= 1, f"max_queries must be at least 1, not {t.max_queries}"),
-        (t.gate is None or 0 <= t.gate <= 1, f"gate must lie between 0 and 1, not {t.gate}"),
+        (
+            t.min_agreement is None or 0 <= t.min_agreement <= 1,
+            f"min_agreement must lie between 0 and 1, not {t.min_agreement}",
+        ),
         (
             all(n >= 1 for s in t.shapes.values() for n in s),
             f"every dimension must be at least 1: {dict(t.shapes)}",

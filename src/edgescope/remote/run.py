@@ -84,7 +84,7 @@ def _measure(bare: Result, board: Board) -> Result:
             "workers on a board reached over ssh cannot agree on a start",
             evidence=f"the trial asks for {trial.label}",
             effect="Nothing was measured",
-            fix="edgescope on the board itself, or --processes 1 --sharing shared and nothing beside",
+            fix="edgescope on the board itself, or --processes 1 --sharing time_slicing and nothing beside",
         )
     program = program_of(trial, _parts(trial, board))
     assert program is not None, trial.backend  # every engine of BACKENDS owns its loop

@@ -63,7 +63,7 @@ def _alone(trial: Trial) -> None:
         raise UsageError(
             "E-SCEN-10",
             f"{name} is asked of one process that has the device to itself",
-            evidence=f"processes {trial.processes}, sharing {trial.sharing}, beside {trial.beside or 'nothing'}",
+            evidence=f"processes {trial.processes}, sharing {trial.sharing}, beside {trial.colocated or 'nothing'}",
             fix="--scenario single_stream, offline or server for several",
         )
 

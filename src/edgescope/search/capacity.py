@@ -126,7 +126,7 @@ class Search:
 
         UnsupportedError where something is promised that nothing measures here.
         """
-        base = replace(self.asked.base, processes=1, sharing="shared", beside="")
+        base = replace(self.asked.base, processes=1, sharing="time_slicing", colocated="")
         trial = replace(
             base, scenario="single_stream", rate=None, arrivals="", min_s=CLOSED_S, max_s=CLOSED_S
         )

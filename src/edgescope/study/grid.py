@@ -32,7 +32,7 @@ from typing import Any
 from edgescope import ranges, registry
 from edgescope.errors import EdgescopeError, UsageError, message
 from edgescope.isolate import placement
-from edgescope.records import Json, Trial, beside_with
+from edgescope.records import Json, Trial, colocated_with
 from edgescope.scenarios import settings
 from edgescope.study import schema, toml_lines
 from edgescope.study.rules import Conflict, Place, conflicts
@@ -137,10 +137,10 @@ def checked(trial: Trial) -> Trial:
             fix=f"--device {able[0]}, or another --backend (edgescope backends)",
         )
     options.read(trial.workload, trial.workload_options, _known(trial.workload))
-    judge.asked(trial.precision, trial.gate)
+    judge.required_agreement(trial.precision, trial.min_agreement)
     settings.checked(trial)
     ranges.checked(trial)
-    placement.beside(trial)
+    placement.colocated(trial)
     for name, shape in trial.shapes.items():
         if not shape or shape[0] != trial.batch:
             raise UsageError(
@@ -326,7 +326,7 @@ def _idle(section: str, line: int | None, place: Place) -> str:
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
     """Return the trial with each file that its models refer to pinned by content."""
-    return replace(trial, model=pin(trial.model), beside=beside_with(trial.beside, pin))
+    return replace(trial, model=pin(trial.model), colocated=colocated_with(trial.colocated, pin))
 
 
 def possible(trials: Sequence[Trial], place: Place) -> None:

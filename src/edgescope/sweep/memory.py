@@ -142,10 +142,12 @@ class Forecast:
 
     def _alone(self, trial: Trial) -> list[Result]:
         """Return cells of one process that differ in nothing but the sharing, which is nothing to one alone."""
-        if trial.sharing == "shared" or trial.processes == 1:
+        if trial.sharing == "time_slicing" or trial.processes == 1:
             return []
         return [
-            r for r in self.cells.get(kin(replace(trial, sharing="shared")), ()) if r.trial.processes == 1
+            r
+            for r in self.cells.get(kin(replace(trial, sharing="time_slicing")), ())
+            if r.trial.processes == 1
         ]
 
     def reason(self, trial: Trial) -> str:

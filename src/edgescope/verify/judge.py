@@ -62,20 +62,20 @@ class Reference:
     origin: str
 
 
-def asked(precision: str, gate: float | None) -> float:
-    """Return the lower bound that `gate` asks of top1_agreement: the precision's floor where it is None.
+def required_agreement(precision: str, min_agreement: float | None) -> float:
+    """Return the lower bound that `min_agreement` asks of top1_agreement: the precision's floor where it is None.
 
     UsageError where it lies below that floor: the gate can be made stricter, never laxer.
     """
     floor = TOP1_FLOOR[precision]
-    if gate is not None and not gate >= floor:
+    if min_agreement is not None and not min_agreement >= floor:
         raise UsageError(
             "E-GATE-7",
-            f"--gate {gate:g} asks for less than the floor {floor:g} of {precision}",
+            f"--min-agreement {min_agreement:g} asks for less than the floor {floor:g} of {precision}",
             effect="A variant that gives other answers would pass",
-            fix=f"leave --gate out, or ask for more than {floor:g}",
+            fix=f"leave --min-agreement out, or ask for more than {floor:g}",
         )
-    return floor if gate is None else gate
+    return floor if min_agreement is None else min_agreement
 
 
 def gate_samples(model: Model) -> Samples:
@@ -162,14 +162,20 @@ def _same_shapes(parts: Sequence[Sequence[NDArray[Any]]]) -> None:
 
 
 def verify(
-    run: Run, model: Model, reference: Reference, *, precision: str, batch: int = 1, gate: float | None = None
+    run: Run,
+    model: Model,
+    reference: Reference,
+    *,
+    precision: str,
+    batch: int = 1,
+    min_agreement: float | None = None,
 ) -> tuple[Verification, Outputs | None]:
     """Return the gate's answer for one variant, and its outputs on the gate's inputs (None where unusable).
 
-    `gate` raises the lower bound asked of top1_agreement (or of rank_agreement where that method applies, if
+    `min_agreement` raises the lower bound asked of top1_agreement (or of rank_agreement where that method applies, if
     it lies above RANK_FLOOR); UsageError where it lies below the floor of the precision.
     """
-    asked(precision, gate)
+    required_agreement(precision, min_agreement)
     labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
     try:
         samples = gate_samples(model)
@@ -181,7 +187,7 @@ def verify(
         got,
         reference,
         precision=precision,
-        gate=gate,
+        min_agreement=min_agreement,
         labelled=named,
         labels=_labels(labelled),
         groups=samples.groups,
@@ -203,16 +209,16 @@ def judge(
     reference: Reference,
     *,
     precision: str,
-    gate: float | None = None,
+    min_agreement: float | None = None,
     labelled: Outputs | None = None,
     labels: NDArray[np.int64] | None = None,
     groups: NDArray[np.int64] | None = None,
 ) -> Verification:
     """Return the gate's answer for outputs already computed; `labelled` and `labels` if trained.
 
-    `groups` are those of the gate's samples. UsageError where `gate` lies below the floor of the precision.
+    `groups` are those of the gate's samples. UsageError where `min_agreement` lies below the floor of the precision.
     """
-    floor = asked(precision, gate)
+    floor = required_agreement(precision, min_agreement)
     shapes = [array.shape for array in got], [array.shape for array in reference.gate]
     if shapes[0] != shapes[1]:
         return refused(f"outputs of shape {shapes[0]}, fp32 gives {shapes[1]}", precision, reference.origin)
@@ -226,7 +232,7 @@ def judge(
     known = tasks.get("reference_accuracy")
     if isinstance(known, Measured) and known.lo is not None and known.lo > _chance(labels):
         return _judge_top1((got[0], reference), fields | tasks, (precision, floor), groups)
-    return _judge_l2(reference, fields, max(RANK_FLOOR, gate or 0.0))
+    return _judge_l2(reference, fields, max(RANK_FLOOR, min_agreement or 0.0))
 
 
 def _chance(labels: NDArray[np.int64] | None) -> float:

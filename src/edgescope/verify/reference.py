@@ -73,7 +73,7 @@ def verified(
     *,
     precision: str,
     batch: int = 1,
-    gate: float | None = None,
+    min_agreement: float | None = None,
     facts: Mapping[str, Json],
 ) -> Verification:
     """Return the gate's answer: of the whole gate once, then as long as 16 inputs give the same outputs.
@@ -82,13 +82,17 @@ def verified(
     """
     samples = judge.gate_samples(model)
     bounds = [judge.L2_CEILING, judge.RANK_FLOOR, judge.TOP1_FLOOR[precision], MIN_FRAMES, JUDGING]
-    key = digest([VERSION, bounds, dict(facts), model.info.digest, precision, batch, gate, samples.digests])
+    key = digest(
+        [VERSION, bounds, dict(facts), model.info.digest, precision, batch, min_agreement, samples.digests]
+    )
     path = cache.folder("judged") / f"{key}.npz"
     earlier = _earlier(path)
     if earlier and unchanged(run, samples, earlier[1], batch):
         note = f"; accuracy check reused: {len(earlier[1][0])} outputs checked again, unchanged"
         return replace(earlier[0], detail=earlier[0].detail + note)
-    answer, got = judge.verify(run, model, truth, precision=precision, batch=batch, gate=gate)
+    answer, got = judge.verify(
+        run, model, truth, precision=precision, batch=batch, min_agreement=min_agreement
+    )
     if got is not None:
         few = min(QUICK, max(2, QUICK_VALUES // max(1, sum(array[0].size for array in got))))
         _write(path, {"first": tuple(array[:few] for array in got)}, to_plain(answer))

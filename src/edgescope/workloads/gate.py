@@ -68,6 +68,6 @@ def check(
         truth,
         precision=trial.precision,
         batch=trial.batch,
-        gate=trial.gate,
+        min_agreement=trial.min_agreement,
         facts=facts,
     )

@@ -60,7 +60,7 @@ def load(trial: Trial) -> Load:
     """
     opened = trial.rate is not None or trial.scenario == "trace"
     met = (trial.in_flight, trial.processes) if opened else (0, 0)
-    return (trial.workload, trial.scenario, trial.rate, trial.arrivals, trial.beside, trial.io, *met)
+    return (trial.workload, trial.scenario, trial.rate, trial.arrivals, trial.colocated, trial.io, *met)
 
 
 def belongs(trial: Trial, to: Load) -> bool:

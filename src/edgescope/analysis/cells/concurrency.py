@@ -96,7 +96,7 @@ class Cell(Row):
 def place(trial: Trial) -> str:
     """Return a trial's cell in words."""
     t = trial
-    shared = sharing_words(t) if t.processes > 1 or t.sharing != "shared" else ""
+    shared = sharing_words(t) if t.processes > 1 or t.sharing != "time_slicing" else ""
     return ", ".join(filter(None, [f"{t.model} {t.precision} batch {t.batch}", f"P = {t.processes}", shared]))
 
 
@@ -112,12 +112,12 @@ def sharing_words(trial: Trial) -> str:
 
 def wanted(trial: Trial) -> bool:
     """Return whether a trial belongs here: a closed loop, one query at a time in each process."""
-    return (trial.scenario, trial.rate, trial.in_flight, trial.beside) == ("single_stream", None, 1, "")
+    return (trial.scenario, trial.rate, trial.in_flight, trial.colocated) == ("single_stream", None, 1, "")
 
 
 def setup(trial: Trial) -> str:
     """Return what all cells of one table share, in words: engine, device, options, mode, workload, io."""
-    same = replace(trial, precision="fp32", batch=1, processes=1, sharing="shared", in_flight=1)
+    same = replace(trial, precision="fp32", batch=1, processes=1, sharing="time_slicing", in_flight=1)
     io = "" if trial.io == "host" else f" io={trial.io}"
     work = "" if trial.workload == Trial.workload else f" {trial.workload}"
     return same.label.replace(" fp32 b1", "", 1) + work + io
@@ -297,14 +297,16 @@ class Series:
         parts += [f"batch {t.batch}"] if self.axis != "batch" else []
         head = " ".join(parts)
         how = [f"P = {t.processes}"] if self.axis != "processes" else []
-        crowd = t.sharing != "shared" or (self.axis == "processes" or t.processes > 1)
+        crowd = t.sharing != "time_slicing" or (self.axis == "processes" or t.processes > 1)
         return ", ".join([head, *how, *([sharing_words(t)] if crowd else [])])
 
 
 def over_processes(cells: Iterable[Cell]) -> list[Series]:
     """Return one series a model, precision, batch and sharing; one process shares with nobody, so it begins each."""
     done = [c for c in cells if c.ok]
-    alone = {_but(c, "processes"): c for c in done if c.trial.processes == 1 and c.trial.sharing == "shared"}
+    alone = {
+        _but(c, "processes"): c for c in done if c.trial.processes == 1 and c.trial.sharing == "time_slicing"
+    }
     found = _grouped(done, lambda c: (*_but(c, "processes"), c.trial.sharing))
     out = []
     for group in found:

@@ -19,7 +19,7 @@ HARNESS = "null"
 
 def asked(trial: Trial) -> str:
     """Return the name of the question that a trial answers, the same for all whose figures may be compared."""
-    load = (trial.workload, trial.scenario, trial.rate, trial.arrivals, trial.beside, trial.io)
+    load = (trial.workload, trial.scenario, trial.rate, trial.arrivals, trial.colocated, trial.io)
     size = () if trial.scenario in PILED else (trial.batch, trial.processes, trial.in_flight)
     shapes = {name: shape[1:] for name, shape in trial.shapes.items()}
     return digest([load, size, shapes])
@@ -33,7 +33,7 @@ def in_words(trial: Trial) -> str:
         parts += [f"batch {trial.batch}"] if trial.batch > 1 else []
         parts += [f"{trial.processes} processes"] if trial.processes > 1 else []
         parts += [f"{trial.in_flight} in flight"] if trial.in_flight > 1 else []
-    parts += [f"beside {trial.beside}"] if trial.beside else []
+    parts += [f"beside {trial.colocated}"] if trial.colocated else []
     parts += [f"io {trial.io}"] if trial.io != "host" else []
     parts += [f"{name} {'x'.join(map(str, shape[1:]))}" for name, shape in trial.shapes.items()]
     return ", ".join(parts)

@@ -66,8 +66,8 @@ def of_cells(found: Sequence[Cell]) -> tuple[Remark, ...]:
 
 def equal_pairs(found: Sequence[Cell]) -> list[Pair]:
     """Return each cell of a sharing of its own over the shared cell that is its equal; only several processes count."""
-    shared = {key(c.trial)[:-1]: c for c in found if c.ok and c.trial.sharing == "shared"}
-    own = [c for c in found if c.ok and c.trial.sharing != "shared" and c.trial.processes > 1]
+    shared = {key(c.trial)[:-1]: c for c in found if c.ok and c.trial.sharing == "time_slicing"}
+    own = [c for c in found if c.ok and c.trial.sharing != "time_slicing" and c.trial.processes > 1]
     both = [(c, shared[key(c.trial)[:-1]]) for c in own if key(c.trial)[:-1] in shared]
     return [Pair(a, b, quotient(a.runs, b.runs, "throughput_sps")) for a, b in both]
 
@@ -122,7 +122,9 @@ def _summary(pairs: Sequence[Pair]) -> Remark:
 def _processes(found: Sequence[Cell]) -> list[Remark]:
     """Return where more processes gave the most over one process of the same model, precision and batch."""
     one = {
-        key(c.trial)[:-2]: c for c in found if c.ok and c.trial.processes == 1 and c.trial.sharing == "shared"
+        key(c.trial)[:-2]: c
+        for c in found
+        if c.ok and c.trial.processes == 1 and c.trial.sharing == "time_slicing"
     }
     many = [
         (c, one[key(c.trial)[:-2]])

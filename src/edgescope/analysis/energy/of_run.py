@@ -31,11 +31,11 @@ def consumption(
     meter: str | None = None,
     device: str = "",
     board: str = "gpu0",
-    beside: str = "",
+    colocated: str = "",
 ) -> Consumption:
     """Return what the window used by the named meter, else by the one of the widest scope that sees the device.
 
-    `beside` are other models that ran in it: the joules are theirs, too, so none are a sample's.
+    `colocated` are other models that ran in it: the joules are theirs, too, so none are a sample's.
     """
     samples = done(queries, window)
     span = window.start_ns, window.stop_ns
@@ -48,8 +48,8 @@ def consumption(
         "power_updates_hz": _rate(spent, (span[1] - span[0]) / 1e9),
         **rest.metrics,
     }
-    if beside:
-        metrics |= dict.fromkeys(A_SAMPLE, Absent(f"other models ran beside it: {beside}"))
+    if colocated:
+        metrics |= dict.fromkeys(A_SAMPLE, Absent(f"other models ran beside it: {colocated}"))
     if spent.total is None:
         return Consumption(metrics, None, spent.warnings)
     note = scope_note(spent.meter, spent.scope)

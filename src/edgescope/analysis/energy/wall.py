@@ -44,7 +44,7 @@ def wall(result: Result, log: MeterLog, scope: str = "") -> Wall:
     placed = align(log, load(result.queries, result.idle, window.start_ns))
     readings = _readings(log, placed, window, scope or "wall")
     spent = consumption(
-        readings, result.queries, window, idle=result.idle, meter=METER, beside=result.trial.beside
+        readings, result.queries, window, idle=result.idle, meter=METER, colocated=result.trial.colocated
     )
     error = _unsure(readings, window, placed)
     return Wall(placed, replace(spent, metrics=_widened(spent.metrics, error, window)), scope or "wall")

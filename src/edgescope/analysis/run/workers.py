@@ -157,7 +157,7 @@ def crowd_metrics(
         "latency_p99_worst_worker_s": _worst(queries, window, own, trial.scenario),
         "start_skew_s": skew([w.start_ns for w in own]),
         "stop_skew_s": skew([w.stop_ns for w in own]),
-        **_beside(queries, window, others),
+        **_colocated(queries, window, others),
     }
 
 
@@ -224,14 +224,14 @@ def _divided(total: Field, by: int) -> Field:
     return Measured(total.value / by, total.unit, lo, hi, total.n)
 
 
-def _beside(queries: Queries, window: Window, others: Sequence[Worker]) -> dict[str, Field]:
+def _colocated(queries: Queries, window: Window, others: Sequence[Worker]) -> dict[str, Field]:
     if not others:
         return {}
     numbers = [w.number for w in others]
     parts = [of_worker(queries, n, window) for n in numbers]
     done = Queries({k: np.concatenate([part.columns[k] for part in parts]) for k in QUERY_DTYPES})
     tail = latency_metrics(due_in(queries, numbers, window).latency_ns(), window)["latency_p99_s"]
-    return {"beside_throughput_sps": throughput(done, window), "beside_latency_p99_s": tail}
+    return {"colocated_throughput_sps": throughput(done, window), "colocated_latency_p99_s": tail}
 
 
 def counter_gap(rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int], tuple[int, int]]) -> int:

@@ -18,7 +18,7 @@ from edgescope.plots.style import BASELINE_COLOUR, COLOURS, Figure, Scale, inter
 from edgescope.records import Absent, Measured
 
 COLOUR = {p: COLOURS[i] for p, i in zip(PRECISIONS, (4, 0, 3, 2, 1), strict=True)}
-DASHES = {"shared": ("solid", "circle"), "mps": ("dash", "square"), "pinned": ("dot", "triangle-up")}
+DASHES = {"time_slicing": ("solid", "circle"), "mps": ("dash", "square"), "pinned": ("dot", "triangle-up")}
 RATE = Scale(1.0, "samples/s")
 WATTS = Scale(1.0, "W")
 JOULES = Scale(1e3, "mJ")
@@ -136,7 +136,7 @@ def _bytes(cells: Sequence[Cell], name: str) -> Scale:
 
 def _alone(table: Concurrent) -> list[Cell]:
     """Return the finished cells of one process that shares with nobody."""
-    return [c for c in table.measured if c.trial.processes == 1 and c.trial.sharing == "shared"]
+    return [c for c in table.measured if c.trial.processes == 1 and c.trial.sharing == "time_slicing"]
 
 
 def _batch(cell: Cell) -> float:
@@ -162,7 +162,7 @@ def _lines(
     for precision in PRECISIONS:
         for sharing in dict.fromkeys(c.trial.sharing for c in mine):
             line = [c for c in mine if (c.trial.precision, c.trial.sharing) == (precision, sharing)]
-            if sharing != "shared" and line and all(c.trial.processes > 1 for c in line):
+            if sharing != "time_slicing" and line and all(c.trial.processes > 1 for c in line):
                 line = [c for c in mine if _begins(c, precision)] + line
             points = _points(sorted(line, key=x), name, x)
             if points:
@@ -173,7 +173,7 @@ def _lines(
 
 def _begins(cell: Cell, precision: str) -> bool:
     t = cell.trial
-    return (t.precision, t.processes, t.sharing) == (precision, 1, "shared")
+    return (t.precision, t.processes, t.sharing) == (precision, 1, "time_slicing")
 
 
 def _look(cell: Cell, crowd: bool) -> Look:

@@ -96,7 +96,7 @@ def grid(found: Concurrent, name: str) -> Grid:
     groups: dict[tuple[str, str, int, str], dict[int, Cell]] = {}
     for c in found.cells:
         t = c.trial
-        alone = t.sharing == "shared" and columns[-1:] == (1,)
+        alone = t.sharing == "time_slicing" and columns[-1:] == (1,)
         key = (t.model, t.precision, t.batch, "" if alone else sharing_words(t))
         groups.setdefault(key, {})[t.processes] = c
     rows = tuple(GridRow(*key, tuple(cells.get(p) for p in columns)) for key, cells in groups.items())

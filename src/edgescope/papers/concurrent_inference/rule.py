@@ -97,7 +97,7 @@ def _by_sharing(voices: Sequence[Voice]) -> str:
     """Return ` (time slicing 3 of 18, MPS 18 of 18)` where there are several ways of sharing."""
     groups: dict[str, list[Voice]] = {}
     for voice in voices:
-        crowd = [c.trial for c in voice.cells if c.trial.processes > 1 or c.trial.sharing != "shared"]
+        crowd = [c.trial for c in voice.cells if c.trial.processes > 1 or c.trial.sharing != "time_slicing"]
         groups.setdefault(sharing_words(crowd[-1]) if crowd else "one process", []).append(voice)
     if len(groups) < 2:
         return ""

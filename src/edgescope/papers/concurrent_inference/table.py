@@ -135,7 +135,14 @@ def concurrent(
 
 def _order(cell: Cell) -> tuple[object, ...]:
     t = cell.trial
-    return (t.model, -PRECISIONS.index(t.precision), t.batch, t.sharing != "shared", t.sharing, t.processes)
+    return (
+        t.model,
+        -PRECISIONS.index(t.precision),
+        t.batch,
+        t.sharing != "time_slicing",
+        t.sharing,
+        t.processes,
+    )
 
 
 def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[str, int], ...]]:

@@ -252,7 +252,7 @@ def _latest_study(results: Sequence[Result]) -> list[Result]:
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         if not _screens(result):
-            same = replace(result.trial, backend="", precision="fp32", options={}, gate=None)
+            same = replace(result.trial, backend="", precision="fp32", options={}, min_agreement=None)
             groups.setdefault((same.cell, _software(result)), []).append(result)
     ranked = [(_rank(group), group) for group in groups.values() if any(_is_baseline(r.trial) for r in group)]
     return max(ranked, key=lambda pair: pair[0])[1] if ranked else []
@@ -327,7 +327,7 @@ def _passed(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def _name(trial: Trial) -> str:
-    return variant(replace(trial, gate=None))
+    return variant(replace(trial, min_agreement=None))
 
 
 def _with_limit(
