@@ -16,7 +16,8 @@ from edgescope.devices.kernel_files import is_absent
 from edgescope.devices.replay import device
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.modes import catalog, cgroup, enter, gpu_power, journal, mps, quota
-from edgescope.modes.affinity import Affinity, ranges, some
+from edgescope.cores import ranges
+from edgescope.modes.affinity import Affinity, some
 from edgescope.modes.privileged import act
 from edgescope.modes.quota import Quota
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from edgescope import registry
 from edgescope.command import option_value
+from edgescope.cores import ranges
 from edgescope.errors import UsageError, message
 from edgescope.isolate.process import Seat
 from edgescope.modes import launcher
-from edgescope.modes.affinity import ranges
 from edgescope.records import Trial
 
 #: What may differ between a trial and what runs beside it; any other word is an option of that one's workload.

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from edgescope.cores import ranges
 from edgescope.devices.base import Journal, Mode, Undo
 from edgescope.devices.jetson import clocks, nvpmodel
 from edgescope.devices.jetson.nvpmodel import Conf, PowerMode
 from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
 from edgescope.errors import SettingError, UnsupportedError
 from edgescope.modes import helper
-from edgescope.modes.affinity import ranges
 from edgescope.modes.privileged import act, asked
 
 CLOCKS = "jetson_clocks"

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgescope.cores import ranges
 from edgescope.devices.base import Device, Mode
 from edgescope.devices.jetson import nvpmodel
 from edgescope.devices.jetson.nvpmodel import PowerMode
 from edgescope.devices.settings import settings
 from edgescope.modes import catalog
-from edgescope.modes.affinity import Affinity, ranges
+from edgescope.modes.affinity import Affinity
 from edgescope.modes.jetson import CLOCKS, NvpMode
 
 
