@@ -10,13 +10,13 @@ import pytest
 from refusing import refused
 
 from edgescope.bench.in_mode import in_mode
+from edgescope.cores import ranges
 from edgescope.devices.base import Undo
 from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
 from edgescope.devices.replay import device
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.modes import catalog, cgroup, enter, gpu_power, journal, mps, quota
-from edgescope.cores import ranges
 from edgescope.modes.affinity import Affinity, some
 from edgescope.modes.privileged import act
 from edgescope.modes.quota import Quota
