@@ -23,10 +23,10 @@ BESIDES = {
     "edgescope.sweep.run": ("edgescope.modes.",),
     "edgescope.sweep.reuse": ("edgescope.modes.",),
     "edgescope.sweep.noise": ("edgescope.modes.",),
-    "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.workloads.options"),
+    "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.scenarios.stop_rule"),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
     "edgescope.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
-    "edgescope.search.capacity_question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.arrivals"),
+    "edgescope.search.capacity_question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.stop_rule"),
 }
 
 
@@ -131,7 +131,6 @@ ORDER = (
         "errors",
         "clock",
         "scratch",
-        "cores",
         "registry",
         "command",
         "records",
@@ -140,6 +139,7 @@ ORDER = (
         "units",
         "stats",
         "cache",
+        "options",
         "store",
     ),
     *("network", "analysis", "plots", "report", "papers", "models", "verify", "artifacts", "backends"),

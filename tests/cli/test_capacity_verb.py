@@ -28,7 +28,7 @@ def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys):
     ask = ["capacity", *FAST, *flags, "--constraint", "p50<1s", "--arrivals", "even"]
     assert main([*ask, "--out", str(page)]) == 0
     said = capsys.readouterr()
-    assert "1 client at 100/s fits: p50 " in said.out and "[confirm] 1 client, " in said.err
+    assert "Fits  1 client at 100/s\np50 " in said.out and "[confirm] 1 client, " in said.err
     assert "p50&lt;1s" in page.read_text() and "promise-0" in page.read_text()
     assert main([*ask, "--json"]) == 0
     said = capsys.readouterr()

@@ -137,7 +137,7 @@ def test_compare_prints_the_settings_first_and_a_judgement(tmp_path, capsys):
             store.save(result(Trial.from_json(trial.to_json() | {"replicate": replicate})))
     assert main(["compare", trials["fp32"].cell, trials["int8"].cell]) == 0
     out = capsys.readouterr().out
-    assert out.index("trial.precision") < out.index("latency_p50_s")
+    assert "differs: trial.precision fp32 -> int8" in out and "latency_p50_s" in out
     assert "is SAME against" in out
     assert main(["compare", trials["fp32"].cell, trials["int8"].cell, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["judgement"] == "SAME"

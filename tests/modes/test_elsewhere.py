@@ -10,7 +10,6 @@ import pytest
 from refusing import refused
 
 from edgescope.bench.in_mode import in_mode
-from edgescope.cores import ranges
 from edgescope.devices.base import Undo
 from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
@@ -20,6 +19,7 @@ from edgescope.modes import catalog, cgroup, enter, gpu_power, journal, mps, quo
 from edgescope.modes.affinity import Affinity, some
 from edgescope.modes.privileged import act
 from edgescope.modes.quota import Quota
+from edgescope.units import ranges
 
 CPUS = sorted(os.sched_getaffinity(0))
 #: What a child says of itself, and how much CPU time it gets in half a second of trying.
@@ -40,7 +40,8 @@ def state(tmp_path, monkeypatch):
 
 
 def child(mode):
-    env, prefix = mode.launch()
+    launch = mode.launch()
+    env, prefix = launch.env, launch.prefix
     argv = [*prefix, sys.executable, "-c", SAYS]
     started = subprocess.Popen(argv, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True)
     out, _ = started.communicate(timeout=60)
@@ -105,7 +106,7 @@ def test_a_quota_within_a_quota_has_a_group_of_its_own():
     outer, inner = f"edgescope-{os.getpid()}", f"edgescope-{os.getpid()}-1"
     with enter.entered(Quota(0.5)):
         with enter.entered(Quota(0.3)) as mode:
-            assert inner in mode.launch()[1] and (base / inner).is_dir()
+            assert inner in mode.launch().prefix and (base / inner).is_dir()
         assert (base / outer).is_dir() and not (base / inner).exists()
     assert not (base / outer).exists()
 
@@ -171,7 +172,7 @@ def test_a_user_is_given_a_systemd_scope_and_no_group_and_one_that_hangs_is_said
     (where / "systemd-run").chmod(0o755)
     monkeypatch.setenv("PATH", f"{where}:{os.environ['PATH']}")
     with enter.entered(Quota(0.5)) as mode:
-        prefix = mode.launch()[1]
+        prefix = mode.launch().prefix
         assert prefix[1:] == ("--user", "--scope", "--quiet", "-p", "CPUQuota=50%", "--")
         assert not (tmp_path / "state").exists()
     (where / "systemd-run.hangs").touch()
@@ -250,7 +251,7 @@ def programs(tmp_path, monkeypatch):
 
 def test_mps_is_started_asked_and_stopped(programs, monkeypatch):
     with enter.entered(catalog.find("mps=50", {})) as mode:
-        env, _ = mode.launch()
+        env = mode.launch().env
         pipe = Path(env[mps.PIPE]) / "control"
         assert env[mps.PERCENT] == "50" and pipe.exists()
         assert mode.problem() == f"{mps.PERCENT} is not set"  # not in this process

@@ -40,7 +40,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_engine(sub.add_argument_group("engine"))
     trial_flags.add_safety(sub)
     sub.set_defaults(scenario="single_stream", processes="1", colocated="")  # the search sets them
-    sub.set_defaults(workload="inference", workload_option=[], rel_width=0.01, max_queries=None, idle=0.0)
+    sub.set_defaults(workload="inference", workload_option=[], scenario_option=[])
+    sub.set_defaults(rel_width=0.01, max_queries=None, idle=0.0)
     sub.set_defaults(duration=None, soak=None, min_duration=None, max_duration=None)
 
 
@@ -138,7 +139,7 @@ def question(args: argparse.Namespace) -> Question:
         )
     keys = trial_flags.keys(args, single=True) | {
         "rate": None,
-        "arrivals": "",
+        "scenario_options": {},
         "sharing": args.sharing,
         "processes": 1,
     }

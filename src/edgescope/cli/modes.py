@@ -66,7 +66,7 @@ def _show(rows: Sequence[Row], why_none: str, problems: Sequence[str]) -> None:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    from edgescope.cores import ranges
+    from edgescope.units import ranges
 
     caps = (row.cpu_max_hz, row.gpu_max_hz, row.emc_max_hz)
     clocks = ["no cap" if hz is None else f"{hz / 1e6:.0f} MHz" for hz in caps]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgescope.cores import ranges
 from edgescope.devices.base import Device, Mode
 from edgescope.devices.jetson import nvpmodel
 from edgescope.devices.jetson.nvpmodel import PowerMode
@@ -14,6 +13,7 @@ from edgescope.devices.settings import settings
 from edgescope.modes import catalog
 from edgescope.modes.affinity import Affinity
 from edgescope.modes.jetson import CLOCKS, NvpMode
+from edgescope.units import ranges
 
 
 @dataclass(frozen=True)

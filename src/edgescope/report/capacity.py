@@ -74,6 +74,7 @@ def _answer(found: Capacity) -> Answer:
     """Return how many fit; the sentence about them stands first."""
     (_, first), *rest = sentences(found)
     head, _, held = first.partition(": ")
+    head = head.removesuffix(" fits").removesuffix(" fit")
     short = [held, *(f"{label}: {text}" if label == "limit" else text for label, text in rest)]
     kind = "" if found.clients else "none"
     return Answer(

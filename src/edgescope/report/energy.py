@@ -23,8 +23,11 @@ def document(result: Result, found: Found, wall: Wall | None, log: str = "") -> 
     told = [(m, c.metrics) for m, c in found]
     if wall is not None:
         told.append((Meter(log, wall.scope, "trapezoid"), wall.consumption.metrics))
-    figures = (Column(METRICS[name].title, head=METRICS[name].head.lower()) for name in SHOWN[:3])
-    heads = (Column("meter"), Column("scope"), Column("method", rank=1), *figures)
+    figures = (
+        Column(METRICS[name].title, head=METRICS[name].head.lower(), rank=i)
+        for i, name in enumerate(SHOWN[:3])
+    )
+    heads = (Column("meter"), Column("scope"), Column("method"), *figures)
     rows = tuple(Row((m.name, m.scope, m.method, *_figures(figures))) for m, figures in told)
     absent = f"no meter watched this result: {why(result.metrics.get('power_w'))}"
     lines = [f"{m.name}: {_idle(c.metrics)}" for m, c in found]

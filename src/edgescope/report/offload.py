@@ -75,7 +75,9 @@ def _answer(found: Question) -> Answer:
     chosen, why = found.answer.pick, found.answer.reason
     lines = Items((*flips(found), *borders(found)), kind="missing", level=DETAIL)
     short = (why, *flips(found)[:1])
-    return Answer("Use", pick(found), short, why, more=(lines,), kind="" if chosen else "none")
+    if chosen is None:
+        return Answer("Infeasible", "", short, why, more=(lines,), kind="none")
+    return Answer("Use", pick(chosen), short, why, more=(lines,))
 
 
 def _drawn(found: Question) -> Any:
@@ -137,11 +139,8 @@ def network(of: Profile) -> str:
     return f"RTT {time(of.rtt_s)}{spread}, up {rate(of.up_bps)}, down {rate(of.down_bps)}, loss {loss} ({of.source})"
 
 
-def pick(found: Question) -> str:
+def pick(chosen: Option) -> str:
     """Return the answer in a few words."""
-    chosen = found.answer.pick
-    if chosen is None:
-        return "none: infeasible"
     return {
         "edge": "edge: answer where the query is",
         "cloud": "cloud: send every query",

@@ -14,6 +14,7 @@ from edgescope.records import Field, Json, Measured, Trust
 from edgescope.report import document as doc
 from edgescope.report.document import (
     DETAIL,
+    MAIN,
     Answer,
     Cell,
     Column,
@@ -41,7 +42,7 @@ def document(found: Recommendation, *, everything: bool = False) -> Document:
         Text(title, "strong"),
         _answer(found),
         *_table(found, everything),
-        Text(_counted(found), "lead"),
+        Text(_counted(found), "lead", DETAIL if found.pick else MAIN),
         Items(remarks, level=DETAIL) if remarks else None,
     )
     return Document(title, parts, facts(found))
@@ -51,15 +52,20 @@ def _answer(found: Recommendation) -> Answer:
     reasons = Items(tuple(found.reasons[0 if found.pick else 1 :]), level=DETAIL)
     more = (reasons,) if reasons.items else ()
     if found.pick is None:
-        return Answer("No pick", "", tuple(found.reasons[:1]), found.reasons[0], more=more, kind="none")
+        return Answer("No pick", "", found.reasons[:1], found.reasons[0], more=more, kind="none")
     name = found.pick.name if len(found.models) > 1 else found.pick.label
     return Answer("Use", (name, "  ", badge(found.pick.verdict.trust)), tuple(_short(found)), more=more)
 
 
 def _short(found: Recommendation) -> list[str]:
-    """Return the first reasons, in a line each."""
-    room = [r for r in found.reasons if not r.startswith("measured while")]
-    return [r if len(r) <= 2 * 78 else f"{r[: 2 * 78 - 1]}…" for r in room[:4]]
+    """Return how good, within what, at what price, in a line each."""
+    assert found.pick is not None
+    first, *rest = found.reasons
+    figure = first.partition(": ")[2].partition(", 95 %")[0]
+    kept = [r for r in rest if r.startswith(tuple(c.text for c in found.wanted.constraints or ()))]
+    other = [r for r in rest if r not in kept and not r.startswith("measured while")]
+    lines = [f"{found.wanted.goal.title.lower()} {figure}", *kept, *other[:2]]
+    return [text if len(text) <= 156 else f"{text[:155]}…" for text in lines]
 
 
 def _counted(found: Recommendation) -> str:

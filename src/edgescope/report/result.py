@@ -11,7 +11,6 @@ from edgescope.analysis.cells import ids
 from edgescope.analysis.energy.scopes import ends
 from edgescope.analysis.run.usage import first
 from edgescope.analysis.run.workers import Share, shares
-from edgescope.cores import ranges
 from edgescope.metrics import METRICS
 from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status
 from edgescope.report import document as doc
@@ -32,7 +31,7 @@ from edgescope.report.document import (
     badge,
 )
 from edgescope.stats import reach
-from edgescope.units import show, why
+from edgescope.units import ranges, show, why
 
 CELL = 8
 """Characters of a cell's id that a listing shows; `compare` takes them for all its replicates."""

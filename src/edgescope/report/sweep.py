@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from edgescope.records import Result, Status, Trial, Trust, digest
+from edgescope.records import TABLES, Result, Status, Trial, Trust, digest
 from edgescope.report.document import Column, Document, Mark, Pairs, Row, Table, Text, Value, badge
 from edgescope.units import counted, duration, show
 
@@ -36,7 +37,6 @@ WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "colocated": lambda v: f"beside {v}" if v else "alone",
     "scenario": str,
     "rate": lambda v: "no rate" if v is None else f"{v:g}/s",
-    "arrivals": str,
     "mode": str,
     "workload": str,
     "io": lambda v: f"io={v}",
@@ -52,7 +52,7 @@ USUAL = {
     "colocated": "",
     "rate": None,
 }
-USUAL |= {"arrivals": "", "mode": "as_is", "workload": Trial.workload, "io": "host", "seed": 0}
+USUAL |= {"mode": "as_is", "workload": Trial.workload, "io": "host", "seed": 0}
 
 
 def axes(trials: Sequence[Trial]) -> dict[str, list[Any]]:
@@ -79,7 +79,13 @@ def namer(trials: Sequence[Trial]) -> Callable[[Trial], str]:
 
 def value(trial: Trial, key: str) -> Any:
     """Return the value of a key, or of an option."""
-    return getattr(trial, key) if key in WRITTEN else trial.options.get(key)
+    if key in WRITTEN:
+        return getattr(trial, key)
+    return next((table[key] for table in _tables(trial) if key in table), None)
+
+
+def _tables(trial: Trial) -> list[Mapping[str, Any]]:
+    return [getattr(trial, name) for name in TABLES]
 
 
 def written(key: str, value: Any) -> str:
@@ -93,7 +99,7 @@ def _values(trials: Iterable[Trial]) -> dict[str, list[Any]]:
     found: dict[str, dict[str, Any]] = {key: {} for key in WRITTEN}
     trials = list(trials)
     for trial in trials:
-        for key in trial.options:
+        for key in chain(*_tables(trial)):
             found.setdefault(key, {})
     for trial in trials:
         for key, seen in found.items():
