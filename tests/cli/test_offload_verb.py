@@ -57,7 +57,7 @@ def test_a_near_cloud_answers(stores, capsys):
     out = said(capsys)
     assert "Use cloud: send every query" in out and "(a board)" in out and "(a server)" in out
     assert "with less than" in out and "the edge answers" in out and "break-even" in out
-    assert "modelled" in out and "◆" in out and "energy: not measured here" in out
+    assert "modelled" in out and "◆" in out and "energy/sample: not measured here" in out
     assert "1000 scores as float32" in out and "given, not measured" in out
 
 
