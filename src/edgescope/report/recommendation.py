@@ -149,7 +149,8 @@ def _cell(found: Field, judged: bool) -> Value | Cell:
         return found
     if not judged or found.hi is None:
         return replace(found, lo=None, hi=None)
-    return Cell(found, brief=f"{units.show(found, interval=False)} (<= {units.text(found.hi, found.unit)})")
+    text, end = units.show(found, interval=False), units.text(found.hi, found.unit)
+    return Cell(found, brief=text if end == text else f"{text} (<= {end})")
 
 
 def _marks(choice: Row, found: Recommendation, picked: bool) -> list[Mark]:

@@ -47,6 +47,8 @@ TIES_SAID = 4
 """From so many variants on the sentence names some of them only."""
 EVIDENCE_SHOWN = 2
 """Pieces of evidence printed under a verdict that is not CLEAN; the full list is in its own section."""
+ONE_LINE = 80
+"""Characters of a line that a terminal shows whole."""
 INTERVALS = (
     "Small figures are 95 % ",
     Mark("intervals", to="def-interval"),
@@ -163,7 +165,8 @@ def _short(chapter: Chapter, row: Row) -> Iterator[str]:
         more = f" and {len(ties) - 2} more" if len(ties) > 2 else ""
         yield f"statistically tied with {', '.join(ties[:2])}{more}"
     if row.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
-        yield f"measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence[:2])}"
+        said = f"measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence[:2])}"
+        yield said if len(said) <= ONE_LINE else f"{said[: ONE_LINE - 1]}…"
 
 
 def agreement(row: Row) -> str:
