@@ -40,30 +40,30 @@ def scale(value: float, unit: str) -> tuple[float, str]:
     return next(((f, u) for f, u in steps if abs(value) * f >= 1), steps[-1])
 
 
-def number(value: float) -> str:
+def number(value: float, digits: int = 3) -> str:
     """Return `value` with three significant digits, more for large whole parts."""
     if value == 0:
         return "0"
-    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
 
 
-def text(value: float, unit: str) -> str:
+def text(value: float, unit: str, digits: int = 3) -> str:
     """Return a value with its unit: `20 Mbit/s`, `1.5 s`."""
     factor, word = scale(value, unit)
-    return f"{number(value * factor)} {word}".strip()
+    return f"{number(value * factor, digits)} {word}".strip()
 
 
-def show(field: Field | None, *, interval: bool = True) -> str:
+def show(field: Field | None, *, interval: bool = True, digits: int = 3) -> str:
     """Return `1.82 ms [1.80, 1.84]`, or `n/a` for what is absent (the reason stands elsewhere)."""
     if field is None or isinstance(field, Absent):
         return "n/a"
     factor, _ = scale(field.value, field.unit)
-    return text(field.value, field.unit) + (_ends(field, factor) if interval else "")
+    return text(field.value, field.unit, digits) + (_ends(field, factor, digits=digits) if interval else "")
 
 
-def why(field: Field | None) -> str:
+def why(field: Field | None, digits: int = 3) -> str:
     """Return the value, or the reason why there is none."""
-    return field.reason if isinstance(field, Absent) else show(field)
+    return field.reason if isinstance(field, Absent) else show(field, digits=digits)
 
 
 def ratio(field: Field, *, interval: bool = True, decimals: int | None = None) -> str:
@@ -83,11 +83,11 @@ def cell(field: Field | None, unit: str, *, interval: bool = False) -> str:
     return show(field, interval=interval).replace(" samples/s", "", 1)
 
 
-def _ends(field: Measured, factor: float, decimals: int | None = None) -> str:
+def _ends(field: Measured, factor: float, decimals: int | None = None, digits: int = 3) -> str:
     if field.lo is None or field.hi is None:
         return ""
     ends = (field.lo * factor, field.hi * factor)
-    lo, hi = (number(end) if decimals is None else f"{end:.{decimals}f}" for end in ends)
+    lo, hi = (number(end, digits) if decimals is None else f"{end:.{decimals}f}" for end in ends)
     return f" [{lo}, {hi}]"
 
 

@@ -160,8 +160,10 @@ def say(text: str) -> None:
 
 def tell(progress: Progress) -> None:
     """Print where a sweep stands on stderr."""
+    from edgescope.units import duration
+
     t = progress.trial
-    eta = "" if progress.eta_s is None else f", about {progress.eta_s:.0f} s left"
+    eta = "" if progress.eta_s is None else f", about {duration(progress.eta_s)} left"
     again = f" replicate {t.replicate}" if t.replicate else ""
     print(
         f"[{progress.done + 1}/{progress.total}] {t.model} {t.label}{again}{eta}", file=sys.stderr, flush=True
