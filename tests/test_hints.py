@@ -23,11 +23,12 @@ ROOT = Path(edgescope.__file__).parent
 #: Modules whose flags are another program's: they build its command line, or say what to type to it.
 FOREIGN = (
     *("backends/trtexec/flags", "backends/trtexec/program", "devices/", "doctor/", "modes/", "remote/"),
+    "analysis/offload/probe",
     *("scratch", "isolate/persistent", "isolate/fresh", "isolate/process", "telemetry/sampler"),
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
-    r"|jetson_clocks|container|fuser|git|tail)\b"
+    r"|jetson_clocks|container|fuser|git|tail|iperf3|ping)\b"
 )
 #: Modules whose messages are met under one verb; the others' under `bench` or any verb that measures.
 MET_UNDER = {
@@ -38,10 +39,8 @@ MET_UNDER = {
     "report/sweep": ("sweep", "recommend"),
     "report/": ("report", "capacity", "study concurrent", "study nano_table"),
     "analysis/energy/meter_log": ("energy",),
-    "analysis/energy/wall": ("energy",),
     "analysis/energy/align": ("energy", "bench"),
     "analysis/offload/": ("offload",),
-    "network/": ("offload",),
     "papers/concurrent_inference/": ("study concurrent",),
     "papers/jetson_nano/": ("study nano_table",),
     "analysis/capacity/": ("capacity",),

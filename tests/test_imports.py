@@ -132,17 +132,17 @@ ORDER = (
         "clock",
         "scratch",
         "registry",
+        "process",
         "command",
         "records",
         "metrics",
-        "ranges",
         "units",
         "stats",
         "cache",
         "options",
         "store",
     ),
-    *("network", "analysis", "plots", "report", "papers", "models", "verify", "artifacts", "backends"),
+    *("analysis", "plots", "report", "papers", "models", "verify", "artifacts", "backends"),
     *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "doctor", "isolate", "bench"),
     *("remote", "study", "sweep", "search", "deploy", "monitor", "cli"),
 )
@@ -189,15 +189,6 @@ def test_7_there_is_no_import_cycle():
 
 def test_the_root_holds_the_ground_alone():
     assert len(list(ROOT.glob("*.py"))) <= 12
-
-
-def test_8_the_network_knows_errors_alone_and_only_verbs_know_it():
-    for name, tree in MODULES.items():
-        for target in imported(tree):
-            if part(name) == "network" and target.startswith("edgescope"):
-                assert part(target) in ("network", "errors"), f"{name} imports {target}"
-            if part(target) == "network" and target.startswith("edgescope."):
-                assert part(name) in ("network", "cli"), f"{name} imports {target}"
 
 
 def test_try_around_imports_only_in_the_compatibility_module():

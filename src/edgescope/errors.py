@@ -18,6 +18,25 @@ A message has four parts: what happened, the evidence, what it does to the numbe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Message:
+    """What an error, a warning or the reason of a status says; `str()` is `CODE: what (evidence). Effect. Try: fix`."""
+
+    code: str
+    what: str
+    evidence: str = ""
+    effect: str = ""
+    fix: str = ""
+
+    def __str__(self) -> str:
+        """Return one line ready for a terminal."""
+        evidence = f" ({self.evidence})" if self.evidence else ""
+        effect = f" {self.effect}." if self.effect else ""
+        fix = f" Try: {self.fix}" if self.fix else ""
+        return f"{self.code}: {self.what}{evidence}.{effect}{fix}"
 
 
 class EdgescopeError(Exception):
@@ -27,7 +46,12 @@ class EdgescopeError(Exception):
 
     def __init__(self, code: str, what: str, *, evidence: str = "", effect: str = "", fix: str = "") -> None:
         self.code, self.what, self.evidence, self.effect, self.fix = code, what, evidence, effect, fix
-        super().__init__(message(code, what, evidence=evidence, effect=effect, fix=fix))
+        super().__init__(str(self.message))
+
+    @property
+    def message(self) -> Message:
+        """What it says, as a record."""
+        return Message(self.code, self.what, self.evidence, self.effect, self.fix)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the parts when the error crosses a process boundary."""
@@ -44,19 +68,6 @@ def meant(word: str, known: Iterable[str]) -> str:
     import difflib  # only a mistake needs it
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
-
-
-def message(code: str, what: str, *, evidence: str = "", effect: str = "", fix: str = "") -> str:
-    """One line `CODE: what (evidence). Effect. Try: fix`, used alike by errors and warnings."""
-    text = f"{code}: {what}"
-    if evidence:
-        text += f" ({evidence})"
-    text += "."
-    if effect:
-        text += f" {effect}."
-    if fix:
-        text += f" Try: {fix}"
-    return text
 
 
 class UsageError(EdgescopeError):

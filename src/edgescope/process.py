@@ -29,7 +29,7 @@ TAIL_BYTES = 8192
 LONGEST = 16 << 20
 PR_SET_PDEATHSIG = 1
 
-Message = dict[str, Any]
+Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Pipe:
             self.fill()
         return self._lines.popleft()
 
-    def received(self) -> Iterator[Message]:
+    def received(self) -> Iterator[Line]:
         """Yield the messages that have been read; lines that are none are a launcher's own and are skipped."""
         while self._lines:
             with contextlib.suppress(ValueError):
@@ -113,7 +113,7 @@ class Pipe:
                 if isinstance(message, dict):
                     yield message
 
-    def receive(self, timeout_s: float | None = None) -> Message:
+    def receive(self, timeout_s: float | None = None) -> Line:
         """Return the next message; TimeoutError where none comes in time, EOFError where none will."""
         until = time.monotonic() + (timeout_s or 0.0)
         while (message := next(self.received(), None)) is None:
@@ -121,7 +121,7 @@ class Pipe:
             self._lines.appendleft(line)
         return message
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Line]:
         """Yield messages until the other end closes the pipe."""
         with contextlib.suppress(EOFError):
             while True:

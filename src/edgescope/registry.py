@@ -159,7 +159,7 @@ BACKENDS = Family(
         "tensorrt": Entry(
             "edgescope.backends.tensorrt.backend:TensorRt",
             "sudo apt install python3-libnvinfer (JetPack), or pip install tensorrt",
-            "TensorRT in process, 8.0 to 11",
+            "TensorRT in process, 8.5 to 11",
             ("cuda",),
             about="edgescope.backends.tensorrt.about:AboutTensorRt",
         ),

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from importlib.resources import files
 
 import jsonschema
 import pytest
@@ -13,10 +12,11 @@ import pytest
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.cli.trial_flags import option, seconds, shape
 from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.records.schema import result_schema
 from edgescope.store.results import Store
 from making import result, show_card
 
-SCHEMA = json.loads((files("edgescope.records") / "schema/result.schema.json").read_text())
+SCHEMA = result_schema()
 MEASURED = {(0, "ok"), (1, "unstable")}  # exit code, status; a busy machine makes a trial unstable
 QUICK = ["--duration", "200ms", "--warmup", "50ms"]
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
+from pathlib import Path
 
 import pytest
 
-from edgescope.analysis.offload import breakeven, model
+from edgescope.analysis.offload import breakeven, model, probe
 from edgescope.cli.main import main
-from edgescope.network import probe as probing
-from edgescope.network.echo import EchoServer
 from edgescope.store.results import Store
 from two_places import measured, spread
 
@@ -149,7 +147,7 @@ BAD = {
         "E-CONS-1",
     ),
     "a file": ([EDGE, CLOUD, "--rtt", "1ms", "--bandwidth", "1Mbit", "--out", "a.pdf"], "E-REPORT-1"),
-    "a probe": (["--probe", "nowhere"], "E-NET-4"),
+    "a probe": (["--probe", "no where"], "E-NET-4"),
 }
 
 
@@ -177,22 +175,33 @@ def test_an_unknown_payload_is_asked_for(tmp_path, capsys):
     assert "E-OFF-6" in capsys.readouterr().err
 
 
+DATA = Path(__file__).parents[1] / "analysis" / "data"
+
+
 def test_a_probe_writes_a_profile_that_answers(stores, tmp_path, capsys, monkeypatch):
-    plan = probing.Plan(messages=120, enough_s=0.005, repeats=2)
-    monkeypatch.setattr(probing, "Plan", lambda: plan)
-    server = EchoServer("127.0.0.1", 0)
-    threading.Thread(target=server.forever, daemon=True).start()
+    pings = "\n".join(f"64 bytes: icmp_seq={i} ttl=64 time={1 + i % 7}.5 ms" for i in range(120))
+    printed = {"ping": pings, "iperf3": (DATA / "iperf3_bidir.json").read_text()}
+    monkeypatch.setattr(probe, "_output", lambda argv, where: printed[argv[0]])
     path = tmp_path / "net" / "network.json"
-    try:
-        assert main(["offload", "--probe", f"127.0.0.1:{server.port}", "--out", str(path)]) == 0
-    finally:
-        server.close()
+    assert main(["offload", "--probe", "10.0.0.7", "--out", str(path)]) == 0
     out = said(capsys)
-    assert "round trip" in out and "segments were sent again" in out and "loss: n/a" in out
+    assert "round trip" in out and "33 segments sent again up" in out and "loss: n/a" in out
     assert main(["offload", "-v", *stores, "--profile", str(path), "--payload", "40kB"]) == 0
     out = said(capsys)
     assert "120 samples" in out and "measured from" in out and "Use cloud" in out
     assert "TCP hides loss" in out
+
+
+def test_files_of_iperf3_and_ping_answer(stores, capsys):
+    files = [f"--iperf3={DATA / 'iperf3_up.json'}", f"--iperf3={DATA / 'iperf3_down.json'}"]
+    flags = [*files, f"--ping={DATA / 'ping.txt'}", "--payload", "40kB"]
+    assert main(["offload", "-v", *stores, *flags]) == 0
+    out = said(capsys)
+    assert "Use cloud" in out and "up 200 Mbit/s" in out and "20 samples" in out
+    assert main(["offload", "-v", *stores, *flags, "--up", "1kbit"]) == 0
+    assert "up 1 kbit/s" in said(capsys)
+    assert main(["offload", "-v", *stores, *flags, "--profile", "x.toml"]) == 2
+    assert "E-NET-7" in capsys.readouterr().err
 
 
 def test_a_page_that_cannot_be_made_leaves_nothing(stores, tmp_path, capsys):
@@ -202,15 +211,6 @@ def test_a_page_that_cannot_be_made_leaves_nothing(stores, tmp_path, capsys):
         == 2
     )
     assert not page.exists()
-
-
-def test_ctrl_c_is_how_serving_ends(monkeypatch, capsys):
-    def forever(self):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(EchoServer, "forever", forever)
-    assert main(["offload", "--serve", "0"]) == 0
-    assert "resumes" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

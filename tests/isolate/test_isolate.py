@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgescope.devices.cpu.memory import Memory
+from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import StoreError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits

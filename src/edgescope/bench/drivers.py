@@ -11,7 +11,7 @@ from edgescope.analysis.run import breakdown, summary
 from edgescope.bench.parts import open_work, recorded, scenario_of
 from edgescope.bench.watch import Watch, available, peak_rss
 from edgescope.clock import Clock, MonotonicClock
-from edgescope.errors import RanElsewhereError
+from edgescope.errors import Message, RanElsewhereError
 from edgescope.records import (
     Absent,
     Effective,
@@ -43,7 +43,7 @@ class Run:
     window: Window
     metrics: Mapping[str, Field]
     """What is known beside energy, long-run behaviour and the sampler's cost; counts where a name is given twice."""
-    warnings: Sequence[str] = ()
+    warnings: Sequence[Message] = ()
     warmed: bool = True
     """Whether the latencies had settled when the window began."""
     failure: str = ""

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import replace
 
 from edgescope.bench.watch import Devices
-from edgescope.errors import EdgescopeError, SettingError, message
+from edgescope.errors import EdgescopeError, Message, SettingError
 from edgescope.modes import catalog
 from edgescope.records import Machine, Result, Status, Trial, Trust, Verdict
 
@@ -42,7 +42,7 @@ def kept(result: Result, devices: Devices) -> Result:
         problem = str(error)
     if not problem:
         return result
-    text = message(
+    text = Message(
         "E-MODE-2",
         f"mode {trial.mode} was not in effect any more when the run ended",
         evidence=problem,
@@ -50,7 +50,7 @@ def kept(result: Result, devices: Devices) -> Result:
         fix="the same command again, with nothing else that changes settings",
     )
     if result.verdict is not None and result.verdict.trust is Trust.CLEAN:
-        result = replace(result, verdict=Verdict(Trust.UNKNOWN, (text, *result.verdict.evidence)))
+        result = replace(result, verdict=Verdict(Trust.UNKNOWN, (str(text), *result.verdict.evidence)))
     if result.status in (Status.OK, Status.UNSTABLE):
         return replace(result, status=Status.FAILED, reason=text)
     return replace(result, warnings=(*result.warnings, text))

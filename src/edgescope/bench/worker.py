@@ -28,7 +28,7 @@ from edgescope.clock import MonotonicClock
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.barrier import Agreed, Span
 from edgescope.isolate.counter import Counter
-from edgescope.process import Message, Pipe, die_with_parent
+from edgescope.process import Line, Pipe, die_with_parent
 from edgescope.records import Machine, Measured, Queries, Trial, codec
 from edgescope.scenarios import Foreign
 from edgescope.workloads.base import Opened
@@ -44,7 +44,7 @@ class Abandoned(Exception):
 class WorkerRun:
     """One trial in this worker."""
 
-    def __init__(self, pipe: Pipe, order: Message) -> None:
+    def __init__(self, pipe: Pipe, order: Line) -> None:
         self.pipe, self.number = pipe, int(order["number"])
         self.trial = Trial.from_json(order["trial"])
         self.folder, self.workers = Path(order["folder"]), int(order["workers"])
@@ -69,7 +69,7 @@ class WorkerRun:
                 self._send_driven(queries, opened)
                 self._after(opened)
 
-    def _receive(self, what: str) -> Message:
+    def _receive(self, what: str) -> Line:
         order = self.pipe.receive()
         if order["do"] != what:
             raise Abandoned
@@ -153,7 +153,7 @@ def serve(pipe: Pipe) -> None:
             return
         except Exception as error:  # models and engines raise anything
             status, reason = status_of(error)
-            pipe.send(event="failed", status=status.value, reason=reason)
+            pipe.send(event="failed", status=status.value, reason=asdict(reason))
         give_back()
         pipe.send(event="closed")
 

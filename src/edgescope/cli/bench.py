@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             cells.ahead([trial])
         failed = cells.unprepared(trial)
         if failed is not None and opened.refused(failed.reason):
-            opened.say(failed.reason)  # a mistake is no result, so nothing is stored
+            opened.say(str(failed.reason))  # a mistake is no result, so nothing is stored
             return 2
         with waiting(f"measuring {trial.model} {trial.label}"):
             result = cells.run(trial)

@@ -121,12 +121,13 @@ def run(args: argparse.Namespace) -> int:
 
 def question(args: argparse.Namespace) -> Question:
     """Return what is asked; UsageError for what cannot be."""
-    from edgescope import ranges, registry
+    from edgescope import registry
     from edgescope.analysis.capacity.promises import promises
     from edgescope.errors import UsageError
     from edgescope.models import zoo
     from edgescope.records import Trial
     from edgescope.search.capacity_question import Question
+    from edgescope.study import ranges
 
     promised = promises(args.constraint)
     problem = _problem(args)

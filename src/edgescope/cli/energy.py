@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from edgescope.cli import opened
 
 if TYPE_CHECKING:
+    from edgescope.analysis.energy.align import Wall
     from edgescope.analysis.energy.of_run import Consumption
-    from edgescope.analysis.energy.wall import Wall
     from edgescope.records import Meter, Result
 
 HELP = "a result's energy by every meter, and by an external meter's CSV"
@@ -80,7 +80,7 @@ def _result(args: argparse.Namespace) -> Result:
     result = store.full(found[0])
     if result.readings is None or result.window is None or result.queries is None:
         raise UsageError(
-            "E-METER-3", f"the result {result.id} was not measured", evidence=result.reason[:200]
+            "E-METER-3", f"the result {result.id} was not measured", evidence=str(result.reason or "")[:200]
         )
     return result
 
@@ -89,7 +89,7 @@ def _wall(args: argparse.Namespace, result: Result) -> Wall | None:
     if args.meter is None:
         return None
     from edgescope.analysis.energy import meter_log as meter
-    from edgescope.analysis.energy.wall import wall
+    from edgescope.analysis.energy.align import wall
 
     log = meter.read(args.meter, time_column=args.time_column, power_column=args.power_column)
     return wall(result, log, args.scope)

@@ -32,7 +32,7 @@ from edgescope.cli import (
     train,
 )
 from edgescope.cli.parsing import Parser
-from edgescope.errors import EdgescopeError, message
+from edgescope.errors import EdgescopeError, Message
 
 VERBS = {
     "demo": demo,
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         print(
-            message(
+            Message(
                 "E-IO-2",
                 str(error),
                 effect="Results finished earlier are untouched",

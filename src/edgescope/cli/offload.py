@@ -1,9 +1,9 @@
 """Whether a query is better answered at the edge, in the cloud, or shared: from stored results of two machines and a
 network, given or measured.
 
-  edgescope offload --serve 7077 --bind 0.0.0.0                        on the far machine: what a probe talks to
-  edgescope offload --probe 10.0.0.7:7077 --out network.json           here: round trips, bandwidth up and down
+  edgescope offload --probe 10.0.0.7 --out network.json      runs ping and iperf3 here (on the far machine: iperf3 -s)
   edgescope offload CELL_A CELL_B --remote-store cloud --profile network.json --constraint "p99<=50ms" --rate 30
+  edgescope offload CELL_A CELL_B --iperf3 up.json --iperf3 down.json --ping ping.txt --payload 40kB
   edgescope offload CELL_A CELL_B --rtt 20ms --bandwidth 20Mbit --payload 40kB --out offload.html
 
 CELL_A was measured at the edge, CELL_B in the cloud (beginnings of ids, or labels). What it computes and what it leaves
@@ -69,11 +69,12 @@ def _network(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--up", metavar="20Mbit", help="to the cloud")
     group.add_argument("--down", metavar="50Mbit", help="back")
     group.add_argument("--loss", metavar="0.5%", help="share of segments lost (none)")
-    group.add_argument("--probe", metavar="HOST:PORT", help="measure a network; --out names the profile")
-    group.add_argument("--serve", type=int, metavar="PORT", help="be the far end of a probe")
-    group.add_argument(
-        "--bind", default="127.0.0.1", metavar="ADDRESS", help="with --serve: where to listen (127.0.0.1)"
-    )
+    text = "bandwidth that `iperf3 --json` measured, one way or both; may be repeated"
+    group.add_argument("--iperf3", type=Path, action="append", default=[], metavar="FILE", help=text)
+    text = "round trips that ping printed"
+    group.add_argument("--ping", type=Path, default=None, metavar="FILE", help=text)
+    text = "run both against HOST, where `iperf3 -s` runs; --out names the profile"
+    group.add_argument("--probe", metavar="HOST", help=text)
 
 
 def _load(group: argparse._ArgumentGroup) -> None:
@@ -96,9 +97,7 @@ def _load(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve, probe, or decide; exit 1 where nothing keeps the constraints."""
-    if args.serve is not None:
-        return _serve(args)
+    """Probe or decide; exit 1 where nothing keeps the constraints."""
     if args.probe:
         return _probe(args)
     from edgescope.report import offload, save
@@ -116,30 +115,14 @@ def run(args: argparse.Namespace) -> int:
     return 0 if found.answer.pick else 1
 
 
-def _serve(args: argparse.Namespace) -> int:
-    """Answer probes until interrupted."""
-    from edgescope.network.echo import EchoServer
-
-    server = EchoServer(args.bind, args.serve, lambda text: print(text, file=sys.stderr, flush=True))
-    print(f"listening on {args.bind} port {server.port}; Ctrl-C ends it", file=sys.stderr, flush=True)
-    try:
-        server.forever()
-    except KeyboardInterrupt:  # how it is ended
-        return 0
-    finally:
-        server.close()
-    return 0
-
-
 def _probe(args: argparse.Namespace) -> int:
     """Measure a network, write its profile, print what it comes to."""
     from edgescope.analysis.offload.network import profile
-    from edgescope.network.probe import address, probe
+    from edgescope.analysis.offload.probe import probe
     from edgescope.report.offload import probed
     from edgescope.report.render import terminal
 
-    host, port = address(args.probe)
-    keys = probe(host, port, tell=lambda text: print(text, file=sys.stderr, flush=True))
+    keys = probe(args.probe, tell=lambda text: print(text, file=sys.stderr, flush=True))
     path = args.out or Path("network.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     whole_file.write_text(path, json.dumps(keys) + "\n")
@@ -172,13 +155,18 @@ def _question(args: argparse.Namespace) -> Question:
     near = _place(store, args.local, args.machine, "edge")
     far = _place(_other(args, store), args.remote, args.remote_machine, "cloud")
     warnings, (asking, notes) = remarks(near, far), request(args, near)
-    return question(Model(near, far, asking, asked), network, [*warnings, *notes])
+    return question(Model(near, far, asking, asked), network, [*map(str, warnings), *notes])
 
 
 def _profile(args: argparse.Namespace) -> Profile:
     from edgescope.analysis.offload.network import load, profile
+    from edgescope.analysis.offload.probe import read
+    from edgescope.errors import UsageError
 
-    keys = load(args.profile) if args.profile else {}
+    if args.profile and (args.iperf3 or args.ping):
+        fix = "one of them, with --rtt, --up, --down or --loss for what it lacks"
+        raise UsageError("E-NET-7", "--profile is given beside --iperf3 or --ping", fix=fix)
+    keys = load(args.profile) if args.profile else read(args.iperf3, args.ping)
     flags = {name: getattr(args, name) for name in GIVEN if getattr(args, name) is not None}
     if "bandwidth" in flags:  # one given for both ways wins over a file's
         keys = {k: v for k, v in keys.items() if k not in ("up", "down")}

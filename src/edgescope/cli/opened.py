@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from edgescope.errors import Message
     from edgescope.isolate.fresh import Limits
     from edgescope.records import Result, Status, Trial
     from edgescope.store.results import Store
@@ -28,9 +29,9 @@ USAGE = (
     "E-TRIAL-1",
     "E-TRIAL-2",
     "E-ON-",
-    "E-SSH-1:",
+    "E-SSH-1",
     "E-MODE-10",
-    "E-MODE-1:",
+    "E-MODE-1",
     "E-MODE-7",
     "E-MODE-8",
     "E-MODE-13",
@@ -93,7 +94,7 @@ def check_modes(trials: Iterable[Trial]) -> None:
     if not names:
         return
     from edgescope.bench import present
-    from edgescope.errors import message
+    from edgescope.errors import Message
     from edgescope.modes import catalog
     from edgescope.modes.jetson import NvpMode
 
@@ -103,7 +104,7 @@ def check_modes(trials: Iterable[Trial]) -> None:
         change, why = mode.change() if isinstance(mode, NvpMode) else ("live", "")
         if change != "live":
             text = f"{name}: {change} ({why}), so its cells may be refused"
-            print(message("W-MODE-1", text, fix="edgescope modes"), file=sys.stderr, flush=True)
+            print(Message("W-MODE-1", text, fix="edgescope modes"), file=sys.stderr, flush=True)
 
 
 def retried(args: argparse.Namespace) -> set[Status]:
@@ -126,8 +127,8 @@ def retried(args: argparse.Namespace) -> set[Status]:
 
 def limits(args: argparse.Namespace) -> Limits:
     """Return what stops a trial."""
-    from edgescope import ranges
     from edgescope.isolate.fresh import Limits
+    from edgescope.study import ranges
 
     ranges.limits(args.timeout, args.memory_floor, getattr(args, "soak", None))
     floor = None if args.memory_floor is None else int(args.memory_floor * 1e6)
@@ -138,19 +139,26 @@ def exit_code(result: Result) -> int:
     """Return the exit code that tells a script what kind of end this was."""
     from edgescope.records import Status
 
-    kind = next((code for prefix, code in REASONS.items() if result.reason.startswith(prefix)), None)
+    kind = _kind(result.reason)
     codes = {Status.OK: 0, Status.UNSUPPORTED: 3, Status.OOM: 5}
     return codes.get(result.status, 1) if kind is None else kind
 
 
-def refused(reason: str) -> bool:
+def _kind(reason: Message | None) -> int | None:
+    """Return the exit code that a reason's code, or its family of codes, asks for; None where its status does."""
+    if reason is None:
+        return None
+    return REASONS.get(reason.code, REASONS.get(f"{reason.code.rpartition('-')[0]}-"))
+
+
+def refused(reason: Message | None) -> bool:
     """Whether a trial can never run as it was asked for: a wrong flag, or a file that its engine cannot read."""
-    return reason.startswith((*USAGE, "E-MODEL-5:", "E-MODEL-6:"))
+    return asked_wrongly(reason) or (reason is not None and reason.code in ("E-MODEL-5", "E-MODEL-6"))
 
 
-def asked_wrongly(reason: str) -> bool:
+def asked_wrongly(reason: Message | None) -> bool:
     """Whether a trial failed of what was asked, which trying again does not change."""
-    return reason.startswith(USAGE)
+    return _kind(reason) == 2
 
 
 def say(text: str) -> None:

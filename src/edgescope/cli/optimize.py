@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from edgescope.cli import opened, trial_flags
 from edgescope.cli.waiting import waiting
+from edgescope.errors import Message
 
 if TYPE_CHECKING:
     from edgescope.analysis.cells.objective import Wanted
@@ -117,9 +118,15 @@ AGAIN = ("timeout", "crashed", "oom", "failed", "unsupported")
 def again(found: VariantTable) -> list[str]:
     """Return the statuses by which rows are rejected and that another attempt may change."""
     reasons = [row.rejected for row in found.rows if row.rejected]
-    ends = [text for text in reasons if not opened.asked_wrongly(text.partition(": ")[2])]
+    ends = [text for text in reasons if not opened.asked_wrongly(_message(text))]
     said = {text.partition(":")[0].partition(" ")[0] for text in ends}
     return [status for status in AGAIN if status in said]
+
+
+def _message(rejected: str) -> Message:
+    """Return the message that a row is rejected for."""
+    text = rejected.partition(": ")[2]
+    return Message(text.partition(":")[0], text)
 
 
 def _written(
@@ -142,11 +149,11 @@ def _written(
 
 def _base(args: argparse.Namespace) -> Trial:
     """Return what all candidates share."""
-    from edgescope import ranges
     from edgescope.models import zoo
     from edgescope.records import Trial
     from edgescope.scenarios import settings as asked
     from edgescope.search import candidates
+    from edgescope.study import ranges
 
     keys = trial_flags.keys(args, single=True)
     keys = {"min_s": 1.0, "max_s": 2.5} | keys

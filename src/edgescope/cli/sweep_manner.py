@@ -79,12 +79,12 @@ def _sensors() -> Callable[[str], dict[str, float]]:
 
 def _cooling(args: argparse.Namespace) -> Cooling:
     """Return what waits for the heat to go; say where no temperature can be read."""
-    from edgescope.errors import message
+    from edgescope.errors import Message
     from edgescope.sweep.cooldown import Cooling
 
     read = _sensors()
     found = Cooling(lambda: read("degC"), args.cooldown_c, least_s=args.cooldown)
     if not found.target:
         text = "no temperature can be read here, so --cooldown-c waits for nothing"
-        opened.say(message("W-SWEEP-1", text, fix="--cooldown 5s"))
+        opened.say(str(Message("W-SWEEP-1", text, fix="--cooldown 5s")))
     return found

@@ -94,14 +94,18 @@ class Journal(Protocol):
 
 
 class Mode(Protocol):
-    """A reversible resource setting, entered before the child starts and restored from a journal on disk."""
+    """A reversible resource setting, entered before the child starts and restored from a journal on disk.
+
+    A setting of the whole machine derives from this and has `launch` and `leave` from it.
+    """
 
     @property
     def name(self) -> str:
         """The word after --mode."""
 
     def launch(self) -> Launch:
-        """Return how the process that measures starts."""
+        """Return how the process that measures starts: as it is, where the setting is the whole machine's."""
+        return Launch()
 
     def enter(self, journal: Journal) -> None:
         """Note the way back, make the change, check that it took effect.
@@ -110,7 +114,8 @@ class Mode(Protocol):
         """
 
     def leave(self, journal: Journal) -> None:
-        """Put back what `enter` changed."""
+        """Put back what `enter` changed, by what it noted."""
+        journal.restore(self.name)
 
     def problem(self) -> str:
         """Return '' when the setting is in effect for this process, otherwise why not; the child asks too."""

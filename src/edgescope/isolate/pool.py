@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgescope import scratch
-from edgescope.devices.cpu.memory import Memory
+from edgescope.devices.cpu.limits import Memory
 from edgescope.isolate import placement
 from edgescope.isolate.counter import Counter
 from edgescope.isolate.fresh import TIMEOUT, floor_of

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from edgescope.devices.base import Journal, Undo
+from edgescope.devices.base import Journal, Mode, Undo
 from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import EdgescopeError, UnsupportedError
@@ -26,7 +26,7 @@ _SYSTEMD_S = 20
 _SLACK_CPUS = 0.005
 
 
-class Quota:
+class Quota(Mode):
     """At most `cpus` CPUs' worth of time."""
 
     def __init__(self, cpus: float, root: Path = Path("/")) -> None:
@@ -90,10 +90,6 @@ class Quota:
             evidence=f"{why} {reason}",
             fix="run it as a user with a systemd session, or in a container with --cpus",
         )
-
-    def leave(self, journal: Journal) -> None:
-        """Remove the group."""
-        journal.restore(self.name)
 
     def problem(self) -> str:
         """Return '' where the control groups above this process allow what was asked, no more and no less."""

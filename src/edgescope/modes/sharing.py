@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgescope.devices.base import Mode
-from edgescope.errors import SettingError, UnsupportedError, UsageError, message
+from edgescope.errors import Message, SettingError, UnsupportedError, UsageError
 from edgescope.modes.combined import Together
 from edgescope.modes.mps import Mps
 from edgescope.records import Result, Status, Trial
@@ -68,7 +68,7 @@ def kept(result: Result, daemon: Mps | None) -> Result:
     problem = daemon.dead()
     if not problem:
         return result
-    text = message(
+    text = Message(
         "E-MPS-2",
         "the MPS daemon did not serve this trial to its end",
         evidence=problem,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from edgescope.errors import Message
 from edgescope.records.field import Absent, Field, Json, digest
 from edgescope.records.rows import Idle, Queries, Readings, Spans, Window
 from edgescope.records.trial import Trial
@@ -147,7 +148,7 @@ class Result:
     trial: Trial
     machine: Machine
     status: Status
-    reason: str = ""
+    reason: Message | None = None
     verdict: Verdict = field(default_factory=lambda: Verdict(Trust.UNKNOWN, ("nothing was measured",)))
     started_at: str = ""
     """UTC, ISO 8601."""
@@ -169,7 +170,7 @@ class Result:
     """What power_w and the energies of `metrics` were measured with; None where no meter answered."""
     metrics: Mapping[str, Field] = field(default_factory=dict)
     """Derived from the raw rows by analysis.run.summary; recomputable."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Message, ...] = ()
     queries: Queries | None = None
     readings: Readings | None = None
     spans: Spans | None = None

@@ -1,6 +1,6 @@
 """A board behind an agent: what it is, its sensors, and the place where trtexec runs.
 
-`Board.run` does for a program on the board what `backends.trtexec.program.run` does here. The command line keeps its
+`Board.run` does for a program on the board what `program.Here.run` does here. The command line keeps its
 form; files it reads are sent first (unless the board has their content), those it writes are fetched afterwards, and
 the paths in it become names in the folder that the agent runs it in.
 
@@ -108,7 +108,7 @@ class Board:
     def survey(self, path: str) -> Tool:
         """Return what the program is and which GPU it sees, asked once in a conversation."""
         if path not in self.tools:
-            self.tools[path] = program.surveyed(path, 0, self)
+            self.tools[path] = program.surveyed(path, self)
         return self.tools[path]
 
     def gpu(self, name: str) -> str:

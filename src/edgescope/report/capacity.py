@@ -241,13 +241,13 @@ def facts(found: Capacity, asked: Question) -> Mapping[str, Json]:
         "closed_loop": found.throughput,
         "confirmed": _plain(found.confirmed) if found.confirmed else None,
         "points": [_plain(p) for p in found.points],
-        "warnings": list(found.warnings),
+        "warnings": [str(w) for w in found.warnings],
     }
 
 
 def nothing(result: Result, asked: Question) -> Json:
     """Return {clients: null, status, reason, question, result} where a run showed that nothing can be asked."""
-    ended = {"status": result.status.value, "reason": result.reason, "question": _asked(asked)}
+    ended = {"status": result.status.value, "reason": str(result.reason or ""), "question": _asked(asked)}
     return to_plain({"clients": None, **ended, "result": result.id})
 
 

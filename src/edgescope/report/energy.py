@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from edgescope.analysis.energy.align import Wall
 from edgescope.analysis.energy.of_run import Consumption
 from edgescope.analysis.energy.scopes import ends
-from edgescope.analysis.energy.wall import Wall
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Field, Json, Meter, Result
 from edgescope.report import result as card
@@ -70,8 +70,8 @@ def warnings(result: Result, found: Found, wall: Wall | None) -> list[str]:
 
     Of further meters only what names its channel; their scopes and idle powers are shown.
     """
-    parts = [tuple(str(w) for w in result.warnings), *(c.warnings for _, c in found[:1])]
-    parts += [tuple(w for w in c.warnings if str(w).startswith("W-PWR-3")) for _, c in found[1:]]
+    parts = [result.warnings, *(c.warnings for _, c in found[:1])]
+    parts += [tuple(w for w in c.warnings if w.code == "W-PWR-3") for _, c in found[1:]]
     parts += [wall.consumption.warnings] if wall else []
     return list(dict.fromkeys(str(warning) for part in parts for warning in part))
 
@@ -86,7 +86,7 @@ def _data(result: Result, found: Found, wall: Wall | None, warned: Sequence[str]
     at_wall = wall and {
         "alignment": wall.alignment,
         "metrics": dict(wall.consumption.metrics),
-        "warnings": list(wall.consumption.warnings),
+        "warnings": [str(w) for w in wall.consumption.warnings],
     }
     status = {"result": result.id, "status": result.status.value, "verdict": result.verdict}
     return {**status, "meters": meters, "wall": at_wall, "warnings": list(warned)}

@@ -56,7 +56,7 @@ def _gate_row(chapter: Chapter, row: Row) -> list[Value]:
     every = [r.verification for r in chapter.groups[row.cell] if r.verification]
     check = next((v for v in every if not v.passed), every[0] if every else None)
     if check is None:
-        return [row.label, "not verified", row.rejected or chapter.first(row).reason, "", ""]
+        return [row.label, "not verified", row.rejected or str(chapter.first(row).reason or ""), "", ""]
     passed = Mark("passed", "good") if check.passed else Mark("FAILED", "bad")
     if check.method == "none":
         passed = Mark("nothing to compare")

@@ -209,7 +209,7 @@ def probed(profile: Profile, keys: Mapping[str, Any]) -> tuple[Text | Table, ...
     )
     heads = tuple(Column(name) for name in ("", "median", "p99 or least", "range", "samples"))
     body = tuple(doc.Row((name, *_spread(samples, unit), len(samples))) for name, samples, unit in rows)
-    loss = f"loss: n/a ({profile.loss_absent}); {_sent_again(keys.get('evidence', {}))}"
+    loss = f"loss: n/a ({profile.loss_absent}); {'; '.join(keys['evidence'])}"
     return Text(profile.source, "dim"), Table(heads, body), Text(loss, "dim")
 
 
@@ -220,14 +220,6 @@ def _spread(samples: Sequence[float], unit: str) -> list[str]:
         units.text(value, unit) for value in (float(np.median(samples)), tail, min(samples), max(samples))
     )
     return [middle, tail_said, f"{least} to {most}"]
-
-
-def _sent_again(evidence: Mapping[str, Any]) -> str:
-    """Return what the kernel counted."""
-    if "absent" in evidence or not evidence:
-        return str(evidence.get("absent", "nothing was counted"))
-    again, out = evidence["segments_sent_again"], evidence["segments_sent"]
-    return f"{again} of {out:,} segments were sent again ({evidence['source']})"
 
 
 # -- the map of a terminal -----------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def warnings(chapter: Chapter) -> Section:
 
 
 def _said(result: Result) -> Iterator[str]:
-    yield from result.warnings
+    yield from map(str, result.warnings)
     if result.status is not Status.OK:
         yield f"{result.status.value}: {result.reason or 'no reason given'}"
 

@@ -382,7 +382,7 @@ def _figures(result: Result, columns: Sequence[Column] | None = None) -> list[Va
 
 
 def _verdict(result: Result) -> Value:
-    return badge(result.verdict.trust) if result.status is Status.OK else str(result.reason)[:70]
+    return badge(result.verdict.trust) if result.status is Status.OK else str(result.reason or "")[:70]
 
 
 def listing(results: Sequence[Result]) -> Document:

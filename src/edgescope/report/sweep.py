@@ -5,12 +5,12 @@ A cell's short name holds what differs from cell to cell; what all share is said
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from edgescope.errors import Message
 from edgescope.records import TABLES, Result, Status, Trial, Trust, digest
 from edgescope.report.document import Column, Document, Mark, Pairs, Row, Table, Text, Value, badge
 from edgescope.units import counted, duration, show
@@ -19,8 +19,6 @@ GOOD = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
 KINDS = {Status.OK: "good", Status.SKIPPED: "dim", Status.UNSUPPORTED: "dim", Status.UNSTABLE: "warn"}
 LISTED = 40
 """Grids up to this size are listed cell by cell."""
-#: What a message says beside its code: up to the evidence, or the end of the first sentence.
-_SAID = re.compile(r"^(?P<code>[EWI]-[A-Z]+-\d+): (?P<what>.*?)(?: \(|\.(?: |$)|$)")
 
 # -- names of cells ------------------------------------------------------------------------------------------
 
@@ -161,10 +159,9 @@ def line(result: Result, head: str) -> Text:
     return Text((head, status, f"{rate:>16}  p99 {tail:>8}  ", badge(result.verdict.trust), also))
 
 
-def said(reason: object) -> tuple[str, str]:
+def said(reason: Message | None) -> tuple[str, str]:
     """Return (code, what happened) of a message, without its evidence and advice."""
-    match = _SAID.match(str(reason))
-    return (match["code"], match["what"]) if match else ("", str(reason)[:100])
+    return (reason.code, reason.what) if reason else ("", "")
 
 
 # -- what became of it ---------------------------------------------------------------------------------------
@@ -201,7 +198,7 @@ def grouped(results: Iterable[Result], name: Callable[[Trial], str]) -> Iterator
     groups: dict[tuple[Status, str], list[Result]] = {}
     for r in results:
         if r.status is not Status.OK:
-            groups.setdefault((r.status, said(r.reason)[0] or str(r.reason)[:60]), []).append(r)
+            groups.setdefault((r.status, said(r.reason)[0]), []).append(r)
     for (status, _), mine in sorted(groups.items(), key=lambda item: -len(item[1])):
         code, what = said(mine[0].reason)
         count = Mark(f"  {len(mine):>3} {f'{status.value} ':<12}", KINDS.get(status, "bad"))
@@ -212,7 +209,7 @@ def grouped(results: Iterable[Result], name: Callable[[Trial], str]) -> Iterator
 def following(results: Sequence[Result], wrong: Callable[[Result], bool], study: str = "") -> list[str]:
     """Return what to type next, for what these results leave open; `wrong`: whether a result was asked for wrongly."""
     statuses = {r.status for r in results if not wrong(r)}
-    fixes = dict.fromkeys(str(r.reason).partition(" Try: ")[2] for r in results if wrong(r))
+    fixes = dict.fromkeys(r.reason.fix for r in results if r.reason and wrong(r))
     lines = [f"{fix}   for cells that were asked for wrongly" for fix in fixes if fix]
     retried = (Status.UNSTABLE, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
     again = [s.value for s in retried if s in statuses]

@@ -26,7 +26,7 @@ from edgescope.analysis.predict import queueing
 from edgescope.analysis.predict.queueing import Load
 from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.analysis.run.usage import usage
-from edgescope.errors import StoreError, message
+from edgescope.errors import Message, StoreError
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
 from edgescope.search.capacity_question import Question, Runs, judgeable
 from edgescope.stats import needed, quantile_effective_n
@@ -75,7 +75,7 @@ class Search:
         self.known = cells.finished()
         self.closed: Result | None = None
         self.points: list[Point] = []
-        self.warnings: list[str] = []
+        self.warnings: list[Message] = []
         self.stored = 0
 
     @property
@@ -168,7 +168,7 @@ class Search:
             return self._kept(point)
         self._kept(point)
         again = f"{clients} clients: the run ended as {point.result.status.value}, and is tried once more"
-        self.warnings.append(message("W-CAP-2", again, evidence=point.result.reason))
+        self.warnings.append(Message("W-CAP-2", again, evidence=str(point.result.reason)))
         self.tell(Step("search", clients, seconds, f"again: {point.result.status.value}"))
         return self._kept(self._point(clients, seconds, attempt + 50, "search"))
 
@@ -213,7 +213,7 @@ class Search:
     def _too_slow(self, clients: int, need: float) -> None:
         asked = self.asked
         self.warnings.append(
-            message(
+            Message(
                 "W-CAP-1",
                 f"an upper bound of what is promised would take {need:.0f} s at {clients * asked.rate:.4g} queries/s",
                 evidence=f"--longest {asked.longest_s:.0f}s",

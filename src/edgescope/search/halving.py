@@ -245,9 +245,11 @@ def _baseless(result: Result) -> EdgescopeError:
     return EdgescopeError(
         "E-OPTIM-1",
         f"the baseline failed: {result.trial.label}, {status}",
-        evidence=result.reason or (result.verification.detail if result.verification else "no reason given"),
+        evidence=str(
+            result.reason or (result.verification.detail if result.verification else "no reason given")
+        ),
         effect="There is nothing to compare the candidates with",
-        fix=result.reason.partition(" Try: ")[2]
+        fix=(result.reason.fix if result.reason else "")
         or f"the same command with --retry {status}, once the cause is gone",
     )
 

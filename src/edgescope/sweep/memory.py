@@ -31,8 +31,8 @@ import psutil
 
 from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.run.usage import GPU, HOST, UNIFIED, gpu_number
-from edgescope.devices.cpu.memory import Memory
-from edgescope.errors import message
+from edgescope.devices.cpu.limits import Memory
+from edgescope.errors import Message
 from edgescope.isolate.fresh import FLOOR_BYTES, FLOOR_SHARE, Limits, floor_of, new_id
 from edgescope.records import Json, Machine, Measured, Result, Role, Status, Trial, digest
 
@@ -150,7 +150,7 @@ class Forecast:
             if r.trial.processes == 1
         ]
 
-    def reason(self, trial: Trial) -> str:
+    def reason(self, trial: Trial) -> Message | None:
         """Return why this trial would not fit, '' where it may."""
         free, floor = self.room.host()
         host, gpu = self.need(trial, HOST), self.need(trial, GPU)
@@ -163,7 +163,7 @@ class Forecast:
         rest = self.room.gpu()
         if gpu and rest is not None and gpu.bytes > rest:
             return _reason(gpu, f"{_gb(rest)} of the GPU's memory can be had")
-        return ""
+        return None
 
 
 def fitting(seen: Result, trial: Trial, most: int) -> int:
@@ -238,8 +238,8 @@ def _gb(count: float) -> str:
     return f"{count / 1e9:.2f} GB"
 
 
-def _reason(need: Need, room: str) -> str:
-    return message(
+def _reason(need: Need, room: str) -> Message:
+    return Message(
         "I-PRUNE-2",
         f"not tried: it needs {_gb(need.bytes)} or more, and {room}",
         evidence=f"from {sized(need.by.trial)}, result {need.by.id}",
@@ -292,12 +292,12 @@ class Exhausted:
         ]
         return min(found, key=lambda r: size(r.trial), default=None)
 
-    def reason(self, trial: Trial) -> str:
-        """Return why this trial need not be tried, '' where it must be."""
+    def reason(self, trial: Trial) -> Message | None:
+        """Return why this trial need not be tried, None where it must be."""
         found = self.smaller(trial)
         if found is None:
-            return ""
-        return message(
+            return None
+        return Message(
             "I-PRUNE-1",
             f"not tried: {sized(found.trial)} of the same model and engine ran out of memory",
             evidence=f"result {found.id}",
@@ -306,7 +306,7 @@ class Exhausted:
         )
 
 
-def skipped(trial: Trial, where: Machine, reason: str) -> Result:
+def skipped(trial: Trial, where: Machine, reason: Message) -> Result:
     """Return the Result of a trial that was not tried."""
     now = datetime.now(timezone.utc)
     bare = Result(id=new_id(trial, now), trial=trial, machine=where, status=Status.SKIPPED, reason=reason)

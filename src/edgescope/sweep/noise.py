@@ -78,7 +78,7 @@ def _prepared(workloads: Sequence[Trial]) -> Trial:
         failed = fresh.prepare(trial)
         if failed is None:
             return trial
-        why.append(failed.reason)
+        why.append(str(failed.reason))
     raise UnsupportedError(
         "E-NOISE-2", "nothing can be run to measure the noise with", evidence="; ".join(why)
     )
@@ -99,7 +99,7 @@ def _p50(result: Result) -> float:
     value = result.metrics.get("latency_p50_s")
     if not isinstance(value, Measured) or value.value <= 0:
         raise UnsupportedError(
-            "E-NOISE-3", "a run of the noise workload has no latency", evidence=result.reason
+            "E-NOISE-3", "a run of the noise workload has no latency", evidence=str(result.reason)
         )
     return value.value
 

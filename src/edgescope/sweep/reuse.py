@@ -88,8 +88,10 @@ class ReusingRunner:
         except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
             if result is None:
                 return bench.refused(trial, bench.present(), error)
-            result = replace(result, warnings=(*result.warnings, str(error)))  # measured, then not put back
-        if result.reason.startswith("E-WORKER-1") and not trial.multi_process:
+            result = replace(
+                result, warnings=(*result.warnings, error.message)
+            )  # measured, then not put back
+        if result.reason is not None and result.reason.code == "E-WORKER-1" and not trial.multi_process:
             return self._in_fresh(trial, limits)
         return replace(result, process="reused")
 
@@ -122,7 +124,7 @@ class ReusingRunner:
                 try:
                     self._quit_mps()
                 except SettingError as error:
-                    return replace(result, warnings=(*result.warnings, str(error)))
+                    return replace(result, warnings=(*result.warnings, error.message))
         return result
 
     def _environment(self, trial: Trial) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from edgescope.analysis.cells import machines
-from edgescope.errors import DeviceError, SettingError, StoreError, UnsupportedError, UsageError, message
+from edgescope.errors import DeviceError, Message, SettingError, StoreError, UnsupportedError, UsageError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.modes import catalog
@@ -76,7 +76,9 @@ class Isolated:
         except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
             if result is None:
                 return bench.refused(trial, bench.present(), error)
-            result = replace(result, warnings=(*result.warnings, str(error)))  # measured, then not put back
+            result = replace(
+                result, warnings=(*result.warnings, error.message)
+            )  # measured, then not put back
         return result
 
 
@@ -100,8 +102,8 @@ class Sieve(Protocol):
     def add(self, result: Result) -> None:
         """Take a result into account."""
 
-    def reason(self, trial: Trial) -> str:
-        """Return why the trial is not tried, '' where it is."""
+    def reason(self, trial: Trial) -> Message | None:
+        """Return why the trial is not tried, None where it is."""
 
 
 def pending(
@@ -228,7 +230,7 @@ class Cells:
                 result = read(self.store.root / self.where.id / name)
                 if result.status in FINAL and result.machine.state.get("packages") == self._packages():
                     text = f"another process has measured {trial.model} {trial.label} meanwhile"
-                    self._say(message("I-STORE-2", text, effect="Its result is taken", evidence=name))
+                    self._say(str(Message("I-STORE-2", text, effect="Its result is taken", evidence=name)))
                     self._known.add(name)
                     return result
         return None
@@ -248,7 +250,7 @@ class Cells:
         self._told.add(key)
         wait = f"wait for it: tail --pid={holder.pid} -f /dev/null" if holder.pid else ""
         effect = "Two runs at once disturb each other: the figures of both are worse than the machine's"
-        self._say(message("W-STORE-1", f"{holder} {what}", effect=effect, fix=wait))
+        self._say(str(Message("W-STORE-1", f"{holder} {what}", effect=effect, fix=wait)))
 
     def put(self, result: Result) -> Result:
         """Store the result and return it; where its process did not live to describe the machine, that is this one."""
@@ -284,7 +286,7 @@ def run(
     for done, trial in enumerate(cells.free_first(todo)):
         left = pace.left(todo[done:], cooldown_s)
         tell(Progress(len(trials) - len(todo) + done, len(trials), trial, left))
-        reason = next((why for sieve in sieves if (why := sieve.reason(trial))), "")
+        reason = next((why for sieve in sieves if (why := sieve.reason(trial))), None)
         if reason:
             result = cells.put(skipped(trial, cells.where, reason))
         else:

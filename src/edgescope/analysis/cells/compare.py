@@ -124,7 +124,7 @@ def _warnings(
         )
     if any(scoped(r.metric) and isinstance(r.ratio, Measured) for r in rows):
         for side, group in (("baseline", old), ("candidate", new)):
-            said = dict.fromkeys(w for r in group.values() for w in r.warnings if w.startswith("W-PWR-3"))
+            said = dict.fromkeys(w for r in group.values() for w in r.warnings if w.code == "W-PWR-3")
             found += [f"{w} (the {side})" for w in said]
     return tuple(found)
 

@@ -33,7 +33,7 @@ from edgescope.analysis.cells.replicates import (
 from edgescope.analysis.cells.row import Row, figures
 from edgescope.analysis.energy import scopes
 from edgescope.analysis.run.summary import PILED
-from edgescope.errors import UsageError, message
+from edgescope.errors import Message, UsageError
 from edgescope.metrics import Metric
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
 from edgescope.stats import Interval, Judgement, paired_log_ratio
@@ -253,13 +253,13 @@ def _borne_out(row: Row, speedup: Measured, under: Mapping[int, Result]) -> list
     shown, lo, hi = theirs.value / ours.value, speedup.lo or speedup.value, speedup.hi or speedup.value
     if lo / (1 + MIN_EFFECT) <= shown <= hi * (1 + MIN_EFFECT):
         return []
-    text = message(
+    text = Message(
         "W-PAIR-1",
         f"the medians shown are {shown:.3g}x apart, the pairs {show(speedup)}x ({row.label})",
         effect="Replicates differ by more than the two variants, so neither figure speaks for the machine",
         fix="more --rounds on a quiet machine",
     )
-    return [text]
+    return [str(text)]
 
 
 def pick(found: VariantTable, objective: str = "latency") -> Pick:

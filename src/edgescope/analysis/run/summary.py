@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.run import idle_gaps, open_loop
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.metrics import METRICS
 from edgescope.records import QUERY_DROPPED, QUERY_ERROR, QUERY_OK, Absent, Field, Measured, Queries, Window
 from edgescope.stats import (
@@ -169,7 +169,7 @@ def speeds(queries: Queries, window: Window, scenario: str) -> str:
     return f"{count} speed states: {each}; change{'s' if len(found.changes) > 1 else ''} at {', '.join(at)}{tail}"
 
 
-def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[str, ...]:
+def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[Message, ...]:
     """Return what a reader must know about these numbers, each with its evidence and the remedy."""
     rows = queries.rows(window)
     x = told(rows, scenario).latency_ns() * 1e-9
@@ -180,7 +180,7 @@ def warnings(queries: Queries, window: Window, scenario: str = "single_stream") 
     queue = open_loop.backlog(rows, window) if scenario in open_loop.OPEN else None
     behind = queue is not None and queue.behind
     checks = (
-        (behind, open_loop.warning(queue) if queue is not None and behind else ""),
+        (behind, open_loop.warning(queue) if queue is not None and behind else None),
         (timed and not behind and not interval.reliable, _unreliable(interval)),
         (bool(several), _several(several)),
         (
@@ -189,33 +189,33 @@ def warnings(queries: Queries, window: Window, scenario: str = "single_stream") 
         ),
         (failed > 0, _failed(failed, len(rows))),
     )
-    return tuple(text for applies, text in checks if applies)
+    return tuple(said for applies, said in checks if applies and said is not None)
 
 
-def _unreliable(interval: Interval) -> str:
+def _unreliable(interval: Interval) -> Message:
     evidence = interval.note.removeprefix("interval unreliable: ")
     effect = "The mean is given without its interval"
-    return message(
+    return Message(
         "W-STAT-3", "interval unreliable", evidence=evidence, effect=effect, fix="a longer --duration"
     )
 
 
-def _several(text: str) -> str:
+def _several(text: str) -> Message:
     what = f"the machine changed its speed during the run: {text}"
     effect = "Mean and percentiles depend on how long it happened to stay at each"
-    return message(
+    return Message(
         "W-STATE-1", what, effect=effect, fix="--replicates 5, or --duration 60s on a quiet machine"
     )
 
 
-def _drifting(found: Drift) -> str:
+def _drifting(found: Drift) -> Message:
     what = f"latency drifts by {found.share:+.1%} over the window"
     effect = "There is no steady state for the mean to describe"
     fix = "a longer --warmup, and check for throttling"
-    return message("W-STAT-4", what, evidence=f"p = {found.p:.2g}", effect=effect, fix=fix)
+    return Message("W-STAT-4", what, evidence=f"p = {found.p:.2g}", effect=effect, fix=fix)
 
 
-def _failed(failed: int, n: int) -> str:
+def _failed(failed: int, n: int) -> Message:
     what = f"{failed} of {n} queries failed or were dropped"
     effect = "They have no latency: the percentiles describe the others only"
-    return message("W-STAT-5", what, effect=effect, fix="a lower --rate, or look at the trial's reason")
+    return Message("W-STAT-5", what, effect=effect, fix="a lower --rate, or look at the trial's reason")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgescope.analysis.run.summary import IDLING, OFFLINE, PILED, quantile_metric, throughput
 from edgescope.analysis.run.throttling import PREFIX, holds
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Readings, Window
 from edgescope.stats import drift
 
@@ -57,7 +57,7 @@ class Sustained:
     """The numbers by name, and what a reader must know about them."""
 
     fields: dict[str, Field]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Message, ...] = ()
 
 
 def sustained(
@@ -214,12 +214,14 @@ def time_to_throttle(readings: Readings, window: Window) -> Field:
     return Absent(f"nothing that tells of throttling is readable here: no {PREFIX}* channel")
 
 
-def _warnings(fields: dict[str, Field], readings: Readings, window: Window, *, warm: bool) -> tuple[str, ...]:
+def _warnings(
+    fields: dict[str, Field], readings: Readings, window: Window, *, warm: bool
+) -> tuple[Message, ...]:
     out = []
     if not warm and isinstance(fields["settled_s"], Measured):
         what = "settled by its latencies alone: no temperature could be read"
         out.append(
-            message("W-SUS-1", what, effect="A device that heats up more slowly than that would not show")
+            Message("W-SUS-1", what, effect="A device that heats up more slowly than that would not show")
         )
     burst, rest = fields["burst_throughput_sps"], fields["sustained_throughput_sps"]
     held = [
@@ -228,5 +230,5 @@ def _warnings(fields: dict[str, Field], readings: Readings, window: Window, *, w
     if held and isinstance(burst, Measured) and isinstance(rest, Measured):
         first = min(held, key=lambda h: h.first_s or 0.0)
         what = f"THROTTLED: {first}; burst {burst.value:.1f} samples/s, sustained {rest.value:.1f} samples/s"
-        out.append(message("W-THR-1", what, fix="better cooling or supply, or a lower --mode"))
+        out.append(Message("W-THR-1", what, fix="better cooling or supply, or a lower --mode"))
     return tuple(out)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope.analysis.run.summary import latency_metrics, metrics, throughput
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_DTYPES,
@@ -249,7 +249,9 @@ def counter_gap(rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int
     return math.ceil(float(max(0, (b0 - a1) - counted, counted - (b1 - a0))) / rows.samples)
 
 
-def warnings(trial: Trial, found: Mapping[str, Field], each: Sequence[int], cores: int) -> tuple[str, ...]:
+def warnings(
+    trial: Trial, found: Mapping[str, Field], each: Sequence[int], cores: int
+) -> tuple[Message, ...]:
     """Return what a reader of a multi-process trial must know; `each` own worker completed so many queries."""
     late, gap = found.get("start_skew_s"), found.get("counter_gap_queries")
     checks = []
@@ -265,8 +267,8 @@ def warnings(trial: Trial, found: Mapping[str, Field], each: Sequence[int], core
     return tuple(checks)
 
 
-def _late(seconds: float, workers: int, cores: int) -> str:
-    return message(
+def _late(seconds: float, workers: int, cores: int) -> Message:
+    return Message(
         "W-WORKER-1",
         f"the workers started {seconds * 1e3:.1f} ms apart",
         evidence=f"{workers} workers on {cores} cores",
@@ -275,8 +277,8 @@ def _late(seconds: float, workers: int, cores: int) -> str:
     )
 
 
-def _gap(queries: float) -> str:
-    return message(
+def _gap(queries: float) -> Message:
+    return Message(
         "W-WORKER-3",
         f"a worker's rows and the shared counter differ by {queries:.0f} queries",
         effect="One of the two accounts of this window is wrong",
@@ -284,8 +286,8 @@ def _gap(queries: float) -> str:
     )
 
 
-def _coarse(queries: int) -> str:
-    return message(
+def _coarse(queries: int) -> Message:
+    return Message(
         "W-WORKER-4",
         f"a worker completed only {queries} queries in the window",
         effect=f"One more or less would change its throughput by {1 / max(queries, 1):.0%}",

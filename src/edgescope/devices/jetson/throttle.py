@@ -26,7 +26,7 @@ from edgescope.devices.jetson.overcurrent import Counters
 from edgescope.devices.jetson.soc import Gpu
 from edgescope.devices.kernel_files import KernelFile, fact, is_absent
 from edgescope.devices.throttle import Looks
-from edgescope.errors import message
+from edgescope.errors import Message
 
 _POWERED_OFF_C = -200.0
 
@@ -58,7 +58,7 @@ def _compare(before: _Look, after: _Look) -> Throttle:
     """Return what two looks say together."""
     rose, notes = _counted(before.events, after.events, before.causes)
     events = [*rose, *_alarmed(before, after), *_cooled(before, after), *_hot(before, after)]
-    events += _not_followed(before, after)
+    events += map(str, _not_followed(before, after))
     looked, absent = [], []
     for count, what, missing in (
         (len(after.events), "over-current counters", "no oc*_event_cnt"),
@@ -68,7 +68,7 @@ def _compare(before: _Look, after: _Look) -> Throttle:
     ):
         looked += [f"{count} {what}"] if count else []
         absent += [] if count else [missing]
-    blind = [] if after.events or after.zones or after.cooling else [_unknown()]
+    blind = [] if after.events or after.zones or after.cooling else [str(_unknown())]
     return Throttle(tuple(events), tuple(looked + notes), tuple(absent), tuple(blind + _gone(before, after)))
 
 
@@ -79,9 +79,9 @@ def _gone(before: _Look, after: _Look) -> list[str]:
     return [f"{name} could be read before the run and not after it: what it did is unknown" for name in names]
 
 
-def _unknown() -> str:
+def _unknown() -> Message:
     text = "whether the board throttled is unknown: no over-current counter, cooling device or trip point is readable"
-    return message(
+    return Message(
         "W-THR-2", text, effect="The verdict cannot be CLEAN", fix="docker run -v /sys:/sys:ro ..."
     )
 
@@ -128,7 +128,7 @@ def _hot(before: _Look, after: _Look) -> list[str]:
     return out
 
 
-def _not_followed(before: _Look, after: _Look) -> list[str]:
+def _not_followed(before: _Look, after: _Look) -> list[Message]:
     """Return the policies whose hardware ran below what was asked for, before and after alike."""
     out = []
     for name, (asked, clock) in after.clocks.items():
@@ -142,7 +142,7 @@ def _not_followed(before: _Look, after: _Look) -> list[str]:
         text = f"{name} asked for {asked / 1e6:.0f} MHz and runs at {clock / 1e6:.0f} MHz"
         effect = f"Work bound by it takes about {asked / clock:.1f} times as long" if clock else ""
         out.append(
-            message("W-CLK-1", text, evidence=evidence, effect=effect, fix="a stronger supply, then reboot")
+            Message("W-CLK-1", text, evidence=evidence, effect=effect, fix="a stronger supply, then reboot")
         )
     return out
 

@@ -96,7 +96,7 @@ def notes(found: Concurrent) -> list[str]:
         shown = "; ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
         shown = f"all {len(bad)} cells" if len(bad) == len(found.measured) > 1 else shown
         out.append(f"Measured while the machine was disturbed or throttled: {shown}.")
-    lost = Counter(f"{r.status.value}: {brief(r.reason)}" for c in found.measured for r in c.lost)
+    lost = Counter(f"{r.status.value}: {brief(str(r.reason))}" for c in found.measured for r in c.lost)
     out += [
         f"{n} more run{'s' * (n > 1)} of these cells gave no figure: {why}." for why, n in lost.most_common(3)
     ]
