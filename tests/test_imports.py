@@ -130,7 +130,7 @@ ORDER = (
     *(
         "errors",
         "clock",
-        "scratch",
+        "process",
         "registry",
         "process",
         "command",

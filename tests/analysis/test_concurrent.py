@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from crowds import CPU, GPU, cpu_trials, crowd, dead, gpu_trials
-from edgescope.analysis.cells.concurrency import WARM, cells
+from edgescope.analysis.cells.concurrency import cells
 from edgescope.errors import UsageError
 from edgescope.papers.concurrent_inference.paper import paper
 from edgescope.papers.concurrent_inference.table import concurrent
-from edgescope.records import Absent, Machine, Measured, Status, Trust, Verdict
+from edgescope.records import Absent, Measured, Status, Trust, Verdict
 
 SMALL = dict(models=("resnet50",), precisions=("fp16",), batches=(1,))
 
@@ -18,9 +18,8 @@ def results(trials):
     return [crowd(t) for t in trials]
 
 
-def warmed(result):
-    state = {**result.machine.state, WARM: True}
-    return replace(result, machine=Machine(result.machine.stable, state), id=result.id + "w")
+def reused(result):
+    return replace(result, process="reused", id=result.id + "w")
 
 
 def scaled_total(result, factor):
@@ -63,7 +62,7 @@ def test_intervals_say_where_they_come_from():
 def test_fresh_processes_count_and_warm_ones_are_held_against_them():
     trials = gpu_trials(**SMALL, processes=(8,), replicates=4)
     fresh = [crowd(t) for t in trials if t.replicate]
-    warm = [scaled_total(warmed(crowd(t)), 1.1) for t in trials if not t.replicate]
+    warm = [scaled_total(reused(crowd(t)), 1.1) for t in trials if not t.replicate]
     found = concurrent(fresh + warm)
     assert {c.interval for c in found.cells} == {"3 fresh processes"}
     assert [(w.warm, w.fresh) for w in found.warm] == [(1, 3), (1, 3)]
@@ -74,7 +73,7 @@ def test_fresh_processes_count_and_warm_ones_are_held_against_them():
 
 def test_one_warm_run_and_two_fresh_ones_are_three_of_which_both_can_be_told():
     trials = gpu_trials(**SMALL, processes=(8,), replicates=3)
-    found = concurrent(crowd(t) if t.replicate else warmed(crowd(t)) for t in trials)
+    found = concurrent(crowd(t) if t.replicate else reused(crowd(t)) for t in trials)
     assert {c.interval for c in found.cells} == {"3 runs, 2 of fresh processes and 1 of warm workers"}
     assert found.cells[0].total.lo is not None and found.remarks[0].ratio.n == 3
     assert [(w.warm, w.fresh) for w in found.warm] == [(1, 2), (1, 2)]

@@ -1,5 +1,6 @@
 """Small parts of a run: its mode, phases of a query, a program's own loop, the pairs behind a noise floor."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -41,7 +42,7 @@ def test_a_result_whose_mode_was_lost_on_the_way_has_failed(a_mode):
     assert mode.kept(fine, {}) is fine
     a_mode.words = "governor powersave"
     lost = mode.kept(fine, {})
-    assert lost.status is Status.FAILED and lost.reason.startswith(
+    assert lost.status is Status.FAILED and str(lost.reason).startswith(
         "E-MODE-2: mode fast was not in effect any more"
     )
     assert lost.verdict.trust is Trust.UNKNOWN and lost.verdict.evidence[0] == lost.reason
@@ -181,11 +182,12 @@ def test_what_another_program_says_stands_beside_the_result(monkeypatch):
     from edgescope.bench.watch import Watch
     from edgescope.devices.null import NullDevice
 
-    trial = Trial(model="null", backend="null", max_s=0.05, min_s=0.05)
+    plain = Trial(model="null", backend="null", max_s=0.05, min_s=0.05)
+    trial = replace(plain, scenario="mlperf_single_stream")
     program = Program()
 
     def scenario(trial, plan):
-        program.drive = scenario_of(trial, plan).drive
+        program.drive = scenario_of(plain, plan).drive
         return program
 
     @contextmanager

@@ -110,7 +110,7 @@ def test_a_cell_that_runs_out_of_memory_answers_for_the_larger_ones(tmp_path, ca
     said = capsys.readouterr().out
     stored = {r.trial.batch: r for r in Store(tmp_path / "store").results()}
     assert {b: r.status for b, r in stored.items()} == {1: Status.OOM, 2: Status.SKIPPED, 4: Status.SKIPPED}
-    assert stored[1].id in stored[4].reason
+    assert stored[1].id in str(stored[4].reason)
     assert (
         "1 oom, 2 skipped" in said
         and "  2 skipped     I-PRUNE-1" in said

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from edgescope import registry
 from edgescope.analysis.run import breakdown, summary
 from edgescope.bench.parts import open_work, recorded, scenario_of
 from edgescope.bench.watch import Watch, available, peak_rss
@@ -103,7 +104,7 @@ class InProcess:
             warnings=foreign.warnings() if foreign else (),
             warmed=plan.settled,
             failure=opened.failure(),
-            driver="external" if foreign else "edgescope",
+            driver=registry.scenario(trial.scenario).driver,
             spans=spans if len(spans) else None,
         )
 

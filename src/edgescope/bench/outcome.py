@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from edgescope import registry
 from edgescope.analysis.energy.of_run import consumption
-from edgescope.analysis.run import open_loop, summary
+from edgescope.analysis.run import summary
 from edgescope.analysis.run.sustained import sustained
 from edgescope.bench import mode
 from edgescope.bench.drivers import Run
@@ -123,7 +124,9 @@ def _drift(result: Result) -> Measured | None:
     drift = result.metrics.get("drift")
     if not isinstance(drift, Measured) or not _certain(drift) or abs(drift.value) <= UNSTABLE_DRIFT:
         return None
-    if result.trial.scenario in open_loop.OPEN and not any(w.code in MOVING for w in result.warnings):
+    if registry.scenario(result.trial.scenario).open_loop and not any(
+        w.code in MOVING for w in result.warnings
+    ):
         return None
     told_apart = isinstance(result.metrics.get("settled_s"), Measured)  # burst and sustained speed
     return None if told_apart else drift

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from edgescope import registry
 from edgescope.bench.child import leave
 from edgescope.bench.drivers import drive
 from edgescope.bench.outcome import status_of
@@ -30,11 +31,7 @@ from edgescope.isolate.barrier import Agreed, Span
 from edgescope.isolate.counter import Counter
 from edgescope.process import Line, Pipe, die_with_parent
 from edgescope.records import Machine, Measured, Queries, Trial, codec
-from edgescope.scenarios import Foreign
 from edgescope.workloads.base import Opened
-
-#: Scenarios that end when they are through, whatever others do.
-ALONE = ("idle_gap",)
 
 
 class Abandoned(Exception):
@@ -56,9 +53,9 @@ class WorkerRun:
         """Open, drive and verify as the leader says; the session is closed when this returns."""
         if program_of(self.trial) is not None:
             raise _not_drivable(self.trial.backend)
-        scenario = scenario_of(self.trial, self.plan)
-        if isinstance(scenario, Foreign) or self.trial.scenario in ALONE:
+        if registry.scenario(self.trial.scenario).alone:
             raise _not_drivable(self.trial.scenario)
+        scenario = scenario_of(self.trial, self.plan)
         with open_work(self.trial) as opened:
             self._send_opened(opened)
             self._receive("drive")

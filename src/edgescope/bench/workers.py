@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from edgescope.analysis.run import open_loop
+from edgescope import registry
 from edgescope.analysis.run import workers as joint
 from edgescope.analysis.run.workers import Rows
 from edgescope.bench import watch as footprint
@@ -54,7 +54,7 @@ Looked = dict[int, Footprint]
 
 def seconds(trial: Trial) -> float:
     """Return how long the workers measure: an open loop, whose queue has to settle, as long as it may."""
-    if trial.scenario in open_loop.OPEN:
+    if registry.scenario(trial.scenario).open_loop:
         return trial.max_s
     return min(trial.max_s, max(trial.min_s, SHORTEST_S))
 
@@ -78,7 +78,7 @@ class Workers:
                     require(trial, Effective(**opened["effective"]))
                 with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()):
                     look = partial(footprint.footprints, devices=watch.by_name, device=trial.device)
-                    patience = patience_s(trial) if trial.scenario in open_loop.OPEN else 0.0
+                    patience = patience_s(trial) if registry.scenario(trial.scenario).open_loop else 0.0
                     driven = run.drive(seconds(trial), look, patience_s=patience, edge=watch.mark)
                 return _run(begun, watch, run, driven, pools)
 

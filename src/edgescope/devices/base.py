@@ -7,6 +7,7 @@ numpy nor an engine: the sampler must start fast and cost little.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -54,6 +55,12 @@ class SourceSpec:
     edges: bool = False
     """Dear, and needed at the edges of a window only (a counter): read when the sampler is told of one, and after it;
     `every` is for whoever tells it of none."""
+
+    def open(self) -> Source:
+        """Import the class and return the source; whatever a driver library raises is raised."""
+        module, name = self.target.split(":")
+        source: Source = getattr(importlib.import_module(module), name)(**self.kwargs)
+        return source
 
 
 class Source(Protocol):

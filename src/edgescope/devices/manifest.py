@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgescope import registry, scratch
+from edgescope import registry
 from edgescope.devices.base import Device
+from edgescope.process import scratch
 from edgescope.records import Machine
 
 PACKAGES = ("duckdb", "edgescope", "numpy", "onnx", "timm", "torchvision")

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from edgescope import registry, scratch
+from edgescope import registry
 from edgescope.devices.cpu.limits import Memory
 from edgescope.errors import Message, StoreError
 from edgescope.isolate import traced, warden
 from edgescope.isolate.guarded import GuardedProcess
-from edgescope.process import TAIL_BYTES, Launch, how_ended
+from edgescope.process import TAIL_BYTES, Launch, how_ended, scratch
 from edgescope.records import Machine, Result, Status, Trial, digest
 from edgescope.store import plain_files, results
 

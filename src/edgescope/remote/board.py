@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgescope import cache, scratch
+from edgescope import cache
 from edgescope.backends.trtexec import program
 from edgescope.backends.trtexec.program import BEAT_S, Ran, Tool
 from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.errors import DeviceError, UnsupportedError
+from edgescope.process import scratch
 from edgescope.records import Json, Machine
 from edgescope.registry import need
 from edgescope.remote import agent, errors

@@ -22,10 +22,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from edgescope import registry, scratch
+from edgescope import registry
 from edgescope.clock import Clock
 from edgescope.errors import Message, UsageError
 from edgescope.options import Option
+from edgescope.process import scratch
 from edgescope.records import Absent, Json, Queries, Trial
 from edgescope.scenarios import mlperf_log, settings
 from edgescope.scenarios.base import CheckedScenario

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgescope import units
+from edgescope import registry, units
 from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.objective import FASTEST, Wanted, goal
 from edgescope.analysis.cells.percentiles import percentiles
@@ -32,7 +32,6 @@ from edgescope.analysis.cells.replicates import (
 )
 from edgescope.analysis.cells.row import Row, figures
 from edgescope.analysis.energy import scopes
-from edgescope.analysis.run.summary import PILED
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import Metric
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
@@ -157,22 +156,35 @@ def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) 
 
 def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: Wanted, scope: str) -> Row:
     group = groups[cell]
-    # a rejected variant's figures are shown too, struck out
-    done = by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
+    done = shown_runs(group)
+    row = row_of(group, done, figures(list(done.values()), group[0].trial.workload, scope))
+    return broken(_compared(row, _against_cell(groups, cell, base), group), wanted)
+
+
+def shown_runs(group: Sequence[Result]) -> dict[int, Result]:
+    """Return the runs a cell's figures are of, by replicate: a rejected variant's are shown too, struck out."""
+    return by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
+
+
+def row_of(group: Sequence[Result], done: Mapping[int, Result], metrics: Mapping[str, Field]) -> Row:
+    """Return the row of one cell by its results and those of them that are shown."""
     results, first = list(done.values()), next(iter(done.values()), group[0])
-    row = Row(
+    return Row(
         trial=first.trial,
         status=first.status,
         verdict=worst_verdict(results),
-        metrics=figures(results, first.trial.workload, scope),
+        metrics=metrics,
         scope=scopes.usual(results),
         gate=first.verification.detail if first.verification else "",
         rejected=rejected(group),
         replicates=done,
     )
-    row = _compared(row, _against_cell(groups, cell, base), group)
-    broken = () if row.rejected else wanted.broken(row.metrics)
-    return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
+
+
+def broken(row: Row, wanted: Wanted) -> Row:
+    """Return the row, rejected with the figures where it breaks a constraint and nothing else spoke against it."""
+    found = () if row.rejected else wanted.broken(row.metrics)
+    return replace(row, rejected="; ".join(found), broken=found) if found else row
 
 
 def rejected(every: Sequence[Result]) -> str:
@@ -213,7 +225,7 @@ def worst_verdict(results: Sequence[Result]) -> Verdict:
 
 def _compared(row: Row, baseline: Sequence[Result], group: Sequence[Result]) -> Row:
     """Return the row with its speed-up over the baseline's runs, the pairs it is of, and what is to be said of them."""
-    piled = row.trial.scenario in PILED
+    piled = not registry.scenario(row.trial.scenario).timed
     name = "throughput_sps" if piled else "latency_p50_s"
     wrong = [replace(r, status=Status.OK) for r in row.replicates.values() if r.status not in MEASURED]
     found = pairs(wrong or group, baseline, name, NEIGHBOURS_S)

@@ -20,8 +20,6 @@ from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent, Field, Measured, 
 from edgescope.stats import drift
 from edgescope.stats.intervals import Floats
 
-OPEN = ("fixed_rate", "server", "burst", "trace", "mlperf_server")
-"""Scenarios with a schedule that does not wait."""
 GROWTH_MATTERS = 0.02
 """Share of the offered queries that join the queue for good, from which the load has fallen behind."""
 NAMES = ("offered_rate_qps", "achieved_rate_qps", "backlog_queries", "backlog_growth_qps")

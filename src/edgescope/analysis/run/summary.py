@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope import registry
 from edgescope.analysis.run import idle_gaps, open_loop
 from edgescope.errors import Message
 from edgescope.metrics import METRICS
@@ -38,8 +39,6 @@ DRIFT_MATTERS = 0.02
 """Share of the mean from which a significant drift is warned of."""
 CHANGES_TOLD = 3
 """Moments of change that are told one by one."""
-PILED = ("offline", "mlperf_offline")
-"""Scenarios in which everything has arrived at the start."""
 IDLING = Absent("throughput n/a (idle_gap: the window is mostly idle, as asked)")
 
 
@@ -49,14 +48,14 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
     Offline has no latencies: a query's time would be its place in the pile. Those of idle_gap are of the queries back
     to back, and the curve stands beside them; an open loop says how it kept up.
     """
-    rows = queries.rows(window)
+    rows, facts = queries.rows(window), registry.scenario(scenario)
     status = rows.columns["status"]
     latency = latency_metrics(told(rows, scenario).latency_ns(), window)
     return {
-        **(dict.fromkeys(latency, OFFLINE) if scenario in PILED else latency),
-        "throughput_sps": IDLING if scenario == "idle_gap" else throughput(rows, window),
-        **(open_loop.backlog(rows, window).fields if scenario in open_loop.OPEN else {}),
-        **(idle_gaps.metrics(queries, window) if scenario == "idle_gap" else {}),
+        **(dict.fromkeys(latency, OFFLINE) if not facts.timed else latency),
+        "throughput_sps": IDLING if facts.idles else throughput(rows, window),
+        **(open_loop.backlog(rows, window).fields if facts.open_loop else {}),
+        **(idle_gaps.metrics(queries, window) if facts.idles else {}),
         "queries": Measured(float(len(rows)), "queries", n=len(rows)),
         "errors": Measured(float(np.count_nonzero(status == QUERY_ERROR)), "queries", n=len(rows)),
         "dropped": Measured(float(np.count_nonzero(status == QUERY_DROPPED)), "queries", n=len(rows)),
@@ -65,7 +64,7 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
 
 def told(rows: Queries, scenario: str) -> Queries:
     """Return the rows whose latencies are the trial's: of idle_gap those back to back."""
-    return idle_gaps.back_to_back(rows) if scenario == "idle_gap" else rows
+    return idle_gaps.back_to_back(rows) if registry.scenario(scenario).idles else rows
 
 
 def latency_metrics(latency_ns: Latencies, window: Window) -> dict[str, Field]:
@@ -155,7 +154,8 @@ def speeds(queries: Queries, window: Window, scenario: str) -> str:
     """
     rows = queries.rows(window)
     ok = rows.columns["status"] == QUERY_OK
-    if scenario in PILED or scenario == "idle_gap" or len(np.unique(rows.columns["worker"])) != 1:
+    facts = registry.scenario(scenario)
+    if not facts.timed or facts.idles or len(np.unique(rows.columns["worker"])) != 1:
         return ""
     issued = rows.columns["issued_ns"][ok]
     found = states((rows.columns["done_ns"][ok] - issued) * 1e-9)
@@ -175,16 +175,20 @@ def warnings(queries: Queries, window: Window, scenario: str = "single_stream") 
     x = told(rows, scenario).latency_ns() * 1e-9
     found = drift(x)
     interval, failed = mean_interval(x), int(np.count_nonzero(rows.columns["status"] != QUERY_OK))
-    timed = scenario not in PILED
+    facts = registry.scenario(scenario)
     several = speeds(queries, window, scenario)
-    queue = open_loop.backlog(rows, window) if scenario in open_loop.OPEN else None
+    queue = open_loop.backlog(rows, window) if facts.open_loop else None
     behind = queue is not None and queue.behind
     checks = (
         (behind, open_loop.warning(queue) if queue is not None and behind else None),
-        (timed and not behind and not interval.reliable, _unreliable(interval)),
+        (facts.timed and not behind and not interval.reliable, _unreliable(interval)),
         (bool(several), _several(several)),
         (
-            timed and not behind and not several and found.significant and abs(found.share) >= DRIFT_MATTERS,
+            facts.timed
+            and not behind
+            and not several
+            and found.significant
+            and abs(found.share) >= DRIFT_MATTERS,
             _drifting(found),
         ),
         (failed > 0, _failed(failed, len(rows))),

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.run.summary import IDLING, OFFLINE, PILED, quantile_metric, throughput
+from edgescope import registry
+from edgescope.analysis.run.summary import IDLING, OFFLINE, quantile_metric, throughput
 from edgescope.analysis.run.throttling import PREFIX, holds
 from edgescope.errors import Message
 from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Readings, Window
@@ -64,7 +65,7 @@ def sustained(
     queries: Queries, readings: Readings, window: Window, scenario: str = "single_stream"
 ) -> Sustained:
     """Return burst and sustained throughput (samples/s) and median latency (s), settling and throttling time (s)."""
-    if scenario == "idle_gap":
+    if registry.scenario(scenario).idles:
         return Sustained(dict.fromkeys(NAMES, IDLING))
     length_s = (window.stop_ns - window.start_ns) * 1e-9
     if length_s < MIN_S:
@@ -79,7 +80,7 @@ def sustained(
         **_rest(rows, window, settled_block(*_pace(rows, window, scenario), heat, length_s)),
         "time_to_throttle_s": time_to_throttle(readings, window),
     }
-    if scenario in PILED:
+    if not registry.scenario(scenario).timed:
         fields |= {"burst_latency_p50_s": OFFLINE, "sustained_latency_p50_s": OFFLINE}
     return Sustained(fields, _warnings(fields, readings, window, warm=bool(heat)))
 
@@ -126,7 +127,7 @@ def temperatures(readings: Readings, window: Window) -> dict[str, tuple[Floats, 
 def _pace(rows: Queries, window: Window, scenario: str) -> tuple[Floats, Floats]:
     """Return (seconds since the window began, latency or time between completions) of each query that succeeded."""
     done = (rows.columns["done_ns"][rows.columns["status"] == QUERY_OK] - window.start_ns) * 1e-9
-    if scenario in PILED:
+    if not registry.scenario(scenario).timed:
         done = np.sort(done)
         return done[1:], np.diff(done)
     return done, rows.latency_ns() * 1e-9

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.run.summary import latency_metrics, metrics, throughput
+from edgescope import registry
+from edgescope.analysis.run.summary import OFFLINE, latency_metrics, metrics, throughput
 from edgescope.errors import Message
 from edgescope.records import (
     QUERY_DROPPED,
@@ -148,7 +149,7 @@ def worker_metrics(
     others = [w for w in workers if w.number >= trial.processes]
     each = [throughput(of_worker(queries, w.number, window), window) for w in own]
     out = metrics(queries, window, trial.scenario)
-    if trial.scenario != "offline":
+    if registry.scenario(trial.scenario).timed:
         out |= latency_metrics(due_in(queries, [w.number for w in own], window).latency_ns(), window)
     return {
         **out,
@@ -207,8 +208,8 @@ def worker_latency(queries: Queries, window: Window, worker: int) -> dict[str, F
 
 
 def _worst(queries: Queries, window: Window, own: Sequence[Worker], scenario: str) -> Field:
-    if scenario == "offline":
-        return Absent("latency n/a (offline: only throughput counts)")
+    if not registry.scenario(scenario).timed:
+        return OFFLINE
     tails = [worker_latency(queries, window, w.number)["latency_p99_s"] for w in own]
     lacking = [t for t in tails if isinstance(t, Absent)]
     known = [t for t in tails if isinstance(t, Measured)]
@@ -255,10 +256,8 @@ def warnings(
     """Return what a reader of a multi-process trial must know; `each` own worker completed so many queries."""
     late, gap = found.get("start_skew_s"), found.get("counter_gap_queries")
     checks = []
-    closed = (
-        trial.rate is None and trial.scenario != "trace"
-    )  # an open loop begins when its first query is due
-    if closed and isinstance(late, Measured) and late.value > SKEW_S:
+    # an open loop begins when its first query is due
+    if not registry.scenario(trial.scenario).open_loop and isinstance(late, Measured) and late.value > SKEW_S:
         checks.append(_late(late.value, trial.processes, cores))
     if isinstance(gap, Measured) and gap.value > 1:
         checks.append(_gap(gap.value))

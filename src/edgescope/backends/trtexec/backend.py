@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import cache, scratch
+from edgescope import cache, registry
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
 from edgescope.backends.base import Artifact, Driven, Session, Spec, checked, spec_of
 from edgescope.backends.tensorrt import engine_file, layers, needs
@@ -42,6 +42,7 @@ from edgescope.backends.trtexec.log import Log
 from edgescope.backends.trtexec.program import HERE, Place, Ran, Tool
 from edgescope.errors import Message, ModelError, SettingError, UsageError
 from edgescope.models.base import Batch, Model, Purpose
+from edgescope.process import scratch
 from edgescope.records import Absent, Effective, Field, Json, Measured, Trial
 
 #: Seconds of warm-up unless the trial says otherwise; the program cannot tell when it is warm.
@@ -144,7 +145,7 @@ class _Run:
 
     @property
     def ahead(self) -> bool:
-        return switched(self.artifact.spec, "ahead", self.trial.scenario == "offline")
+        return switched(self.artifact.spec, "ahead", not registry.scenario(self.trial.scenario).timed)
 
     @property
     def serial(self) -> bool:
@@ -290,16 +291,16 @@ class _Run:
     def _warnings(self, doubts: Sequence[Message]) -> list[Message]:
         """Return what must be said about how it queried."""
         said = list(doubts)
-        if self.trial.scenario == "single_stream":
+        if registry.scenario(self.trial.scenario).timed:
             what = "trtexec's latency is that of device events, without the host's work around them"
             effect = "It is not comparable with the latency of an engine that runs in our process"
             fix = "compare query_period_s" if self.serial else "compare throughput"
             said.append(Message("W-TRTX-10", what, effect=effect, fix=fix))
-        if self.ahead and self.trial.scenario == "single_stream":
+        if self.ahead and registry.scenario(self.trial.scenario).timed:
             what = "trtexec handed over each query before the last one had ended"
             effect = "A latency contains the wait for the query before it; it is not that of a single query"
             said.append(Message("W-TRTX-7", what, effect=effect, fix="leave --option ahead out"))
-        if self.trial.in_flight > 1 and self.trial.scenario == "single_stream":
+        if self.trial.in_flight > 1 and registry.scenario(self.trial.scenario).timed:
             what = f"{self.trial.in_flight} streams shared the GPU"
             effect = "Their phases overlap; throughput is the number to compare"
             said.append(Message("W-TRTX-8", what, effect=effect, fix="--in-flight 1"))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgescope import process
 from edgescope.process import Launch, Pipe, Process, how_ended
+from edgescope.process import pipe as pipes
 
 
 @given(*[st.builds(Launch, st.lists(st.text()).map(tuple), st.dictionaries(st.text(), st.text()))] * 3)
@@ -63,7 +63,7 @@ def test_much_is_written_as_it_is_read(ends):
 
 def test_a_line_without_end_is_no_message(ends, monkeypatch):
     pipe, writes, _ = ends
-    monkeypatch.setattr(process, "LONGEST", 100)
+    monkeypatch.setattr(pipes, "LONGEST", 100)
     writes.write(b"y" * 101)
     with pytest.raises(OverflowError, match="yyy"):
         pipe.line()

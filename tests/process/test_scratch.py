@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from edgescope import scratch
+from edgescope.process import scratch
 
 
 def test_a_folder_is_made_in_the_one_that_the_parent_removes(tmp_path, monkeypatch):
@@ -18,5 +18,5 @@ def test_a_folder_is_made_in_the_one_that_the_parent_removes(tmp_path, monkeypat
 def test_without_such_a_parent_it_is_where_temporary_folders_are(tmp_path, monkeypatch):
     for parent in ("", str(tmp_path / "gone")):
         monkeypatch.setenv(scratch.VARIABLE, parent)
-        with scratch.folder("crew") as name:
+        with scratch.folder("workers") as name:
             assert Path(name).parent == Path(tempfile.gettempdir())

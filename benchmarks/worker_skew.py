@@ -3,10 +3,10 @@
 Two questions, over runs of two workers on the CPU: how far apart are the first measured queries of the workers (target:
 at most 1 ms where there is a core for each), and by how many queries do a worker's raw rows and the counter that all
 share differ within the window (target: at most one, in every run). Each run goes through the whole measuring path
-(sampler, probes, window, gate), in kept workers, with the null engine, whose queries take a microsecond, and with a
+(sampler, probes, window, gate), in reused workers, with the null engine, whose queries take a microsecond, and with a
 small network, whose threads fill all cores.
 
-    python benchmarks/crew_skew.py     # 2 to 3 minutes; writes published/crew_skew.json
+    python benchmarks/worker_skew.py     # 2 to 3 minutes; writes published/worker_skew.json
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from facts import publish
 
 from edgescope import bench
 from edgescope.isolate import fresh
-from edgescope.isolate.pool import Crews
+from edgescope.isolate.pool import WorkerPools
 from edgescope.records import Json, Measured, Result, Status, Trial
 
 SKEW_S, GAP = 1e-3, 1
@@ -47,13 +47,13 @@ def value(result: Result, name: str) -> float:
     return field.value
 
 
-def runs(trial: Trial, count: int, crews: Crews) -> list[Result]:
+def runs(trial: Trial, count: int, pools: WorkerPools) -> list[Result]:
     """`count` measured results of the trial, one after the other in the same workers."""
     devices, found = bench.present(), []
     for number in range(count):
-        crews.begin({})
+        pools.begin({})
         begun = bench.begin(replace(trial, replicate=number), bench.here())
-        result = bench.answer(begun, devices=devices, crews=crews)
+        result = bench.answer(begun, devices=devices, pools=pools)
         if result.status not in (Status.OK, Status.UNSTABLE):
             raise SystemExit(f"{trial.model}: {result.status.value}: {result.reason}")
         found.append(result)
@@ -86,13 +86,13 @@ def main() -> int:
     args = parser.parse_args()
     for trial in TRIALS:
         fresh.prepare(trial)
-    with Crews() as crews:
-        found = {t.model: figures(runs(t, args.runs, crews)) for t in TRIALS}
+    with WorkerPools() as pools:
+        found = {t.model: figures(runs(t, args.runs, pools)) for t in TRIALS}
     met = all(
         f["runs_within_1_ms"] == f["runs"] and f["counter_gap_queries"]["max"] <= GAP for f in found.values()
     )
     publish(
-        "crew_skew",
+        "worker_skew",
         {
             "workers": WORKERS,
             "cores": len(os.sched_getaffinity(0)),
