@@ -8,6 +8,7 @@ import pytest
 from edgescope.cli import opened
 from edgescope.cli.main import main
 from edgescope.cli.sweep_screen import Screen
+from edgescope.errors import Message
 from edgescope.records import Machine, Measured, Status, Trial
 from edgescope.report import sweep
 from edgescope.store.results import Store
@@ -201,7 +202,9 @@ def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path
     command = ["sweep", "--model", "null", "--backend", "null", *QUICK]
     assert main(command) == 0 == main(command)
     (ran,) = Store(tmp_path / "store").results()
-    wrong = replace(ran, status=Status.WRONG_OUTPUT, reason="E-OUT-2: wrong.", id=f"{ran.id[:-6]}ffffff")
+    wrong = replace(
+        ran, status=Status.WRONG_OUTPUT, reason=Message("E-OUT-2", "wrong"), id=f"{ran.id[:-6]}ffffff"
+    )
     Store(tmp_path / "store").save(replace(wrong, queries=None, window=None, readings=None))
     capsys.readouterr()
     assert main(command) == 1  # nothing ran
