@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -53,6 +55,13 @@ def test_each_format_shows_its_levels():
         "hi": None,
         "n": 2,
     }
+
+
+@pytest.mark.parametrize("answer", ["variants", "result", "capacity", "offload", "recommendation", "sweep"])
+def test_what_a_terminal_prints_waits_for_no_plots(answer):
+    code = f"import sys, edgescope.report.{answer}, edgescope.report.render.terminal as t\n"
+    code += "assert not {'plotly', 'rich'} & set(sys.modules), sorted(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_section_that_is_left_empty_has_no_heading():

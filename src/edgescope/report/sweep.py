@@ -12,7 +12,7 @@ from typing import Any
 
 from edgescope.errors import Message
 from edgescope.records import TABLES, Result, Status, Trial, Trust, digest
-from edgescope.report.document import Column, Document, Mark, Pairs, Row, Table, Text, Value, badge
+from edgescope.report import document as doc
 from edgescope.units import counted, duration, show
 
 GOOD = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
@@ -108,7 +108,7 @@ def _values(trials: Iterable[Trial]) -> dict[str, list[Any]]:
 # -- before it runs ------------------------------------------------------------------------------------------
 
 
-def grid(trials: Sequence[Trial], missing: Collection[str]) -> Document:
+def grid(trials: Sequence[Trial], missing: Collection[str]) -> doc.Document:
     """Return how many cells there are, along which axes, and how long they take; small grids cell by cell.
 
     `missing` holds the ids of the trials that have no result yet.
@@ -117,8 +117,10 @@ def grid(trials: Sequence[Trial], missing: Collection[str]) -> Document:
     more, todo = len(trials) - len(cells), [t for t in trials if t.id in missing]
     again = f" and {counted(more, 'further replicate')}" if more else ""
     still = "none is missing" if not todo else f"{len(todo)} missing" if len(todo) < len(trials) else ""
-    lead = Text((Mark(f"{counted(len(cells), 'cell')}{again}", "strong"), ", " if still else "", still))
-    rows: list[tuple[Value, Value]] = []
+    lead = doc.Text(
+        (doc.Mark(f"{counted(len(cells), 'cell')}{again}", "strong"), ", " if still else "", still)
+    )
+    rows: list[tuple[doc.Value, doc.Value]] = []
     for key, values in axes(cells).items():
         each = [f"{_bare(key, v)} {sum(value(t, key) == v for t in cells)}" for v in values]
         rows.append((key, "   ".join(each)))
@@ -126,15 +128,15 @@ def grid(trials: Sequence[Trial], missing: Collection[str]) -> Document:
     if todo:
         seconds = sum(t.min_s + 2 * t.idle_s + (t.warmup or 0.0) for t in todo)
         rows.append(("windows", f"{duration(seconds)} of measuring at the least"))
-    return Document("Grid", (lead, Pairs(tuple(rows), kind="axes"), _cells(trials, missing)))
+    return doc.Document("Grid", (lead, doc.Pairs(tuple(rows), kind="axes"), _cells(trials, missing)))
 
 
-def _cells(trials: Sequence[Trial], missing: Collection[str]) -> Table | Text:
+def _cells(trials: Sequence[Trial], missing: Collection[str]) -> doc.Table | doc.Text:
     if len(trials) > LISTED:
-        return Text("each cell: --dry-run --json", "dim")
+        return doc.Text("each cell: --dry-run --json", "dim")
     name = namer(trials)
-    rows = (Row((t.id, "to do" if t.id in missing else "finished", name(t))) for t in trials)
-    return Table((Column("trial"), Column("state"), Column("cell")), tuple(rows))
+    rows = (doc.Row((t.id, "to do" if t.id in missing else "finished", name(t))) for t in trials)
+    return doc.Table((doc.Column("trial"), doc.Column("state"), doc.Column("cell")), tuple(rows))
 
 
 def _bare(key: str, value: object) -> str:
@@ -147,16 +149,16 @@ def _bare(key: str, value: object) -> str:
 # -- as it runs ----------------------------------------------------------------------------------------------
 
 
-def line(result: Result, head: str) -> Text:
+def line(result: Result, head: str) -> doc.Text:
     """Return one cell in one line: throughput, p99 and verdict where it was measured, else the reason."""
-    m, status = result.metrics.get, Mark(f"{result.status.value:<11} ", KINDS.get(result.status, "bad"))
+    m, status = result.metrics.get, doc.Mark(f"{result.status.value:<11} ", KINDS.get(result.status, "bad"))
     why = said(result.reason)[1]
     if result.status not in (Status.OK, Status.UNSTABLE, Status.WRONG_OUTPUT):
-        return Text((head, status, why))
+        return doc.Text((head, status, why))
     rate = show(m("throughput_sps"), interval=False)
     tail = show(m("latency_p99_s"), interval=False)
     also = "" if result.status is Status.OK else f"  {why}"
-    return Text((head, status, f"{rate:>16}  p99 {tail:>8}  ", badge(result.verdict.trust), also))
+    return doc.Text((head, status, f"{rate:>16}  p99 {tail:>8}  ", doc.badge(result.verdict.trust), also))
 
 
 def said(reason: Message | None) -> tuple[str, str]:
@@ -169,12 +171,12 @@ def said(reason: Message | None) -> tuple[str, str]:
 
 def document(
     results: Sequence[Result], name: Callable[[Trial], str], following: Sequence[str], *, ran: str = ""
-) -> Document:
+) -> doc.Document:
     """Return what became of a grid: counts by status, reasons grouped, what to do next."""
-    lead = Text((Mark(ran, "strong"), Mark(_counts(results), "strong")))
+    lead = doc.Text((doc.Mark(ran, "strong"), doc.Mark(_counts(results), "strong")))
     groups = list(grouped(results, name))
     steps = tuple(("next", text) for text in following)
-    return Document("Sweep", (lead, *groups, Pairs(steps, kind="steps") if steps else None))
+    return doc.Document("Sweep", (lead, *groups, doc.Pairs(steps, kind="steps") if steps else None))
 
 
 def _counts(results: Sequence[Result]) -> str:
@@ -193,7 +195,7 @@ def _doubtful(result: Result) -> bool:
     return result.status is Status.OK and result.verdict.trust is not Trust.CLEAN
 
 
-def grouped(results: Iterable[Result], name: Callable[[Trial], str]) -> Iterator[Text]:
+def grouped(results: Iterable[Result], name: Callable[[Trial], str]) -> Iterator[doc.Text]:
     """Yield a line for each reason that cells did not end well, the most frequent first, with one of the cells."""
     groups: dict[tuple[Status, str], list[Result]] = {}
     for r in results:
@@ -201,9 +203,9 @@ def grouped(results: Iterable[Result], name: Callable[[Trial], str]) -> Iterator
             groups.setdefault((r.status, said(r.reason)[0]), []).append(r)
     for (status, _), mine in sorted(groups.items(), key=lambda item: -len(item[1])):
         code, what = said(mine[0].reason)
-        count = Mark(f"  {len(mine):>3} {f'{status.value} ':<12}", KINDS.get(status, "bad"))
-        example = Mark(f"  e.g. {name(mine[0].trial)}", "dim")
-        yield Text((count, f"{code}{': ' if code else ''}{what}", example))
+        count = doc.Mark(f"  {len(mine):>3} {f'{status.value} ':<12}", KINDS.get(status, "bad"))
+        example = doc.Mark(f"  e.g. {name(mine[0].trial)}", "dim")
+        yield doc.Text((count, f"{code}{': ' if code else ''}{what}", example))
 
 
 def following(results: Sequence[Result], wrong: Callable[[Result], bool], study: str = "") -> list[str]:
