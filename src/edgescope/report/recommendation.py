@@ -35,14 +35,13 @@ def document(found: Recommendation, *, everything: bool = False) -> doc.Document
 
 
 def _answer(found: Recommendation) -> doc.Answer:
-    reasons = doc.Items(tuple(found.reasons[0 if found.pick else 1 :]), level=doc.DETAIL)
-    more = (reasons,) if reasons.items else ()
+    reason, *rest = found.reasons
+    more = (doc.Items(tuple(rest), level=doc.DETAIL),) if rest else ()
     if found.pick is None:
-        return doc.Answer("No pick", "", found.reasons[:1], found.reasons[0], more=more, kind="none")
+        return doc.Answer("No pick", "", (reason,), reason, more=more, kind="none")
     name = found.pick.name if len(found.models) > 1 else found.pick.label
-    return doc.Answer(
-        "Use", (name, "  ", doc.badge(found.pick.verdict.trust)), tuple(_short(found)), more=more
-    )
+    pick = (name, "  ", doc.badge(found.pick.verdict.trust))
+    return doc.Answer("Use", pick, tuple(_short(found)), reason, more=more)
 
 
 def _short(found: Recommendation) -> list[str]:
