@@ -42,7 +42,7 @@ def _table(found: Comparison) -> doc.Table:
         *(doc.Column(c, "1") for c in ("baseline", "candidate")),
         doc.Column("ratio", "ratio"),
     )
-    return doc.Table((*heads, doc.Column("candidate is")), tuple(_row(r) for r in found.rows))
+    return doc.Table((*heads, doc.Column("candidate is", rank=1)), tuple(_row(r) for r in found.rows))
 
 
 def _row(row: Compared) -> doc.Row:
