@@ -61,7 +61,7 @@ QUOTAS = {
 TESTS = (
     *("tests/stats", "tests/bench", "tests/test_frozen.py", "tests/test_imports.py"),
     *(
-        "tests/sweep/test_noise.py",
+        "tests/runner/test_noise.py",
         "tests/isolate/test_isolate.py",
         "tests/isolate/test_isolate_outcome.py",
     ),

@@ -52,7 +52,9 @@ MET_UNDER = {
     "models/clip/train": ("train",),
     "models/clip/torch_train": ("train",),
     "models/clip/": ("train", "bench"),
-    "sweep/noise": ("doctor",),
+    "runner/noise": ("doctor",),
+    **{f"verbs/{verb}": (verb,) for verb in ("capacity", "energy", "offload", "recommend", "sweep")},
+    "cli/trial_flags": ("bench", "capacity"),
 }
 MEASURING = ("bench", "optimize", "sweep")
 FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]*\"|[^\s,;:)]+)))?")

@@ -20,10 +20,12 @@ COMPOSERS = ("bench", "gate", "remote")
 #: module -> what else it imports of a family, for the reasons in docs/design.md.
 BESIDES = {
     "edgescope.isolate.placement": ("edgescope.modes.",),
-    "edgescope.sweep.run": ("edgescope.modes.",),
-    "edgescope.sweep.reuse": ("edgescope.modes.",),
-    "edgescope.sweep.noise": ("edgescope.modes.",),
+    "edgescope.runner.isolated": ("edgescope.modes.",),
+    "edgescope.runner.setup": ("edgescope.modes.",),
+    "edgescope.runner.reuse": ("edgescope.modes.",),
+    "edgescope.runner.noise": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.scenarios.stop_rule"),
+    "edgescope.verbs.optimize": ("edgescope.scenarios.settings",),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
     "edgescope.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
     "edgescope.search.capacity_question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.stop_rule"),
@@ -132,7 +134,6 @@ ORDER = (
         "clock",
         "process",
         "registry",
-        "process",
         "command",
         "records",
         "metrics",
@@ -144,7 +145,7 @@ ORDER = (
     ),
     *("analysis", "plots", "report", "papers", "models", "verify", "artifacts", "backends"),
     *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "doctor", "isolate", "bench"),
-    *("remote", "study", "sweep", "search", "deploy", "monitor", "cli"),
+    *("remote", "study", "runner", "search", "deploy", "monitor", "verbs", "cli"),
 )
 #: A Model still makes its own ONNX file; to go when a function of artifacts does it.
 RUNS_UP = {("models", "artifacts")}
@@ -226,6 +227,8 @@ VERBS = (
     "compare",
     "energy",
     "list",
+    "show",
+    "rm",
     "report",
     "study",
     "record",

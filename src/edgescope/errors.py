@@ -31,12 +31,38 @@ class Message:
     effect: str = ""
     fix: str = ""
 
+    @property
+    def family(self) -> str:
+        """Its code without the number: `E-OPT-`."""
+        return f"{self.code.rpartition('-')[0]}-"
+
     def __str__(self) -> str:
         """Return one line ready for a terminal."""
         evidence = f" ({self.evidence})" if self.evidence else ""
         effect = f" {self.effect}." if self.effect else ""
         fix = f" Try: {self.fix}" if self.fix else ""
         return f"{self.code}: {self.what}{evidence}.{effect}{fix}"
+
+
+#: Beginnings of codes of requests that are wrong by themselves: trying again changes nothing.
+USAGE = (
+    "E-OPT-",
+    "E-SHAPE-",
+    "E-BATCH-",
+    "E-NAME-1",
+    "E-LEAK-",
+    "E-SCEN-",
+    "E-GATE-7",
+    "E-TRIAL-1",
+    "E-TRIAL-2",
+    "E-ON-",
+    "E-SSH-1",
+    "E-MODE-10",
+    "E-MODE-1",
+    "E-MODE-7",
+    "E-MODE-8",
+    "E-MODE-13",
+)
 
 
 class EdgescopeError(Exception):
@@ -68,6 +94,19 @@ def meant(word: str, known: Iterable[str]) -> str:
     import difflib  # only a mistake needs it
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
+
+
+def known(flag: str, word: str, words: Iterable[str]) -> None:
+    """Raise UsageError, with the closest, for a word after a flag that is none of these; none at all is well."""
+    words = list(words)
+    if word and word not in words:
+        close = meant(word, words)
+        raise UsageError(
+            "E-NAME-1",
+            f"{flag} does not know {word!r}",
+            evidence=f"known: {', '.join(words)}",
+            fix=f"{flag} {close}" if close else "",
+        )
 
 
 class UsageError(EdgescopeError):
@@ -120,3 +159,13 @@ class DeviceError(EdgescopeError):
 
 class StoreError(EdgescopeError):
     """Results could not be written or read; what was measured is kept elsewhere where possible."""
+
+
+def asked_wrongly(reason: Message | None) -> bool:
+    """Whether a trial failed of what was asked, which trying again does not change."""
+    return reason is not None and (reason.code in USAGE or reason.family in USAGE)
+
+
+def refused(reason: Message | None) -> bool:
+    """Whether a trial can never run as it was asked for: a wrong flag, or a file that its engine cannot read."""
+    return asked_wrongly(reason) or (reason is not None and reason.code in ("E-MODEL-5", "E-MODEL-6"))

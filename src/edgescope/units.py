@@ -3,7 +3,7 @@
     show, why, ratio       one figure with a unit of its own: `1.82 ms [1.8, 1.84]`, `8.31x [8.02, 8.6]`
     cell                   the same in a column whose heading has the unit or needs none: `519`, `93.8 %`
     column -> Format       the figures of one column in one unit with as many decimals, to be compared by eye
-    text, short, duration  a bare number: `20 Mbit/s`; in seven columns: `37 %`; of waiting: `3 h 5 min`
+    text, short, lasting   a bare number: `20 Mbit/s`; in seven columns: `37 %`; of waiting: `3 h 5 min`
 
 Values are SI everywhere else. What is absent is its reason, never 0.
 """
@@ -11,6 +11,7 @@ Values are SI everywhere else. What is absent is its reason, never 0.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -91,12 +92,24 @@ def _ends(field: Measured, factor: float, decimals: int | None = None, digits: i
     return f" [{lo}, {hi}]"
 
 
-def duration(seconds: float) -> str:
+def lasting(seconds: float) -> str:
     """Return `40 s`, `12 min` or `3 h 5 min`."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|min)?")
+_FACTOR = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
+
+
+def seconds(text: str) -> float:
+    """Read `5`, `5s`, `500ms` or `2min` as seconds; ValueError for anything else."""
+    match = _SECONDS.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"{text!r} is not a time; write 5s, 500ms or 2min")
+    return float(match[1]) * _FACTOR[match[2]]
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -189,7 +202,7 @@ def exact(field: Measured) -> str:
     return f"{field.value:.6g}{ends}{unit}, n\u00a0=\u00a0{field.n:,}"
 
 
-def seconds(found: Iterable[float]) -> Scale:
+def time_scale(found: Iterable[float]) -> Scale:
     """Return the scale in which the largest time has one to three digits before the point."""
     top = max((v for v in found if math.isfinite(v)), default=0.0)
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
@@ -207,7 +220,7 @@ def column(unit: str, fields: Iterable[Field]) -> Format:
     found = [f.value for f in fields if isinstance(f, Measured)]
     if unit == "share":
         return Format(Scale(100.0, "%"), 1)
-    look = seconds(found) if unit == "s" else _scaled(unit, found)
+    look = time_scale(found) if unit == "s" else _scaled(unit, found)
     return Format(look, decimals(v * look.factor for v in found))
 
 

@@ -199,7 +199,7 @@ def test_shapes_and_options():
 
 
 def test_replicates_end_with_what_they_say_together(capsys, monkeypatch):
-    from edgescope.sweep import run as sweep
+    from edgescope.runner import run as sweep
 
     done = iter([result(Trial(model="null", backend="null", replicate=n)) for n in range(3)])
     monkeypatch.setattr(sweep.Cells, "run", lambda self, trial: next(done))
@@ -241,12 +241,12 @@ def test_two_results_of_one_cell_are_compared_with_each_other(tmp_path, capsys):
     ("code", "stored"), [("E-OPT-1", False), ("E-MODEL-5", False), ("E-PREC-1", True), ("E-EXPORT-1", True)]
 )
 def test_a_mistake_is_a_message_and_no_result(tmp_path, capsys, monkeypatch, code, stored):
-    from edgescope.sweep import run as sweep
+    from edgescope.runner.isolated import Isolated
 
     def prepare(self, trial, limits):
         return result(trial, status=Status.UNSUPPORTED, reason=f"{code}: it cannot be", verification=None)
 
-    monkeypatch.setattr(sweep.Isolated, "prepare", prepare)
+    monkeypatch.setattr(Isolated, "prepare", prepare)
     ended = main(["bench", "null", "--backend", "null"])
     said = capsys.readouterr()
     assert f"{code}: it cannot be" in said.out + said.err

@@ -162,7 +162,7 @@ def test_what_cannot_be_told_is_an_error_with_a_code(stored, tmp_path, capsys):
     store = Store(tmp_path / "store")
     store.save(replace(made, id=f"{made.id}0"))
     assert main(["energy", made.trial.id, *where]) == 2
-    assert "E-METER-4" in capsys.readouterr().err
+    assert "E-STORE-9" in capsys.readouterr().err
     failed = replace(made, id="f" * 16, status=Status.FAILED, queries=None, readings=None, window=None)
     store.save(failed)
     assert main(["energy", failed.id, *where]) == 2

@@ -66,7 +66,7 @@ def test_the_raw_tensor_is_sent_unless_a_payload_is_given(stores, capsys):
 
 
 def test_a_throughput_is_a_load_and_more_boards_carry_it(stores, capsys):
-    flags = ["--rtt", "50ms", "--bandwidth", "5Mbit", "--payload", "40kB", "--arrivals", "fixed"]
+    flags = ["--rtt", "50ms", "--bandwidth", "5Mbit", "--payload", "40kB", "--arrivals", "camera"]
     bounds = ["--constraint", "p99<=100ms", "--constraint", "throughput>=80"]
     assert main(["offload", "-v", *stores, *flags, *bounds]) == 0
     out = said(capsys)
@@ -95,7 +95,7 @@ def test_json_and_files_say_the_same(stores, tmp_path, capsys):
         "0.1%",
     ]
     out = tmp_path / "new" / "offload.json"
-    assert main(["offload", "-v", *stores, *flags, "--json", "--out", str(out)]) == 0
+    assert main(["offload", "-v", *stores, *flags, "--json", "--output", str(out)]) == 0
     data, kept = json.loads(capsys.readouterr().out), json.loads(out.read_text())
     assert data == kept
     assert data["answer"] in ("edge", "cloud") and {o["name"] for o in data["options"]} == {"edge", "cloud"}
@@ -104,7 +104,7 @@ def test_json_and_files_say_the_same(stores, tmp_path, capsys):
     assert len({p["machine"] for p in data["places"]}) == 2 and len(data["curve"]["points"]) == 6
     page, curve = tmp_path / "offload.html", tmp_path / "curve.csv"
     for path in (page, curve):
-        assert main(["offload", "-v", *stores, *flags, "--out", str(path)]) == 0
+        assert main(["offload", "-v", *stores, *flags, "--output", str(path)]) == 0
     html = page.read_text()
     assert 'data-plot="break-even"' in html and "What this rests on" in html and "<script>alert" not in html
     rows = curve.read_text().splitlines()
@@ -146,7 +146,7 @@ BAD = {
         [EDGE, CLOUD, "--rtt", "1ms", "--bandwidth", "1Mbit", "--constraint", "p99<=x"],
         "E-CONS-1",
     ),
-    "a file": ([EDGE, CLOUD, "--rtt", "1ms", "--bandwidth", "1Mbit", "--out", "a.pdf"], "E-REPORT-1"),
+    "a file": ([EDGE, CLOUD, "--rtt", "1ms", "--bandwidth", "1Mbit", "--output", "a.pdf"], "E-REPORT-1"),
     "a probe": (["--probe", "no where"], "E-NET-4"),
 }
 
@@ -183,7 +183,7 @@ def test_a_probe_writes_a_profile_that_answers(stores, tmp_path, capsys, monkeyp
     printed = {"ping": pings, "iperf3": (DATA / "iperf3_bidir.json").read_text()}
     monkeypatch.setattr(probe, "_output", lambda argv, where: printed[argv[0]])
     path = tmp_path / "net" / "network.json"
-    assert main(["offload", "--probe", "10.0.0.7", "--out", str(path)]) == 0
+    assert main(["offload", "--probe", "10.0.0.7", "--output", str(path)]) == 0
     out = said(capsys)
     assert "round trip" in out and "33 segments sent again up" in out and "loss: n/a" in out
     assert main(["offload", "-v", *stores, "--profile", str(path), "--payload", "40kB"]) == 0
@@ -207,7 +207,9 @@ def test_files_of_iperf3_and_ping_answer(stores, capsys):
 def test_a_page_that_cannot_be_made_leaves_nothing(stores, tmp_path, capsys):
     page = tmp_path / "page.html"
     assert (
-        main(["offload", "nothing", *stores[1:], "--rtt", "2ms", "--bandwidth", "1Mbit", "--out", str(page)])
+        main(
+            ["offload", "nothing", *stores[1:], "--rtt", "2ms", "--bandwidth", "1Mbit", "--output", str(page)]
+        )
         == 2
     )
     assert not page.exists()

@@ -16,8 +16,8 @@ from edgescope.isolate import persistent
 from edgescope.isolate.fresh import Limits, until_readable
 from edgescope.modes import enter, mps
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.sweep.reuse import ReusingRunner
-from edgescope.sweep.run import Isolated
+from edgescope.runner.isolated import Isolated
+from edgescope.runner.reuse import ReusingRunner
 
 QUICK = Trial(
     model="null", backend="null", processes=2, warmup=0, min_s=0.1, max_s=0.1, options={"delay_us": 1000}

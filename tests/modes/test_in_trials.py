@@ -17,7 +17,7 @@ from edgescope.devices.null import NullDevice
 from edgescope.isolate.fresh import Limits
 from edgescope.modes import cgroup, enter
 from edgescope.records import Status, Trial, Trust
-from edgescope.sweep.run import Isolated
+from edgescope.runner.isolated import Isolated
 from edgescope.telemetry.verdict import mean_share
 
 CPU = min(os.sched_getaffinity(0))

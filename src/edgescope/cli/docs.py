@@ -14,6 +14,8 @@ import re
 import sys
 from pathlib import Path
 
+from edgescope.cli import trial_flags
+
 HELP = "read a page of the documentation, or what a message code says"
 CODE = re.compile(r"[EWI]-[A-Z]+-\d+")
 
@@ -24,7 +26,7 @@ SCHEMA = "schema"
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("page", nargs="?", default="", help="a page's name, a code such as E-RUN-2, or schema")
-    sub.add_argument("--json", action="store_true", help="print {name: text} instead")
+    trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:

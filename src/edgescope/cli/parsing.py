@@ -14,6 +14,9 @@ class Parser(argparse.ArgumentParser):
 
     fix = ""
 
+    def __init__(self, **how: Any) -> None:
+        super().__init__(allow_abbrev=False, **how)  # a shortened flag would mean another one some day
+
     def error(self, text: str) -> NoReturn:
         """Print what is wrong and what to type instead; exit."""
         self.exit(2, f"{Message('E-ARGS-1', text, fix=self.fix or f'{self.prog} --help')}\n")

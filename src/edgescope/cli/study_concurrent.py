@@ -4,7 +4,7 @@ From stored results of a sweep over models, precisions, batch sizes, processes a
 figures with intervals, its rules checked one by one, its recovered numbers beside this machine's.
 
   edgescope sweep --model resnet50 --precision fp32,int8 --backend onnxruntime --batch 1,4 --processes 1,2
-  edgescope study concurrent --out concurrent.html
+  edgescope study concurrent --output concurrent.html
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgescope.cli import opened
+from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
     from edgescope.papers.concurrent_inference.table import Concurrent
@@ -27,20 +27,17 @@ SHOWN = ("throughput", "per_process", "p99", "memory", "power", "energy", "fairn
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this study's flags."""
-    sub.add_argument("--store", default=None, metavar="DIR", help="results folder (./edgescope-results)")
+    trial_flags.add_store(sub)
     sub.add_argument("--models", type=_words, default=(), metavar="NAME,..", help="some of the models (all)")
-    text = "of several machines in the store the one whose id begins so, or `here`"
-    sub.add_argument("--machine", default="", metavar="ID", help=text)
+    trial_flags.add_machine(sub, "where the store holds several")
     text = "engine and options, or a part of them, where the store holds several"
     sub.add_argument("--setup", default="", metavar="WORDS", help=text)
-    text = "study file that the cells are of: says which of its cells are missing"
-    sub.add_argument("--study", dest="grid", type=Path, default=None, metavar="FILE", help=text)
+    text = "study file: says which of its cells are missing"
+    sub.add_argument("--study", type=Path, default=None, metavar="FILE", help=text)
     text = "what the grid on the terminal shows (throughput)"
     sub.add_argument("--show", choices=SHOWN, default="throughput", help=text)
-    sub.add_argument(
-        "--out", type=Path, default=None, metavar="FILE", help="also write .html, .md, .csv or .json"
-    )
-    sub.add_argument("--json", action="store_true", help="print everything as JSON")
+    trial_flags.add_output(sub, "file to write, too: the answer (.html, .md, .csv, .json)")
+    trial_flags.add_json(sub)
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -49,14 +46,14 @@ def _words(text: str) -> tuple[str, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """Print what stands out, the grid and the rules; write the file; exit 1 when no cell finished."""
-    if args.out:
+    if args.output:
         from edgescope.papers.concurrent_inference import report
         from edgescope.report import writable
 
-        writable(args.out, report.FORMATS)
+        writable(args.output, report.FORMATS)
     found = _read(args)
-    if args.out:
-        report.write(found, args.out, opened.command())  # first: what prints may be a pipe that is closed
+    if args.output:
+        report.write(found, args.output, opened.command())  # first: what prints may be a pipe that is closed
     if args.json:
         from edgescope.papers.concurrent_inference.report_json import plain
 
@@ -65,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
         from edgescope.papers.concurrent_inference import view
 
         view.show(found, args.show)
-        if args.out:
-            print(f"written to {args.out}")
+        if args.output:
+            print(f"written to {args.output}")
     return 0 if found.measured else 1
 
 
@@ -88,10 +85,10 @@ def _read(args: argparse.Namespace) -> Concurrent:
 
 def _asked(args: argparse.Namespace) -> tuple[Trial, ...]:
     """Return the study's cells, of the models that are shown."""
-    if args.grid is None:
+    if args.study is None:
         return ()
     from edgescope.models import zoo
     from edgescope.study import grid
 
-    trials = grid.read(args.grid, zoo.pin).trials
+    trials = grid.read(args.study, zoo.pin).trials
     return tuple(t for t in trials if not args.models or t.model.startswith(args.models))

@@ -3,13 +3,12 @@
 Eleven networks before and after optimisation, each timed cold, first, warm and steady, from stored results or by
 measuring, beside the study's own figures with its misprints marked.
 
-  edgescope study nano_table --run --models mobilenet_v2,squeezenet1_1 --out table.html
+  edgescope study nano_table --run --models mobilenet_v2,squeezenet1_1 --output table.html
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 from pathlib import Path
@@ -27,15 +26,16 @@ HELP = "eleven networks before and after optimisation, four ways of timing (arXi
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this study's flags."""
-    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="whose results (cpu)")
-    sub.add_argument("--models", type=_words, default=(), metavar="NAME,..", help="some of its models (all)")
+    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cpu or cuda (cpu)")
+    sub.add_argument("--models", type=_words, default=(), metavar="NAME,..", help="some of the models (all)")
     sub.add_argument("--run", action="store_true", help="measure what the store does not hold")
-    sub.add_argument("--rounds", type=int, default=5, help="with --run: fresh processes of each variant (5)")
-    sub.add_argument("--out", type=Path, default=None, metavar="FILE", help="also write .html, .md or .csv")
+    sub.add_argument(
+        "--rounds", type=int, default=5, help="final rounds, fresh processes of each variant, with --run (5)"
+    )
+    trial_flags.add_output(sub, "file to write, too: the table (.html, .md, .csv)")
     text = "what benchmarks/ceilings.py wrote here: adds the physical limit of each model"
     sub.add_argument("--ceilings", type=Path, default=None, metavar="FILE", help=text)
-    text = "of several machines in the store the one whose id begins so, or `here`"
-    sub.add_argument("--machine", default="", metavar="ID", help=text)
+    trial_flags.add_machine(sub, "where the store holds several")
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
 
@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
     """Measure if asked, print the table, write the file; exit 1 when no row could be filled."""
     from edgescope.analysis.predict import roofline
 
-    if args.out:
+    if args.output:
         from edgescope.report import writable
 
-        writable(args.out)  # before hours are spent
+        writable(args.output)  # before hours are spent
     ceilings = roofline.read(args.ceilings) if args.ceilings else None
     store = opened.store(args)
     if args.run:
@@ -62,21 +62,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace, store: Store) -> None:
-    """Run `edgescope optimize` for each model; one that fails is told and does not end the study."""
-    from edgescope.cli import optimize
+    """Optimise each model into the store; one that fails is told and does not end the study."""
     from edgescope.errors import EdgescopeError
     from edgescope.papers.jetson_nano.paper import study
+    from edgescope.verbs.optimize import optimize
 
-    command = argparse.ArgumentParser()
-    optimize.configure(command)
-    same = {k: v for k, v in vars(args).items() if k in vars(command.parse_args([""])) and k != "json"}
+    keys, setup = trial_flags.timing_keys(args) | {"device": args.device}, opened.setup(args)
     for model in args.models or [r.ours for r in study().rows]:
-        asked = argparse.Namespace(**(vars(command.parse_args([model])) | same | {"store": str(store.root)}))
         try:
-            with contextlib.redirect_stdout(sys.stderr):
-                optimize.run(asked)
+            optimize(model, rounds=args.rounds, store=store, setup=setup, **keys)
         except EdgescopeError as error:
-            print(f"{model}: {error}", file=sys.stderr)
+            opened.say(f"{model}: {error}")
 
 
 def _table(args: argparse.Namespace, store: Store, ceilings: Ceilings | None) -> NanoTable:
@@ -94,13 +90,13 @@ def _table(args: argparse.Namespace, store: Store, ceilings: Ceilings | None) ->
 def _tell(args: argparse.Namespace, found: NanoTable) -> None:
     from edgescope.papers.jetson_nano import view
 
-    if args.out:
+    if args.output:
         from edgescope.papers.jetson_nano import report
 
-        report.write(found, args.out, opened.command())  # first: what prints may be a pipe that is closed
+        report.write(found, args.output, opened.command())  # first: what prints may be a pipe that is closed
     if args.json:
         print(json.dumps(view.to_json(found), indent=1))
     else:
         view.show(found)
-        if args.out:
-            print(f"written to {args.out}")
+        if args.output:
+            print(f"written to {args.output}")

@@ -102,9 +102,11 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
 def environment(limits: Limits, folder: str) -> Launch:
     """Return what the child is told: the user's command, the time-out and the folder for its own."""
     told = {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s)}
+    env = {name: os.environ.get(name, value) for name, value in told.items()} | scratch.within(folder)
+    own = [p for p in sys.path if p and not p.startswith((sys.prefix, sys.base_prefix))]
     return Launch(
-        env={name: os.environ.get(name, value) for name, value in told.items()} | scratch.within(folder)
-    )
+        env=env | ({"PYTHONPATH": os.pathsep.join(own)} if own else {})
+    )  # of a script's module:callable
 
 
 def outcome(
@@ -112,7 +114,7 @@ def outcome(
 ) -> Result:
     """Return what the child wrote where that is whole, else what cut it short; with its last lines on stderr."""
     if stopped is None and not (folder / "result" / "result.json").exists():
-        stopped = Stopped(*crash(0, lines))  # os._exit(0), by a model or a library
+        stopped = crash(0, lines)  # os._exit(0), by a model or a library
     try:
         result = results.read(folder / "result")
     except StoreError as error:
@@ -174,7 +176,7 @@ def _watch(
     finally:
         child.end()
     if stopped is None and child.code:
-        stopped = Stopped(*crash(child.code, child.tail(), launch))
+        stopped = crash(child.code, child.tail(), launch)
     return stopped, child.tail()
 
 
@@ -211,11 +213,11 @@ def floor_of(asked: int | None, memory: Memory) -> int:
     return max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total)) if asked is None else asked
 
 
-def crash(code: int, lines: Sequence[str], launch: Launch = Launch()) -> tuple[Status, Message]:
-    """Return the status and the reason of a process that ended with `code`, after writing these lines."""
+def crash(code: int, lines: Sequence[str], launch: Launch = Launch()) -> Stopped:
+    """Return what is said of a process that ended with `code`, after writing these lines."""
     last = " | ".join(lines[-3:])[-400:] or "it wrote nothing to stderr"
     how = how_ended(code, launch) if code else "ended without an answer: it exited with 0 and wrote no result"
-    return Status.CRASHED, Message("E-RUN-2", f"the trial's process {how}", evidence=last)
+    return Stopped(Status.CRASHED, Message("E-RUN-2", f"the trial's process {how}", evidence=last))
 
 
 def _floor_message(free: int, floor: int) -> Message:

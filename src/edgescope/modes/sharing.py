@@ -57,7 +57,7 @@ def require(trial: Trial, environ: Mapping[str, str]) -> None:
             f"sharing {trial.sharing} is not in effect for the workers",
             evidence=problem,
             effect="They would slice the GPU's time under another name. Nothing was measured",
-            fix="edgescope bench or sweep, sweep.run.Isolated or sweep.reuse.ReusingRunner, which start the daemon",
+            fix="edgescope bench, sweep, or edgescope.run(trial), which start the daemon",
         )
 
 

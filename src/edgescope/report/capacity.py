@@ -34,7 +34,7 @@ class Question(Protocol):
     @property
     def promised(self) -> tuple[Constraint, ...]: ...  # noqa: D102
     @property
-    def serve(self) -> str: ...  # noqa: D102
+    def server_processes(self) -> str: ...  # noqa: D102
     @property
     def arrivals(self) -> str: ...  # noqa: D102
     @property
@@ -163,7 +163,7 @@ def sentences(found: Capacity) -> list[tuple[str, str]]:
     held = "; ".join(words(h) for h in confirmed.held)
     out = [("fits", f"{counted(found.clients, 'client')} {each} {verb}: {held}")]
     if above is None:
-        out.append(("next", f"more than {found.clients} were not tried (--most)"))
+        out.append(("next", f"more than {found.clients} were not tried (--max-clients)"))
     else:
         if maybe := _unproved(found):
             out.append(("perhaps", f"{counted(maybe, 'client')} may, by a short run alone"))
@@ -216,7 +216,7 @@ def _closed(found: Capacity, rate: float) -> str:
     more = max((p.achieved.value for p in found.points if isinstance(p.achieved, Measured)), default=0.0)
     if more > rate * EXCEEDED:
         return f"{text}; no maximum: {more:.4g}/s were answered under load"
-    return text if found.asked.serve == "processes" else f"{text}: it answers no more"
+    return text if found.asked.server_processes == "per-client" else f"{text}: it answers no more"
 
 
 # -- as data -------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def nothing(result: Result, asked: Question) -> Json:
 
 
 def _asked(asked: Question) -> dict[str, Json]:
-    said = {name: getattr(asked, name) for name in ("rate", "serve", "arrivals", "confirm_s")}
+    said = {name: getattr(asked, name) for name in ("rate", "server_processes", "arrivals", "confirm_s")}
     return said | {"constraints": [s.text for s in asked.promised], "trial": asked.base.to_json()}
 
 

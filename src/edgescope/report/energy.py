@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from edgescope.analysis.energy.align import Wall
 from edgescope.analysis.energy.of_run import Consumption
@@ -18,8 +19,22 @@ SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_d
 Found = Sequence[tuple[Meter, Consumption]]
 
 
-def document(result: Result, found: Found, wall: Wall | None, log: str = "") -> doc.Document:
+class Spent(Protocol):
+    """What every meter says of a result (verbs.energy)."""
+
+    @property
+    def result(self) -> Result: ...  # noqa: D102
+    @property
+    def meters(self) -> Found: ...  # noqa: D102
+    @property
+    def wall(self) -> Wall | None: ...  # noqa: D102
+    @property
+    def warnings(self) -> Sequence[str]: ...  # noqa: D102
+
+
+def document(spent: Spent, log: str = "") -> doc.Document:
     """Return what the meters of a result say, and at the wall the meter whose log is called `log`."""
+    result, found, wall, warned = spent.result, spent.meters, spent.wall, spent.warnings
     told = [(m, c.metrics) for m, c in found]
     if wall is not None:
         told.append((Meter(log, wall.scope, "trapezoid"), wall.consumption.metrics))
@@ -32,7 +47,6 @@ def document(result: Result, found: Found, wall: Wall | None, log: str = "") -> 
     absent = f"no meter watched this result: {why(result.metrics.get('power_w'))}"
     lines = [f"{m.name}: {_idle(c.metrics)}" for m, c in found]
     lines += [_placed(wall), f"{wall.scope}: {_idle(wall.consumption.metrics)}"] if wall else []
-    warned = warnings(result, found, wall)
     parts = (
         doc.Text(card.status(result)),
         doc.Table(heads, rows) if rows else doc.Text(absent, "dim"),
@@ -63,17 +77,6 @@ def _placed(wall: Wall) -> str:
         f"the meter's clock runs {a.drift:+.2%} off, +-{a.drift_uncertainty:.2%}; "
         f"the load's step of {a.step_w:.2f} W explains {a.explained:.0%} of the log"
     )
-
-
-def warnings(result: Result, found: Found, wall: Wall | None) -> list[str]:
-    """Return every warning once: those of the run, of its meters and of the log.
-
-    Of further meters only what names its channel; their scopes and idle powers are shown.
-    """
-    parts = [result.warnings, *(c.warnings for _, c in found[:1])]
-    parts += [tuple(w for w in c.warnings if w.code == "W-PWR-3") for _, c in found[1:]]
-    parts += [wall.consumption.warnings] if wall else []
-    return list(dict.fromkeys(str(warning) for part in parts for warning in part))
 
 
 def _data(result: Result, found: Found, wall: Wall | None, warned: Sequence[str]) -> dict[str, Json]:

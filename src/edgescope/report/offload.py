@@ -126,6 +126,11 @@ def network(of: Profile) -> str:
     return f"RTT {time(of.rtt_s)}{spread}, up {rate(of.up_bps)}, down {rate(of.down_bps)}, loss {loss} ({of.source})"
 
 
+def answered(found: Question) -> str:
+    """Return the answer in a few words, also where nothing keeps the constraints."""
+    return pick(found.answer.pick) if found.answer.pick else "none: infeasible"
+
+
 def pick(chosen: Option) -> str:
     """Return the answer in a few words."""
     return {

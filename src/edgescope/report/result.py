@@ -385,14 +385,15 @@ def listing(results: Sequence[Result]) -> doc.Document:
     columns = _columns({r.trial.workload for r in results})
     names = ids.short_ids(results)
     heads = [
-        *(doc.Column(n) for n in ("result", "cell", "model", "variant", "status")),
+        *(doc.Column(n) for n in ("result", "started (UTC)", "cell", "model", "variant", "status")),
         doc.Column("verdict"),
         *columns,
     ]
     rows = []
     for r in results:
         again = f" #{r.trial.replicate}" if r.trial.replicate else ""
-        cells: list[doc.Value] = [names[r.id], r.trial.cell[:CELL], r.trial.model.partition("#")[0]]
+        cells: list[doc.Value] = [names[r.id], r.started_at[:16].replace("T", " "), r.trial.cell[:CELL]]
+        cells.append(r.trial.model.partition("#")[0])
         cells += [
             f"{r.trial.label}{again}",
             doc.Mark(r.status.value, "good" if r.status is Status.OK else "bad"),

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import Any
 
-from edgescope.errors import Message
+from edgescope.errors import Message, asked_wrongly
 from edgescope.records import TABLES, Result, Status, Trial, Trust, digest
 from edgescope.report import document as doc
-from edgescope.units import counted, duration, show
+from edgescope.units import counted, lasting, show
 
 GOOD = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
 KINDS = {Status.OK: "good", Status.SKIPPED: "dim", Status.UNSUPPORTED: "dim", Status.UNSTABLE: "warn"}
@@ -127,7 +127,7 @@ def grid(trials: Sequence[Trial], missing: Collection[str]) -> doc.Document:
     rows.append(("all", shared(cells)))
     if todo:
         seconds = sum(t.min_s + 2 * t.idle_s + (t.warmup or 0.0) for t in todo)
-        rows.append(("windows", f"{duration(seconds)} of measuring at the least"))
+        rows.append(("windows", f"{lasting(seconds)} of measuring at the least"))
     return doc.Document("Grid", (lead, doc.Pairs(tuple(rows), kind="axes"), _cells(trials, missing)))
 
 
@@ -208,10 +208,10 @@ def grouped(results: Iterable[Result], name: Callable[[Trial], str]) -> Iterator
         yield doc.Text((count, f"{code}{': ' if code else ''}{what}", example))
 
 
-def following(results: Sequence[Result], wrong: Callable[[Result], bool], study: str = "") -> list[str]:
-    """Return what to type next, for what these results leave open; `wrong`: whether a result was asked for wrongly."""
-    statuses = {r.status for r in results if not wrong(r)}
-    fixes = dict.fromkeys(r.reason.fix for r in results if r.reason and wrong(r))
+def following(results: Sequence[Result], study: str = "") -> list[str]:
+    """Return what to type next, for what these results leave open."""
+    statuses = {r.status for r in results if not asked_wrongly(r.reason)}
+    fixes = dict.fromkeys(r.reason.fix for r in results if r.reason and asked_wrongly(r.reason))
     lines = [f"{fix}   for cells that were asked for wrongly" for fix in fixes if fix]
     retried = (Status.UNSTABLE, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
     again = [s.value for s in retried if s in statuses]

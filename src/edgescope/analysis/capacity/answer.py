@@ -94,7 +94,7 @@ class Asked:
     rate: float
     """Queries per second of one client."""
     promised: tuple[Constraint, ...]
-    serve: str = "one"
+    server_processes: str = "one"
     arrivals: str = "poisson"
     in_flight: int = 1
     confirm_s: float = 30.0
@@ -155,7 +155,7 @@ def _untrusted(point: Point) -> Message | None:
         return None
     what = f"the run that the answer rests on is {verdict.trust.value}"
     effect = "The answer is that of this machine as it was then"
-    fix = "the same command with --fresh on a quiet machine"
+    fix = "the same command with --no-cache on a quiet machine"
     return Message("W-CAP-3", what, evidence="; ".join(verdict.evidence[:2]), effect=effect, fix=fix)
 
 
@@ -174,7 +174,7 @@ def _unequal(point: Point) -> Message | None:
                 f"the worst client's own {promise.name} is {units.text(worst, 's')}",
                 evidence=f"promised {units.text(promise.limit, 's')}, which all clients together get",
                 effect="The promise does not hold for each of them",
-                fix="--sharing pinned, or --serve one",
+                fix="--sharing pinned, or --server-processes one",
             )
     return None
 

@@ -69,4 +69,4 @@ def _failures(found: Concurrent) -> None:
     for line in lines[:FAILURES]:
         terminal.note(f"no figure: {line}")
     if len(lines) > FAILURES:
-        terminal.note(f"and {len(lines) - FAILURES} more reasons: --out page.html lists them")
+        terminal.note(f"and {len(lines) - FAILURES} more reasons: --output page.html lists them")

@@ -13,11 +13,11 @@ from edgescope.analysis.run import noise
 from edgescope.cli.main import main
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.records import Machine, Trial
+from edgescope.runner import noise as bench_noise
+from edgescope.runner.noise import measure
 from edgescope.search import halving
 from edgescope.stats import paired_log_ratio
 from edgescope.store.results import Store
-from edgescope.sweep import noise as bench_noise
-from edgescope.sweep.noise import measure
 from making import result
 
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgescope.cli import sweep_manner
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Measured, Status, Trial
+from edgescope.runner import run as sweep
+from edgescope.runner.cooldown import Cooling
+from edgescope.runner.eta import Pace
+from edgescope.runner.memory import GPU, HOST, AsDescribed, Exhausted, Forecast, size
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.sweep import run as sweep
-from edgescope.sweep.cooldown import Cooling
-from edgescope.sweep.eta import Pace
-from edgescope.sweep.memory import GPU, HOST, AsDescribed, Exhausted, Forecast, size
+from edgescope.verbs import sweep as verb
 from making import MACHINE, result
 
 SIZES = st.integers(1, 8)
@@ -214,10 +214,10 @@ def test_memory_as_a_result_s_machine_had_it():
 def test_the_gpu_is_the_one_that_cuda_calls_the_first(monkeypatch):
     where = Machine({"nvidia": {"gpus": [{"memory_total_bytes": 80e9}, {"memory_total_bytes": 24e9}]}}, {})
     used = {"gpu0_memory_used_bytes": 70e9, "gpu1_memory_used_bytes": 1e9}
-    monkeypatch.setattr(sweep_manner, "_sensors", lambda: lambda unit: used)
+    monkeypatch.setattr(verb, "_sensors", lambda: lambda unit: used)
     for visible, free in (("", 10e9), ("1", 23e9), ("GPU-3af1", None), ("7", None)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert sweep_manner._free_gpu(where) == free
+        assert verb._free_gpu(where) == free
 
 
 def test_one_process_alone_speaks_for_any_sharing():

@@ -12,9 +12,9 @@ import pytest
 
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Status, Trial
+from edgescope.runner import run as sweep
 from edgescope.store.results import Store
 from edgescope.study import grid
-from edgescope.sweep import run as sweep
 from making import MACHINE, result
 
 

@@ -13,26 +13,25 @@ import os
 import random
 import shlex
 import socket
+import statistics
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
+from edgescope import units
 from edgescope.analysis.cells import machines
-from edgescope.errors import DeviceError, Message, SettingError, StoreError, UnsupportedError, UsageError
+from edgescope.errors import Message, StoreError, asked_wrongly
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
-from edgescope.modes import catalog
-from edgescope.modes.enter import entered
-from edgescope.modes.sharing import kept, with_sharing
-from edgescope.records import Machine, Result, Role, Status, Trial
+from edgescope.records import Machine, Result, Status, Trial
 from edgescope.remote import address
+from edgescope.runner.eta import Pace, needed
+from edgescope.runner.memory import kin, skipped
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import FINAL, Store, read
-from edgescope.sweep.eta import Pace
-from edgescope.sweep.memory import kin, skipped
 
 #: Seconds between two looks at a cell that another process measures.
 WAIT_S = 0.2
@@ -56,32 +55,6 @@ class Expects(Protocol):
         """Take note of trials to come."""
 
 
-class Isolated:
-    """Every trial in a process of its own, in the mode it names; what a mode changed is put back after each."""
-
-    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
-        """Build artifact and reference in their own process."""
-        return fresh.prepare(trial, limits)
-
-    def run(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial in its own process; a mode that cannot be had is a Result that says why."""
-        from edgescope import bench
-
-        result = None
-        try:
-            devices = {} if trial.mode == catalog.AS_IS else bench.present()
-            asked, daemon = with_sharing(catalog.find(trial.mode, devices), trial)
-            with entered(asked) as mode:
-                result = kept(fresh.run(trial, limits, mode.launch()), daemon)
-        except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
-            if result is None:
-                return bench.refused(trial, bench.present(), error)
-            result = replace(
-                result, warnings=(*result.warnings, error.message)
-            )  # measured, then not put back
-        return result
-
-
 @dataclass(frozen=True)
 class Progress:
     """Where a sweep stands, told before each cell."""
@@ -90,7 +63,13 @@ class Progress:
     total: int
     trial: Trial
     eta_s: float | None
-    """Seconds left by the medians of the cells of each kind that ran so far; None before the first."""
+    """Seconds left by the medians of the cells of each kind that ran so far; None while too few ran to tell."""
+
+    def __str__(self) -> str:
+        """Return `[3/12] resnet50 onnxruntime int8 b1 replicate 2, about 40 s left`."""
+        t, left = self.trial, "" if self.eta_s is None else f", about {units.lasting(self.eta_s)} left"
+        again = f" replicate {t.replicate}" if t.replicate else ""
+        return f"[{self.done + 1}/{self.total}] {t.model} {t.label}{again}{left}"
 
 
 Tell = Callable[[Progress], None]
@@ -133,6 +112,10 @@ def order(trials: Sequence[Trial], seed: int, *, reuse: bool = False) -> list[Tr
     return [trial for replicate in sorted(rounds) for trial in rounds[replicate]]
 
 
+Waiting = Callable[[str], contextlib.AbstractContextManager[None]]
+"""Says what is going on for as long as a block runs."""
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -152,13 +135,19 @@ class Cells:
         retry: Collection[Status] = (),
         *,
         say: Callable[[str], None] = _say,
+        since: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        waiting: Waiting = lambda what: contextlib.nullcontext(),
     ) -> None:
         store.check()
         store.clean()
         self.store, self.limits, self.runner = store, limits, runner
         self.where, self.retry = where, frozenset(retry)
         """This machine, and the statuses of stored results that are worth another try."""
+        self.since, self.pace, self.clock, self._waiting = since, Pace(), clock, waiting
+        """Results that began before `since` (UTC, ISO 8601) count as none; '' for all that are stored."""
         self.prepared: dict[str, Result | None] = {}
+        self._finished: dict[str, Result] | None = None
         self._say, self._told = say, set[tuple[int, str, str]]()
         self._known = store.names(where)
         """Results that were there when this began, and its own; others come from other processes."""
@@ -167,8 +156,22 @@ class Cells:
                 self._tell(holder, "start", "measures into this store")
 
     def finished(self) -> dict[str, Result]:
-        """Return trial id -> stored result of what need not run again here."""
-        return self.store.finished(self.where, self.retry)
+        """Return trial id -> result of what need not run again here, as the store was when this was first asked."""
+        if self._finished is None:
+            stored = self.store.finished(self.where, self.retry)
+            self._finished = {id_: r for id_, r in stored.items() if r.started_at >= self.since}
+        return self._finished
+
+    def stored(self, trial: Trial) -> Result | None:
+        """Return the trial's stored result with its raw rows; None where there is none, or its rows are damaged."""
+        found = self.finished().get(trial.id)
+        with contextlib.suppress(StoreError):
+            return self.store.full(found) if found is not None else None
+        return None
+
+    def left(self, trials: Iterable[Trial], between_s: float = 0.0) -> float | None:
+        """Return about how many seconds the trials will take that are not stored; None while too little was timed."""
+        return self.pace.left((t for t in trials if t.id not in self.finished()), between_s)
 
     def ahead(self, trials: Iterable[Trial]) -> None:
         """Prepare what all of these need: a runner that keeps processes then needs one for it, not one each time."""
@@ -180,9 +183,11 @@ class Cells:
 
     def unprepared(self, trial: Trial) -> Result | None:
         """Return why the trial's artifact cannot be had, None where it is there."""
-        key = trial.key(Role.ARTIFACT | Role.BATCH | Role.SHARING, but=("sharing",))
+        key, begun = needed(trial), self.clock()
         if key not in self.prepared:
-            self.prepared[key] = self.runner.prepare(trial, self.limits)
+            with self._waiting(f"building what {trial.model} {trial.backend} {trial.precision} needs"):
+                self.prepared[key] = self.runner.prepare(trial, self.limits)
+            self.pace.built(trial, self.clock() - begun)
         return self.prepared[key]
 
     def run(self, trial: Trial) -> Result:
@@ -196,10 +201,12 @@ class Cells:
                 time.sleep(WAIT_S)
             if (theirs := self._theirs(trial)) is not None:
                 return theirs
-            failed = self.unprepared(trial)
-            return self.put(
-                self.runner.run(trial, self.limits) if failed is None else fresh.inherited(failed, trial)
-            )
+            if (failed := self.unprepared(trial)) is not None:
+                return self.put(fresh.inherited(failed, trial))
+            begun = self.clock()
+            result = self.runner.run(trial, self.limits)
+            self.pace.add(trial, self.clock() - begun)
+            return self.put(result)
 
     def free_first(self, trials: Iterable[Trial]) -> Iterator[Trial]:
         """Yield the trials, those whose cell another process measures after the others."""
@@ -253,7 +260,12 @@ class Cells:
         self._say(str(Message("W-STORE-1", f"{holder} {what}", effect=effect, fix=wait)))
 
     def put(self, result: Result) -> Result:
-        """Store the result and return it; where its process did not live to describe the machine, that is this one."""
+        """Store the result and return it; where its process did not live to describe the machine, that is this one.
+
+        A mistake in what was asked is no result, and is not stored.
+        """
+        if asked_wrongly(result.reason):
+            return result
         if not machines.known(result) and address.VARIABLE not in os.environ:
             result = replace(result, machine=self.where)
         self._known.add(self.store.save(result).name)
@@ -276,25 +288,27 @@ def run(
     `rest` is called between two cells in place of the pause of `cooldown_s`; a trial that one of the `sieves` has a
     reason against is stored as skipped.
     """
-    todo = order(pending(trials, cells.store, cells.where, cells.retry), seed, reuse=reuse)
+    todo = order([t for t in trials if t.id not in cells.finished()], seed, reuse=reuse)
     pause = rest or (lambda: time.sleep(cooldown_s))
-    pace, ran = Pace(), 0
+    rests: list[float] = []
+    ran = 0
     if reuse:
-        cells.ahead(todo)
+        cells.ahead(todo)  # the processes that build and those that measure are not kept at once
     for result in cells.finished().values() if sieves else ():
         _told(sieves, result)
     for done, trial in enumerate(cells.free_first(todo)):
-        left = pace.left(todo[done:], cooldown_s)
+        left = cells.left(todo[done:], statistics.median(rests) if rests else cooldown_s)
         tell(Progress(len(trials) - len(todo) + done, len(trials), trial, left))
         reason = next((why for sieve in sieves if (why := sieve.reason(trial))), None)
         if reason:
             result = cells.put(skipped(trial, cells.where, reason))
         else:
             if ran:
+                begun = cells.clock()
                 pause()
-            ran, begun = ran + 1, time.monotonic()
+                rests.append(cells.clock() - begun)
+            ran += 1
             result = cells.run(trial)
-            pace.add(trial, time.monotonic() - begun)
         _told(sieves, result)
         yield result
 
