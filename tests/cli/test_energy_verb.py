@@ -14,6 +14,7 @@ from edgescope.analysis.energy.of_run import consumption
 from edgescope.cli import card
 from edgescope.cli.energy import SCOPES
 from edgescope.cli.main import main
+from edgescope.errors import Message
 from edgescope.records import (
     QUERY_DTYPES,
     Absent,
@@ -82,9 +83,8 @@ def test_the_wall_is_told_with_the_offset(stored, capsys):
 def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(stored, tmp_path, capsys):
     made, where, _ = stored
     verdict = Verdict(Trust.THROTTLED, ("the power cap held the clocks down",))
-    hot = replace(
-        made, id="a" * 16, status=Status.UNSTABLE, verdict=verdict, warnings=("W-REC-1: a recording",)
-    )
+    recorded = Message("W-REC-1", "a recording")
+    hot = replace(made, id="a" * 16, status=Status.UNSTABLE, verdict=verdict, warnings=(recorded,))
     Store(tmp_path / "store").save(hot)
     assert main(["energy", hot.id, *where]) == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -93,7 +93,7 @@ def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(
     assert "] bounds" in out and "] 95 % over" in out
     assert main(["energy", hot.id, "--json", *where]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["verdict"]["trust"] == "THROTTLED" and "W-REC-1: a recording" in data["warnings"]
+    assert data["verdict"]["trust"] == "THROTTLED" and "W-REC-1: a recording." in data["warnings"]
     meter = data["meters"][0]
     queries, window = hot.queries, hot.window
     card_s = consumption(hot.readings, queries, window).metrics["energy_per_sample_j"]
