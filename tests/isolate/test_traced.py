@@ -126,7 +126,7 @@ def test_the_spans_that_a_tracer_writes_at_exit_reach_the_result_and_the_store(t
     assert worker == -1 and start <= result.window.start_ns < result.window.stop_ns <= stop
     stored = read(Store(tmp_path / "store").save(result))
     assert spans_of(stored) == spans_of(result) and stored.trial == NULL
-    assert not any(text.startswith("W-SPAN") for text in map(str, result.warnings))
+    assert not any(w.code.startswith("W-SPAN") for w in result.warnings)
 
 
 def test_a_mode_is_outside_and_the_tracer_inside(seen):
@@ -159,7 +159,7 @@ def test_a_process_that_is_killed_under_a_tracer_is_told_as_that():
     assert "the trial's process died of SIGKILL" in str(result.reason) and "sh exited with 137" in str(
         result.reason
     )
-    (unread,) = (str(text) for text in result.warnings if str(text).startswith("W-SPAN-1"))
+    (unread,) = (str(w) for w in result.warnings if w.code == "W-SPAN-1")
     assert "tracer killed recorded in trace cannot be read" in unread and "FileNotFoundError" in unread
 
 
