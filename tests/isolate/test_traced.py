@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-import edgescope
-from edgescope import registry
+from edgescope import bench, registry
 from edgescope.errors import UsageError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Role, Status, Trial
 from edgescope.records.trial import ROLES
+from edgescope.runner.isolated import Isolated
 from edgescope.runner.reuse import ReusingRunner
-from edgescope.runner.run import Isolated
 from edgescope.store.results import Store, read
 
 TRACER = """
@@ -171,7 +170,7 @@ def test_a_worker_that_is_killed_under_a_tracer_is_named_and_the_other_is_read()
 
 
 def test_a_process_that_runs_already_cannot_be_traced():
-    result = edgescope.run(NULL)
+    result = bench.run(NULL)
     assert result.status is Status.FAILED and str(result.reason).startswith("E-TRACER-1")
 
 
