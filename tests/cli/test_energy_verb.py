@@ -14,6 +14,7 @@ from edgescope.analysis.energy.of_run import consumption
 from edgescope.cli import card
 from edgescope.cli.energy import SCOPES
 from edgescope.cli.main import main
+from edgescope.errors import Message
 from edgescope.records import (
     QUERY_DTYPES,
     Absent,
@@ -83,17 +84,21 @@ def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(
     made, where, _ = stored
     verdict = Verdict(Trust.THROTTLED, ("the power cap held the clocks down",))
     hot = replace(
-        made, id="a" * 16, status=Status.UNSTABLE, verdict=verdict, warnings=("W-REC-1: a recording",)
+        made,
+        id="a" * 16,
+        status=Status.UNSTABLE,
+        verdict=verdict,
+        warnings=(Message("W-REC-1", "a recording"),),
     )
     Store(tmp_path / "store").save(hot)
     assert main(["energy", hot.id, *where]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "unstable THROTTLED: the power cap held the clocks down" in out.replace("UNSTABLE", "unstable")
-    assert "W-REC-1: a recording" in out and "W-PWR-2" in out
+    assert "W-REC-1: a recording." in out and "W-PWR-2" in out
     assert "] bounds" in out and "] 95 % over" in out
     assert main(["energy", hot.id, "--json", *where]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["verdict"]["trust"] == "THROTTLED" and "W-REC-1: a recording" in data["warnings"]
+    assert data["verdict"]["trust"] == "THROTTLED" and "W-REC-1: a recording." in data["warnings"]
     meter = data["meters"][0]
     queries, window = hot.queries, hot.window
     card_s = consumption(hot.readings, queries, window).metrics["energy_per_sample_j"]

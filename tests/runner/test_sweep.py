@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from edgescope.errors import Message
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Status, Trial
 from edgescope.runner import run as sweep
@@ -93,7 +94,7 @@ def test_the_pause_lies_between_measured_cells_only(tmp_path):
             pass
 
         def reason(self, trial):
-            return "I-X-1: odd" if trial.batch % 2 else ""
+            return Message("I-X-1", "odd") if trial.batch % 2 else None
 
     paused, told = [], []
     made = cells(tmp_path, Counting())

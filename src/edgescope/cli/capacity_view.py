@@ -82,7 +82,7 @@ def to_json(found: Capacity, asked: Question) -> dict[str, Json]:
         "closed_loop": to_plain(found.throughput),
         "confirmed": _plain(found.confirmed) if found.confirmed else None,
         "points": [_plain(p) for p in found.points],
-        "warnings": list(found.warnings),
+        "warnings": [str(w) for w in found.warnings],
     }
 
 
