@@ -185,10 +185,10 @@ def test_a_tracer_that_is_not_there_is_named_before_anything_runs():
         fresh.run(replace(NULL, tracer="at_exi"))
 
 
-def test_a_tracer_is_effort_and_none_changes_no_id():
+def test_a_tracer_has_a_role_of_its_own_and_none_changes_no_id():
     plain = replace(NULL, tracer="none")
-    assert ROLES["tracer"] is Role.EFFORT and plain.id != NULL.id
-    assert plain.key(~Role.EFFORT) == NULL.key(~Role.EFFORT)
+    assert ROLES["tracer"] is Role.TRACING and plain.id != NULL.id
+    assert plain.key(~Role.TRACING) == NULL.key(~Role.TRACING)
     before = {
         k: v for k, v in plain.to_json().items() if k != "tracer"
     }  # as stored before there were tracers
