@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-import edgescope
-from edgescope import registry
+from edgescope import bench, registry
 from edgescope.errors import UsageError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Role, Status, Trial
 from edgescope.records.trial import ROLES
+from edgescope.runner.isolated import Isolated
 from edgescope.runner.reuse import ReusingRunner
-from edgescope.runner.run import Isolated
 from edgescope.store.results import Store, read
 
 TRACER = """
@@ -171,7 +170,7 @@ def test_a_worker_that_is_killed_under_a_tracer_is_named_and_the_other_is_read()
 
 
 def test_a_process_that_runs_already_cannot_be_traced():
-    result = edgescope.run(NULL)
+    result = bench.run(NULL)
     assert result.status is Status.FAILED and str(result.reason).startswith("E-TRACER-1")
 
 
@@ -186,10 +185,10 @@ def test_a_tracer_that_is_not_there_is_named_before_anything_runs():
         fresh.run(replace(NULL, tracer="at_exi"))
 
 
-def test_a_tracer_is_effort_and_none_changes_no_id():
+def test_a_tracer_has_a_role_of_its_own_and_none_changes_no_id():
     plain = replace(NULL, tracer="none")
-    assert ROLES["tracer"] is Role.EFFORT and plain.id != NULL.id
-    assert plain.key(~Role.EFFORT) == NULL.key(~Role.EFFORT)
+    assert ROLES["tracer"] is Role.TRACING and plain.id != NULL.id
+    assert plain.key(~Role.TRACING) == NULL.key(~Role.TRACING)
     before = {
         k: v for k, v in plain.to_json().items() if k != "tracer"
     }  # as stored before there were tracers
