@@ -7,6 +7,7 @@ import pytest
 
 from edgescope.cli import cell_names, sweep_view
 from edgescope.cli.main import main
+from edgescope.errors import Message
 from edgescope.records import Machine, Measured, Status, Trial
 from edgescope.runner import run
 from edgescope.store.results import Store
@@ -203,7 +204,9 @@ def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path
     command = ["sweep", "--model", "null", "--backend", "null", *QUICK]
     assert main(command) == 0 == main(command)
     (ran,) = Store(tmp_path / "store").results()
-    wrong = replace(ran, status=Status.WRONG_OUTPUT, reason="E-OUT-2: wrong.", id=f"{ran.id[:-6]}ffffff")
+    wrong = replace(
+        ran, status=Status.WRONG_OUTPUT, reason=Message("E-OUT-2", "wrong"), id=f"{ran.id[:-6]}ffffff"
+    )
     Store(tmp_path / "store").save(replace(wrong, queries=None, window=None, readings=None))
     capsys.readouterr()
     assert main(command) == 1  # nothing ran
