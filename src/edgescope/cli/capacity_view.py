@@ -91,7 +91,7 @@ def nothing(result: Result, asked: Question) -> dict[str, Json]:
     return {
         "clients": None,
         "status": result.status.value,
-        "reason": result.reason,
+        "reason": str(result.reason or ""),
         "question": _asked(asked),
         "result": result.id,
     }
