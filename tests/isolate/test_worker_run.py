@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections import deque
+from dataclasses import asdict, replace
 from typing import ClassVar
 
 import pytest
