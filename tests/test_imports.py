@@ -132,9 +132,9 @@ ORDER = (
     *(
         "errors",
         "clock",
+        "cores",
         "process",
         "registry",
-        "process",
         "command",
         "records",
         "metrics",

@@ -22,19 +22,21 @@ def a_mode(monkeypatch):
     """A mode whose problem can be chosen."""
     made = SimpleNamespace(words="")
     made.problem, made.evidence = (lambda: made.words), (lambda: "governor performance")
+    made.features = lambda: {"cpu_hz": 2e9}
     monkeypatch.setattr(mode.catalog, "find", lambda name, devices: made)
     return made
 
 
 FAST = Trial(model="null", backend="null", mode="fast")
+IN_EFFECT = {"asked": "fast", "evidence": "governor performance", "features": {"cpu_hz": 2e9}}
 
 
 def test_a_mode_is_required_before_and_told_with_its_evidence(a_mode):
-    assert mode.require(FAST, {}) == "governor performance"
+    assert mode.require(FAST, {}) == IN_EFFECT
     a_mode.words = "governor powersave"
     with pytest.raises(SettingError, match=r"E-MODE-2: mode fast is not in effect .*\(governor powersave\)"):
         mode.require(FAST, {})
-    assert mode.require(Trial(model="null", backend="null"), {}) == ""
+    assert mode.require(Trial(model="null", backend="null"), {}) == {}
 
 
 def test_a_result_whose_mode_was_lost_on_the_way_has_failed(a_mode):
@@ -65,15 +67,14 @@ def test_a_mode_that_cannot_be_read_any_more_counts_as_lost(monkeypatch):
 
 
 def test_the_mode_stands_among_the_machines_facts_and_the_engines_evidence():
-    told = mode.noted(result(FAST), "governor performance")
-    assert told.machine.state["mode"] == {"asked": "fast", "evidence": "governor performance"}
+    told = mode.noted(result(FAST), IN_EFFECT)
+    assert told.machine.state["mode"] == IN_EFFECT
     assert told.effective.evidence == "says so; mode fast: governor performance"
-    assert (
-        mode.noted(result(FAST, effective=Effective("cpu", "fp32")), "x").effective.evidence == "mode fast: x"
-    )
-    assert mode.noted(result(FAST, effective=None), "x").effective is None
+    bare = mode.noted(result(FAST, effective=Effective("cpu", "fp32")), IN_EFFECT)
+    assert bare.effective.evidence == "mode fast: governor performance"
+    assert mode.noted(result(FAST, effective=None), IN_EFFECT).effective is None
     plain = result(FAST)
-    assert mode.noted(plain, "") is plain
+    assert mode.noted(plain, {}) is plain
 
 
 class Timed:

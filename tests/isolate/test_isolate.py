@@ -167,10 +167,10 @@ def test_a_crash_names_the_signal():
 
 
 def test_a_signal_without_a_name_is_a_number():
-    status, reason = fresh.crash(-35, [])
-    assert status is Status.CRASHED
-    assert "died of signal 35" in str(reason)
-    assert "SIGKILL" in str(fresh.crash(-9, [])[1])
+    found = fresh.crash(-35, [])
+    assert found.status is Status.CRASHED
+    assert "died of signal 35" in str(found.reason)
+    assert "SIGKILL" in str(fresh.crash(-9, []).reason)
 
 
 def free() -> int:

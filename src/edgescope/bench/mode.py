@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgescope.bench.watch import Devices
 from edgescope.errors import EdgescopeError, Message, SettingError
 from edgescope.modes import catalog
-from edgescope.records import Machine, Result, Status, Trial, Trust, Verdict
+from edgescope.records import Json, Machine, Result, Status, Trial, Trust, Verdict
 
 
-def require(trial: Trial, devices: Devices) -> str:
-    """Return what was read to know that the trial's mode is in effect, '' of `as_is`.
+def require(trial: Trial, devices: Devices) -> Mapping[str, Json]:
+    """Return what is known of the trial's mode, which is in effect: evidence and numbers; nothing of `as_is`.
 
     SettingError E-MODE-2 where it is not, UsageError E-MODE-1 where this machine has no such mode.
     """
     if trial.mode == catalog.AS_IS:
-        return ""
+        return {}
     mode = catalog.find(trial.mode, devices)
     problem = mode.problem()
     if problem:
@@ -28,7 +29,7 @@ def require(trial: Trial, devices: Devices) -> str:
             effect="Nothing was measured",
             fix=f"edgescope bench --mode {shlex.quote(trial.mode)}, which sets and restores it",
         )
-    return mode.evidence()
+    return {"asked": trial.mode, "evidence": mode.evidence(), "features": dict(mode.features())}
 
 
 def kept(result: Result, devices: Devices) -> Result:
@@ -56,14 +57,13 @@ def kept(result: Result, devices: Devices) -> Result:
     return replace(result, warnings=(*result.warnings, text))
 
 
-def noted(result: Result, evidence: str) -> Result:
+def noted(result: Result, mode: Mapping[str, Json]) -> Result:
     """Return the result with the mode in effect among the machine's facts and in the engine's evidence."""
-    if not evidence:
+    if not mode:
         return result
-    mode = {"asked": result.trial.mode, "evidence": evidence}
     machine = Machine(result.machine.stable, {**result.machine.state, "mode": mode})
     effective = result.effective
     if effective is not None:
-        told = "; ".join(filter(None, (effective.evidence, f"mode {result.trial.mode}: {evidence}")))
+        told = "; ".join(filter(None, (effective.evidence, f"mode {result.trial.mode}: {mode['evidence']}")))
         effective = replace(effective, evidence=told)
     return replace(result, machine=machine, effective=effective)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from edgescope.errors import (
     WrongOutputError,
 )
 from edgescope.isolate.worker import WorkerError
-from edgescope.records import Measured, Result, Status, Trust, Verdict
+from edgescope.records import Json, Measured, Result, Status, Trust, Verdict
 from edgescope.registry import REPLAYED
 
 #: Significant drift of the latency over the window beyond which the run is called unstable.
@@ -48,13 +48,13 @@ def guarded(begun: Result, work: Callable[[Result], Result]) -> Result:
     return _marked(found)
 
 
-def concluded(begun: Result, watch: Watch, run: Run, mode_evidence: str = "") -> Result:
+def concluded(begun: Result, watch: Watch, run: Run, in_effect: Mapping[str, Json] | None = None) -> Result:
     """Return the Result of a run that finished: what it used, how it went on, and whether it counts.
 
-    `mode_evidence` is what was read when it began to know that its mode was in effect.
+    `in_effect` is what was known of its mode when it began.
     """
     found = settled(_assembled(begun, watch, run), run.failure)
-    return mode.noted(mode.kept(found, watch.by_name), mode_evidence)
+    return mode.noted(mode.kept(found, watch.by_name), in_effect or {})
 
 
 def _assembled(begun: Result, watch: Watch, run: Run) -> Result:

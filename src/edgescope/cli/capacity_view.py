@@ -82,7 +82,7 @@ def to_json(found: Capacity, asked: Question) -> dict[str, Json]:
         "closed_loop": to_plain(found.throughput),
         "confirmed": _plain(found.confirmed) if found.confirmed else None,
         "points": [_plain(p) for p in found.points],
-        "warnings": to_plain(found.warnings),
+        "warnings": [str(w) for w in found.warnings],
     }
 
 
@@ -91,7 +91,7 @@ def nothing(result: Result, asked: Question) -> dict[str, Json]:
     return {
         "clients": None,
         "status": result.status.value,
-        "reason": to_plain(result.reason),
+        "reason": str(result.reason or ""),
         "question": _asked(asked),
         "result": result.id,
     }

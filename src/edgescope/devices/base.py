@@ -130,6 +130,15 @@ class Mode(Protocol):
     def evidence(self) -> str:
         """Return what was read to know that it is in effect, with figures."""
 
+    def features(self) -> Mapping[str, float]:
+        """Return the setting in numbers, for what predicts over modes: the keys of FEATURES, in SI units."""
+        return {}
+
+
+#: What a mode limits, as a number: CPUs that may be used, CPU time in CPUs, highest clocks (Hz), the share of the GPU's
+#: multiprocessors (0 to 1), and the GPU's power limit (W).
+FEATURES = ("cpu_cores", "cpu_quota", "cpu_hz", "gpu_hz", "memory_hz", "gpu_sm_share", "gpu_power_w")
+
 
 class Device(Protocol):
     """One kind of hardware on this machine."""

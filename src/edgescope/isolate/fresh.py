@@ -114,7 +114,7 @@ def outcome(
 ) -> Result:
     """Return what the child wrote where that is whole, else what cut it short; with its last lines on stderr."""
     if stopped is None and not (folder / "result" / "result.json").exists():
-        stopped = Stopped(*crash(0, lines))  # os._exit(0), by a model or a library
+        stopped = crash(0, lines)  # os._exit(0), by a model or a library
     try:
         result = results.read(folder / "result")
     except StoreError as error:
@@ -176,7 +176,7 @@ def _watch(
     finally:
         child.end()
     if stopped is None and child.code:
-        stopped = Stopped(*crash(child.code, child.tail(), launch))
+        stopped = crash(child.code, child.tail(), launch)
     return stopped, child.tail()
 
 
@@ -213,11 +213,11 @@ def floor_of(asked: int | None, memory: Memory) -> int:
     return max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total)) if asked is None else asked
 
 
-def crash(code: int, lines: Sequence[str], launch: Launch = Launch()) -> tuple[Status, Message]:
-    """Return the status and the reason of a process that ended with `code`, after writing these lines."""
+def crash(code: int, lines: Sequence[str], launch: Launch = Launch()) -> Stopped:
+    """Return what is said of a process that ended with `code`, after writing these lines."""
     last = " | ".join(lines[-3:])[-400:] or "it wrote nothing to stderr"
     how = how_ended(code, launch) if code else "ended without an answer: it exited with 0 and wrote no result"
-    return Status.CRASHED, Message("E-RUN-2", f"the trial's process {how}", evidence=last)
+    return Stopped(Status.CRASHED, Message("E-RUN-2", f"the trial's process {how}", evidence=last))
 
 
 def _floor_message(free: int, floor: int) -> Message:

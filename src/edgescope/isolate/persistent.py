@@ -97,7 +97,7 @@ class PersistentChild:
                 child.pipe.receive()
                 return child, None
             except EOFError:
-                stopped = Stopped(*crash(child.wait() or 0, child.tail()))
+                stopped = crash(child.wait() or 0, child.tail())
         self.stop()
         return child, stopped
 

@@ -83,6 +83,7 @@ class WorkerRun:
         of: Sequence[WorkerProcess] | None = None,
         until_ns: int | None = None,
         before: Sequence[Line | None] = (),
+        failing: bool = True,
     ) -> list[Line]:
         """Return every worker's event of that name.
 
@@ -108,14 +109,16 @@ class WorkerRun:
                 raise late.silent(done, wait_s)
             for handle, _ in ears.poll(left_ms):
                 by_handle[handle].listen()
-            self._sort(workers, event, found)
+            self._sort(workers, event, found, failing)
         return [found.get(w.number, {}) for w in workers]
 
-    def _sort(self, workers: Sequence[WorkerProcess], name: str, found: dict[int, Line]) -> None:
-        """Read what was said: what was waited for into `found`; WorkerError for a worker that has failed."""
+    def _sort(
+        self, workers: Sequence[WorkerProcess], name: str, found: dict[int, Line], failing: bool
+    ) -> None:
+        """Read what was said: what was waited for into `found`; WorkerError for one that has failed, if `failing`."""
         for worker in workers:
             for event in worker.events():
-                if event["event"] == "failed":
+                if failing and event["event"] == "failed":
                     reason = Message(**event["reason"])
                     if len(self.workers) > 1:
                         reason = replace(reason, what=f"worker {worker.number}: {reason.what}")
@@ -163,21 +166,9 @@ class WorkerRun:
 
     def abandon(self) -> bool:
         """Have all give the trial up; return whether each has closed what it had opened."""
+        self.order("abandon")
         try:
-            self.order("abandon")
-            for worker in self.workers:
-                self._until_closed(worker)
+            self.gather("closed", "closed", limit_s=self.grace_s, failing=False)
         except WorkerError:
             return False
         return True
-
-    def _until_closed(self, worker: WorkerProcess) -> None:
-        ears = select.poll()
-        ears.register(worker.fileno(), select.POLLIN)
-        end = time.monotonic() + self.grace_s
-        while time.monotonic() < end:
-            if any(event["event"] == "closed" for event in worker.events()):
-                return
-            if ears.poll(100):
-                worker.listen()
-        raise worker.silent("closed", self.grace_s)

@@ -67,6 +67,10 @@ class GpuPower(Mode):
         index = board()
         return f"nvidia-smi -i {index}: power.limit {_limits(index)[0]:g} W"
 
+    def features(self) -> Mapping[str, float]:
+        """Return the power limit in watts."""
+        return {"gpu_power_w": self.watts}
+
 
 def board(environ: Mapping[str, str] = os.environ) -> int:
     """Return the driver's number for the GPU that CUDA calls 0; UsageError E-MODE-13 where it cannot be told."""

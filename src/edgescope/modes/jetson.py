@@ -100,6 +100,17 @@ class NvpMode(Mode):
         self._probed = self._probed or clocks.probe(self.root)[1]
         return f"nvpmodel {_label(self.mode)}; CPUs online {cores}; {_floats(self.root)}; {self._probed}"
 
+    def features(self) -> Mapping[str, float]:
+        """Return the cores and the highest clocks that the mode sets; what it leaves uncapped has no number."""
+        mode = self.mode
+        found = {
+            "cpu_cores": len(mode.cores) or None,
+            "cpu_hz": max((hz for hz in mode.cpu_max_hz.values() if hz), default=None),
+            "gpu_hz": mode.gpu_max_hz,
+            "memory_hz": mode.emc_max_hz,
+        }
+        return {name: float(value) for name, value in found.items() if value is not None}
+
     def _words(self, mode: PowerMode) -> tuple[str, ...]:
         return ("nvpmodel", "-m", str(mode.id))
 

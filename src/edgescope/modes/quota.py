@@ -12,6 +12,7 @@ import errno
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from edgescope.devices.base import Journal, Mode, Undo
@@ -102,3 +103,7 @@ class Quota(Mode):
         """Return the limit the kernel reports."""
         now = cpu_limit(self.root)
         return f"control group: {now['absent'] if is_absent(now) else f'{now:g} CPUs'}"
+
+    def features(self) -> Mapping[str, float]:
+        """Return the CPU time, in CPUs."""
+        return {"cpu_quota": self.cpus}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from edgescope import bench
+from edgescope.devices.base import Mode
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
@@ -23,16 +25,25 @@ class Isolated:
 
     def run(self, trial: Trial, limits: Limits) -> Result:
         """Run the trial in its own process; a mode that cannot be had is a Result that says why."""
-        result = None
-        try:
-            devices = {} if trial.mode == catalog.AS_IS else bench.present()
-            asked, daemon = with_sharing(catalog.find(trial.mode, devices), trial)
-            with entered(asked) as mode:
-                result = kept(fresh.run(trial, limits, mode.launch()), daemon)
-        except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
-            if result is None:
-                return bench.refused(trial, bench.present(), error)
-            result = replace(
-                result, warnings=(*result.warnings, error.message)
-            )  # measured, then not put back
-        return result
+
+        def measured(mode: Mode) -> Result:
+            return fresh.run(trial, limits, mode.launch())
+
+        return in_mode(trial, measured)
+
+
+def in_mode(trial: Trial, measured: Callable[[Mode], Result], *, shared: bool = True) -> Result:
+    """Return `measured` in the trial's mode, and in its sharing if `shared`; one that cannot be had is a Result."""
+    result = None
+    try:
+        devices = {} if trial.mode == catalog.AS_IS else bench.present()
+        asked, daemon = catalog.find(trial.mode, devices), None
+        if shared:
+            asked, daemon = with_sharing(asked, trial)
+        with entered(asked) as mode:
+            result = kept(measured(mode), daemon)
+    except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
+        if result is None:
+            return bench.refused(trial, bench.present(), error)
+        result = replace(result, warnings=(*result.warnings, error.message))  # measured, then not put back
+    return result

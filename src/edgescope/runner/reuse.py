@@ -17,15 +17,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from edgescope.devices.base import Mode
-from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
+from edgescope.errors import SettingError
 from edgescope.isolate.fresh import Limits
 from edgescope.isolate.persistent import PersistentChild
 from edgescope.isolate.placement import placements
 from edgescope.isolate.pool import alike
-from edgescope.modes import catalog, sharing
+from edgescope.modes import sharing
 from edgescope.modes.enter import entered, stoppable
 from edgescope.modes.mps import Mps, share
 from edgescope.records import Result, Status, Trial
+from edgescope.runner.isolated import in_mode
 from edgescope.runner.run import Runner
 
 _UNHARMED = frozenset({Status.OK, Status.UNSTABLE, Status.UNSUPPORTED, Status.WRONG_OUTPUT})
@@ -76,24 +77,17 @@ class ReusingRunner:
 
     def run(self, trial: Trial, limits: Limits) -> Result:
         """Run the trial in reused workers; a mode or a sharing that cannot be had is a Result that says why."""
-        from edgescope import bench
-
         self._preparer.close()  # an exporter's memory is none of the measured workers'
-        result = None
-        try:
-            with entered(_mode(trial)) as mode:
-                if trial.replicate or mode.launch() or trial.tracer != Trial.tracer:
-                    return self._in_fresh(trial, limits)
-                result = self._answered(trial, limits)
-        except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
-            if result is None:
-                return bench.refused(trial, bench.present(), error)
-            result = replace(
-                result, warnings=(*result.warnings, error.message)
-            )  # measured, then not put back
-        if result.reason is not None and result.reason.code == "E-WORKER-1" and not trial.multi_process:
-            return self._in_fresh(trial, limits)
-        return replace(result, process="reused")
+
+        def measured(mode: Mode) -> Result:
+            if trial.replicate or mode.launch() or trial.tracer != Trial.tracer:
+                return self._in_fresh(trial, limits)
+            result = self._answered(trial, limits)
+            if result.reason is not None and result.reason.code == "E-WORKER-1" and not trial.multi_process:
+                return self._in_fresh(trial, limits)
+            return replace(result, process="reused")
+
+        return in_mode(trial, measured, shared=False)
 
     def _in_fresh(self, trial: Trial, limits: Limits) -> Result:
         """Run the trial in fresh processes, with no reused ones beside it."""
@@ -142,9 +136,3 @@ class ReusingRunner:
     def _quit_mps(self) -> None:
         self._mps = None
         self._held.close()
-
-
-def _mode(trial: Trial) -> Mode:
-    from edgescope import bench
-
-    return catalog.find(trial.mode, {} if trial.mode == catalog.AS_IS else bench.present())
