@@ -14,7 +14,7 @@ from edgescope.isolate.fresh import Limits
 from edgescope.records import Role, Status, Trial
 from edgescope.records.trial import ROLES
 from edgescope.runner.reuse import ReusingRunner
-from edgescope.runner.run import Isolated
+from edgescope.runner.isolated import Isolated
 from edgescope.store.results import Store, read
 
 TRACER = """
