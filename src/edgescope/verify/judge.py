@@ -247,19 +247,19 @@ def _judge_top1(
     groups: NDArray[np.int64] | None,
 ) -> Verification:
     """Judge (the variant's answers, the reference) by the floor of (precision, floor)."""
-    (got, reference), (precision, floor) = answers, needed
+    (got, reference), (_, floor) = answers, needed
     same, n = got.argmax(axis=1) == reference.gate[0].argmax(axis=1), len(got)
     interval = clustered_share(same, None if groups is None else groups[:n])
     found = Measured(interval.value, "1", interval.lo, interval.hi, n)
     enough = n >= MIN_FRAMES
-    count = "" if groups is None else f", which count for {interval.n_eff:.0f} independent ones"
+    worth = "" if groups is None else f", worth {interval.n_eff:.0f} independent ones"
+    lo, hi = (100 * (end or 0.0) for end in (found.lo, found.hi))
     fields = {"top1_agreement": found, **fields}
     accuracy, of_reference = (fields[name] for name in ("accuracy", "reference_accuracy"))
     detail = (
-        f"names the same class as fp32 on {int(same.sum())} of {n} real inputs{count}"
-        f" ({found.value:.1%}, 95 % interval {found.lo:.1%} to {found.hi:.1%}; {precision} needs a lower end of"
-        f" {floor:.0%})"
-        + ("" if enough else f"; fewer than {MIN_FRAMES} frames, too few to pass")
+        f"top-1 agreement {100 * found.value:.1f} % ({int(same.sum())}/{n}{worth}, 95 % CI {lo:.1f}-{hi:.1f};"
+        f" min {100 * floor:.0f} %)"
+        + ("" if enough else f"; fewer than {MIN_FRAMES} inputs are too few to pass")
         + f"; labelled inputs: {_printed(accuracy)} right, fp32 {_printed(of_reference)}"
     )
     passed = enough and found.lo is not None and found.lo >= floor
