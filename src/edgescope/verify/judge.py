@@ -247,7 +247,7 @@ def _judge_top1(
     groups: NDArray[np.int64] | None,
 ) -> Verification:
     """Judge (the variant's answers, the reference) by the floor of (precision, floor)."""
-    (got, reference), (_, floor) = answers, needed
+    (got, reference), (precision, floor) = answers, needed
     same, n = got.argmax(axis=1) == reference.gate[0].argmax(axis=1), len(got)
     interval = clustered_share(same, None if groups is None else groups[:n])
     found = Measured(interval.value, "1", interval.lo, interval.hi, n)
@@ -258,7 +258,7 @@ def _judge_top1(
     accuracy, of_reference = (fields[name] for name in ("accuracy", "reference_accuracy"))
     detail = (
         f"top-1 agreement {100 * found.value:.1f} % ({int(same.sum())}/{n}{worth}, 95 % CI {lo:.1f}-{hi:.1f};"
-        f" min {100 * floor:.0f} %)"
+        f" min {100 * floor:.0f} % for {precision})"
         + ("" if enough else f"; fewer than {MIN_FRAMES} inputs are too few to pass")
         + f"; labelled inputs: {_printed(accuracy)} right, fp32 {_printed(of_reference)}"
     )
