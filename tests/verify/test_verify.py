@@ -294,5 +294,5 @@ def test_frames_of_a_film_count_for_fewer_and_the_line_says_so(trained_truth):
     alone, together = (judge.judge((clumped,), truth, **given, groups=g) for g in (None, groups))
     assert alone.fields["top1_agreement"].value == together.fields["top1_agreement"].value
     assert together.fields["top1_agreement"].lo < alone.fields["top1_agreement"].lo - 0.05
-    assert "which count for" in together.detail and "independent ones" in together.detail
-    assert "int8 needs a lower end of 75%" in together.detail
+    assert "worth 8 independent ones" in together.detail and "independent ones" in together.detail
+    assert "min 75 % for int8" in together.detail

@@ -251,14 +251,14 @@ def _judge_top1(
     interval = clustered_share(same, None if groups is None else groups[:n])
     found = Measured(interval.value, "1", interval.lo, interval.hi, n)
     enough = n >= MIN_FRAMES
-    count = "" if groups is None else f", which count for {interval.n_eff:.0f} independent ones"
+    worth = "" if groups is None else f", worth {interval.n_eff:.0f} independent ones"
+    lo, hi = (100 * (end or 0.0) for end in (found.lo, found.hi))
     fields = {"top1_agreement": found, **fields}
     accuracy, of_reference = (fields[name] for name in ("accuracy", "reference_accuracy"))
     detail = (
-        f"names the same class as fp32 on {int(same.sum())} of {n} real inputs{count}"
-        f" ({found.value:.1%}, 95 % interval {found.lo:.1%} to {found.hi:.1%}; {precision} needs a lower end of"
-        f" {floor:.0%})"
-        + ("" if enough else f"; fewer than {MIN_FRAMES} frames, too few to pass")
+        f"top-1 agreement {100 * found.value:.1f} % ({int(same.sum())}/{n}{worth}, 95 % CI {lo:.1f}-{hi:.1f};"
+        f" min {100 * floor:.0f} % for {precision})"
+        + ("" if enough else f"; fewer than {MIN_FRAMES} inputs are too few to pass")
         + f"; labelled inputs: {_printed(accuracy)} right, fp32 {_printed(of_reference)}"
     )
     passed = enough and found.lo is not None and found.lo >= floor
