@@ -36,7 +36,7 @@ def int8_options(options: Mapping[str, Scalar], precision: str) -> dict[str, Any
     if chosen and precision != "int8":
         raise UsageError(
             "E-OPT-3",
-            f"{', '.join(chosen)} says how an int8 file is made, the precision is {precision}",
+            f"{', '.join(chosen)} is an option for making int8 files, but the precision is {precision}",
             fix="--precision int8",
         )
     if "fallback" in chosen and not isinstance(chosen["fallback"], bool):
@@ -88,7 +88,7 @@ def unreadable(code: str, engine: str, path: Path | None, error: BaseException) 
         code,
         f"{engine} cannot load {path}",
         evidence=f"{node or f'the file is written in opset {opsets}'}: {said[:400]}",
-        fix="another --backend, or export it again with operators and an opset that this engine has",
+        fix="another --backend, or export it again with operators and an opset that this engine supports",
     )
 
 

@@ -196,5 +196,5 @@ def disjoint(calibration: Samples, gate: Samples) -> None:
             f"{len(shared)} calibration inputs are also inputs of the accuracy gate",
             evidence=f"SHA-256 {', '.join(shared[:3])}",
             effect="The gate would judge int8 on what it was tuned on",
-            fix="give calibration inputs of their own",
+            fix="give other calibration inputs",
         )

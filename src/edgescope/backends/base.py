@@ -295,6 +295,6 @@ def unforced(spec: Spec) -> None:
         "E-TF32-1",
         f"{spec.precision} was asked for and the environment asks for {other}",
         evidence=f"NVIDIA_TF32_OVERRIDE={forced}",
-        effect=f"NVIDIA's libraries may compute in {other} whatever they are told, under this label",
+        effect=f"NVIDIA's libraries may compute in {other} despite the request, under this label",
         fix=f"unset NVIDIA_TF32_OVERRIDE, or --precision {other}",
     )

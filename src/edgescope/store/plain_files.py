@@ -34,7 +34,7 @@ def refused(path: Path, evidence: str) -> StoreError:
         "E-STORE-6",
         f"{shown(path)} is not edgescope's own",
         evidence=evidence,
-        effect="It is left alone, and so is what it leads to",
+        effect="It is left alone, and so is its target",
         fix="look at it before you delete it; a store holds folders and ordinary files only",
     )
 

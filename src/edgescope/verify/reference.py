@@ -60,7 +60,7 @@ def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1) -> R
                 f"the fp32 network {model.info.name} itself gives no usable output",
                 evidence=str(error),
                 effect="No variant of it can be judged",
-                fix="mend the model first",
+                fix="repair the model first",
             ) from error
         _write(path, found, {})
     return Reference(found["gate"], found.get("labelled"), origin)

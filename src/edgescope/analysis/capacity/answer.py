@@ -172,7 +172,7 @@ def _unequal(point: Point) -> Message | None:
             return Message(
                 "W-CAP-4",
                 f"the worst client's own {promise.name} is {units.text(worst, 's')}",
-                evidence=f"promised {units.text(promise.limit, 's')}, which all clients together get",
+                evidence=f"promised {units.text(promise.limit, 's')}, which all clients together keep",
                 effect="The promise does not hold for each of them",
                 fix="--sharing pinned, or --server-processes one",
             )

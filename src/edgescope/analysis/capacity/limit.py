@@ -43,7 +43,7 @@ class Limit:
 def binding(above: Point | None, at: Point | None, in_flight: int = 1) -> Limit:
     """Return the limit from the run just above the capacity and the one at it (None: not one client fits)."""
     if above is None:
-        return Limit("untried", "no limit was met: all clients that were asked for fit")
+        return Limit("untried", "no limit was reached: all requested clients fit")
     used = usage(above.result)
     facts = evidence(above, used)
     for name, sentence in (_memory(above), _power(above, used), _alone(above, at)):

@@ -130,9 +130,9 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
 def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
     found = []
     if done and all(reused(r) for r in done):
-        found.append("its workers were kept from the cell before")
+        found.append("its workers were reused from the cell before")
     if len(done) == 1 and spreads.of("throughput_sps") is None:
-        found.append("one process: what lies between processes is in none of its bounds")
+        found.append("one process: its bounds do not include the spread between processes")
     return tuple(found)
 
 

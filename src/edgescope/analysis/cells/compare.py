@@ -141,7 +141,7 @@ def _warnings(
     found = ["one pair gives no interval: nothing is judged by it"] if pairs == 1 else []
     if not pairs and rows:
         found.append(
-            "not measured together: the ratios are of independent figures, and hold what the machine did to one side"
+            "not measured together: the ratios are of independent figures, with what the machine did to one side"
         )
     if any(scoped(r.metric) and isinstance(r.ratio, Measured) for r in rows):
         for side, group in (("baseline", old), ("candidate", new)):

@@ -270,7 +270,7 @@ def _rule(cells: Sequence[Cell]) -> Field:
     known = [f.value / p for f, p in fields if isinstance(f, Measured) and f.value > 0]
     if known:
         return Measured(known[0], "bytes")
-    return next((f for f, _ in fields if isinstance(f, Absent)), Absent("no cell says it"))
+    return next((f for f, _ in fields if isinstance(f, Absent)), Absent("no cell has it"))
 
 
 #: From the fewest bits to the most; equals are in no order.

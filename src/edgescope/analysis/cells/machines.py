@@ -86,7 +86,7 @@ def one(results: Iterable[Result], chosen: str = "") -> list[Result]:
             "E-MIX-1",
             f"these results come from {len(machines)} machines",
             evidence=_listed(machines, counts),
-            effect="A number of one says nothing of another, so they are not put together",
+            effect="The figures of one machine say nothing about another, so they are not combined",
             fix=f"--machine {most[:8]}",
         )
     return results
@@ -124,7 +124,7 @@ def unmixed(trials: Sequence[Trial], results: Iterable[Result], where: Machine, 
         "E-MIX-4",
         f"another machine has measured {len({r.trial.id for r in others})} of these {len(asked)} cells into this store",
         evidence=f"{_listed(strangers)}; this is {name(where)}; they differ in {differences(newest, where)}",
-        effect="They would be measured again here, and two machines' results would lie in one store",
+        effect="They would be measured again here, and one store would hold two machines' results",
         fix=f"--store ANOTHER, or --machine {where.id[:8]} to measure the whole grid on this one",
     )
 

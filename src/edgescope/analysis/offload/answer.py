@@ -130,7 +130,7 @@ def _mixed(model: Model, network: Profile, rate: float, kept: float) -> Option:
         energy_per_sample_j=_weighted(
             near.figures["energy_per_sample_j"], far.figures["energy_per_sample_j"], kept
         ),
-        power_w=Absent("sending beside computing was not run: its power is not measured here"),
+        power_w=Absent("sending while computing was not run, so its power is not measured"),
     )
     words = f"{kept:.0%} at the edge, {1 - kept:.0%} in the cloud"
     mixed = judged(

@@ -238,9 +238,9 @@ def cloud(model: Model, network: Profile, rate: float | None, *, whole: bool = T
     row = row.having(
         throughput_sps=_least(model, network),
         energy_per_sample_j=sending_j(model, network, mean),
-        peak_rss_bytes=Absent("sending was not run on the edge board: its memory is not measured here"),
+        peak_rss_bytes=Absent("sending was not run on the edge board, so its memory is not measured"),
         gpu_memory_bytes=Absent("the edge board's GPU is not used"),
-        power_w=Absent("sending was not run on the edge board: its power is not measured here"),
+        power_w=Absent("sending was not run on the edge board, so its power is not measured"),
     )
     option = Option("cloud", "in the cloud", row, busy, share=1.0)
     return judged(option, model.wanted if whole else part(model.wanted), over)

@@ -146,7 +146,7 @@ def profile(keys: Mapping[str, Json]) -> Profile:
     if "jitter" in given and rtts:
         raise UsageError(
             "E-NET-2",
-            "a jitter is given beside measured round trips",
+            "a jitter is given in addition to measured round trips",
             evidence=f"{len(rtts)} samples, which have a spread of their own",
             effect="Only one of the two could count",
             fix="--rtt alone, which moves the samples; or --rtt, --jitter and --bandwidth without --profile",
@@ -190,7 +190,7 @@ def _needed(given: Mapping[str, float], name: str, fix: str) -> float:
         raise UsageError(
             "E-NET-1",
             f"the network's {name} is not known",
-            effect="What sending costs cannot be said",
+            effect="The cost of sending cannot be computed",
             fix=f"{fix}, or measure: edgescope offload --probe HOST",
         )
     return given[name]

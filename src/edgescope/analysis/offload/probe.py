@@ -27,7 +27,7 @@ REPLY = re.compile(r"\btime[=<](\d+(?:\.\d+)?) ?ms\b(?!.*\(DUP!\))")
 LOST = re.compile(r"(\d+) packets transmitted, (\d+) (?:packets )?received")
 ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|(?!-)([^:\[\]\s]+))(?::(\d{1,5}))?")
 PEER = re.compile(r"^PING (\S+)", re.MULTILINE)
-HIDDEN = "TCP hides loss: what it cost is in the measured times"
+HIDDEN = "TCP hides loss: its cost is in the measured times"
 
 
 def probe(where: str, tell: Callable[[str], None] = lambda text: None) -> dict[str, Json]:
@@ -84,7 +84,7 @@ def from_iperf3(text: str, source: str) -> dict[str, Json]:
 def _bandwidths(said: Mapping[str, Any]) -> dict[str, Json]:
     start, end = said["start"], said["end"]
     if start["test_start"]["protocol"] != "TCP":
-        raise ValueError("a UDP run carries what it was asked to, not what the network can")
+        raise ValueError("a UDP run carries the requested rate, not what the network can carry")
     if "connecting_to" not in start:
         raise ValueError("it is the server's; the client knows which way was up")
     ways = {"sum": "down" if start["test_start"]["reverse"] else "up", "sum_bidir_reverse": "down"}

@@ -7,7 +7,7 @@ import numpy as np
 from edgescope.analysis.run.summary import quantile_metric
 from edgescope.records import UNIT, Absent, Field, Spans
 
-UNTOLD = "the engine does not tell: it waits for the device within its own call"
+UNTOLD = "the engine does not report it: it waits for the device within its own call"
 
 
 def metrics(spans: Spans) -> dict[str, Field]:

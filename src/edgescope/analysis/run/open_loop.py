@@ -74,7 +74,7 @@ def warning(found: Backlog) -> Message:
     return Message(
         "W-LOAD-1",
         f"{offered.value:.4g} queries/s were offered and {achieved.value:.4g} done",
-        evidence=f"{waiting.value:.0f} waited or were worked on when the last one fell due",
+        evidence=f"{waiting.value:.0f} were waiting or in progress when the last one fell due",
         effect="Latency grows with the length of the run and has no steady state:"
         " the percentiles describe this run only",
         fix=f"{achieved.value / offered.value:.0%} of this load or less, or more --in-flight",

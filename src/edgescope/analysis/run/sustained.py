@@ -212,7 +212,7 @@ def time_to_throttle(readings: Readings, window: Window) -> Field:
     length_s = (window.stop_ns - window.start_ns) * 1e-9
     if watched:
         return Absent(f"no throttling in {length_s:.0f} s ({len(watched)} guards watched)")
-    return Absent(f"nothing that tells of throttling is readable here: no {PREFIX}* channel")
+    return Absent(f"no sign of throttling is readable here: no {PREFIX}* channel")
 
 
 def _warnings(
@@ -220,7 +220,7 @@ def _warnings(
 ) -> tuple[Message, ...]:
     out = []
     if not warm and isinstance(fields["settled_s"], Measured):
-        what = "settled by its latencies alone: no temperature could be read"
+        what = "settled by its latencies only: no temperature could be read"
         out.append(
             Message("W-SUS-1", what, effect="A device that heats up more slowly than that would not show")
         )

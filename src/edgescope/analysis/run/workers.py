@@ -271,8 +271,8 @@ def _late(seconds: float, workers: int, cores: int) -> Message:
         "W-WORKER-1",
         f"the workers started {seconds * 1e3:.1f} ms apart",
         evidence=f"{workers} workers on {cores} cores",
-        effect="The window begins with the last of them, so nothing is counted that had no competition",
-        fix="" if workers > cores else "a machine that does nothing else meanwhile",
+        effect="The window begins with the last of them, so only queries under full load are counted",
+        fix="" if workers > cores else "a machine without other work",
     )
 
 

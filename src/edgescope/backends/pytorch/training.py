@@ -110,9 +110,9 @@ def _data(
     if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
         raise UnsupportedError(
             "E-STEP-2",
-            f"{model.info.name} is no classifier, and training knows no other loss",
+            f"{model.info.name} is not a classifier, and training has no other loss",
             effect="Nothing was measured",
-            fix="a model that gives one row of logits a sample",
+            fix="a model that gives one row of logits per sample",
         )
     if samples.labels is not None:
         return inputs, np.asarray(samples.labels, dtype=np.int64), samples.origin

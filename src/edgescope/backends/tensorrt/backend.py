@@ -71,7 +71,7 @@ class Options:
 
     @classmethod
     def of(cls, spec: Spec) -> Options:
-        """Return the options of a spec; UsageError for a wrong value, UnsupportedError for a later TensorRT's option."""
+        """Return the options of a spec; UsageError for a wrong value, UnsupportedError for one of a later TensorRT."""
         checked("tensorrt", spec, OPTIONS)
         least, usual, most = (
             _whole(spec, f"profile_{name}", 1, spec.batch) or spec.batch for name in ("min", "opt", "max")
@@ -100,7 +100,7 @@ class Options:
                     "E-TRT-16",
                     f"TensorRT {types.FULL_VERSION} has no {name}",
                     evidence=f"it came with {'.'.join(map(str, since))}",
-                    effect="It would be left out of a trial that names it",
+                    effect="The trial would name an option that has no effect",
                     fix="leave the option out"
                     + ("; --timeout bounds the trial" if name == "build_timeout" else ""),
                 )
@@ -146,7 +146,7 @@ class TensorRtSession:
                 "E-TRT-14",
                 f"TensorRT {types.FULL_VERSION} runs one query at a time on an engine with open axes",
                 evidence=error.evidence,
-                effect="Every query beside another one would fail",
+                effect="Every second query in flight would fail",
                 fix="--in-flight 1, an ONNX file with a closed batch axis, or TensorRT 8.6",
             ) from error
 

@@ -121,7 +121,7 @@ def read(path: Path) -> EngineFacts:
     if not isinstance(told, dict):
         raise _unusable(
             f"{path.name} has no readable {sidecar(path).name} beside it",
-            effect="Nobody can tell which board, TensorRT version and model it was built for",
+            effect="It is not known for which board, TensorRT version and model it was built",
         )
     facts = _facts(path, told)
     size = path.stat().st_size
@@ -207,7 +207,7 @@ def _facts(path: Path, told: Mapping[str, Json]) -> EngineFacts:
     except TypeError:
         sound = False
     if not sound:
-        raise _unusable(f"{sidecar(path).name} lacks what decides where the engine may run")
+        raise _unusable(f"{sidecar(path).name} lacks the facts that decide where the engine may run")
     return facts
 
 

@@ -220,6 +220,6 @@ def _uncapturable(error: DeviceError) -> UnsupportedError:
         "E-TRT-11",
         "this engine cannot be captured in a CUDA graph",
         evidence=error.what,
-        effect="It would run without one under a label that says otherwise",
+        effect="It would run without one, and its label would be false",
         fix="--option graph=false",
     )

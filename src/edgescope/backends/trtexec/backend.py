@@ -297,7 +297,7 @@ class _Run:
             fix = "compare query_period_s" if self.serial else "compare throughput"
             said.append(Message("W-TRTX-10", what, effect=effect, fix=fix))
         if self.ahead and registry.scenario(self.trial.scenario).timed:
-            what = "trtexec handed over each query before the last one had ended"
+            what = "trtexec enqueued each query before the last one had ended"
             effect = "A latency contains the wait for the query before it; it is not that of a single query"
             said.append(Message("W-TRTX-7", what, effect=effect, fix="leave --option ahead out"))
         if self.trial.in_flight > 1 and registry.scenario(self.trial.scenario).timed:
@@ -305,7 +305,7 @@ class _Run:
             effect = "Their phases overlap; throughput is the number to compare"
             said.append(Message("W-TRTX-8", what, effect=effect, fix="--in-flight 1"))
         if self.trial.io == "host":
-            what = "inputs and outputs lie in pinned memory, which is all that trtexec does"
+            what = "inputs and outputs are in pinned memory, the only kind that trtexec uses"
             effect = "A program with ordinary arrays pays for one more copy each way"
             said.append(
                 Message("W-TRTX-9", what, effect=effect, fix="--io pinned says so in the trial's name")

@@ -64,7 +64,7 @@ def failure(ran: Ran, tool: Tool, doing: str) -> EdgescopeError:
         if found := pattern.search(text):
             return make(_line(said, found), tool, doing)
     if ran.code == -signal.SIGKILL:
-        return _memory("the kernel ended it (SIGKILL), most often because memory had run out", tool, doing)
+        return _memory("the kernel killed it (SIGKILL), most often because memory had run out", tool, doing)
     if (error := _operator(ran, log, tool)) is not None:
         return error
     if unknown := _UNKNOWN.search(text):

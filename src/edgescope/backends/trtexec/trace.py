@@ -75,7 +75,7 @@ def _offset(ran: Ran, last_ms: float) -> tuple[int, int]:
             "E-TRTX-12",
             "trtexec did not say when it started and ended its queries",
             evidence=f"no line {STARTS!r} or {ENDS!r} in {len(ran.lines)} lines",
-            effect="Its queries cannot be laid beside the readings of power and clocks",
+            effect="Its queries cannot be aligned with the readings of power and clocks",
             fix=" ".join(ran.argv)[:300],
         )
     latest = ends - round(last_ms * 1e6)
@@ -169,7 +169,7 @@ def _transfer_bound(what: str, transfer: float, compute: float) -> Message:
         f"throughput may be bound by copying the {what}",
         evidence=f"median copy {transfer:.3g} ms >= median GPU compute {compute:.3g} ms",
         effect="The GPU waits for data",
-        fix="--io device tells what the network alone takes",
+        fix="--io device measures the network alone",
     )
 
 

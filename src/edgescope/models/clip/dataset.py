@@ -144,7 +144,7 @@ def _files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
     if len(chosen) < 2:
         raise ModelError(
             "E-CLIPS-2",
-            f"{folder} gives one class, {chosen[0]}, and there is nothing to tell it from",
+            f"{folder} gives one class, {chosen[0]}, and a classifier needs at least two",
             fix=f"{LAYOUT}, with two classes or more",
         )
     found = {name: _videos_in(there[name]) for name in chosen}
@@ -192,7 +192,7 @@ def _check(videos: Sequence[Video], held: frozenset[str], classes: Sequence[str]
                 "E-CLIPS-4",
                 f"the videos of {name} cannot be split into training and held-out ones",
                 evidence=f"{len(mine)} groups are readable, {len(mine & held)} of them are to be held out",
-                effect="An accuracy on videos, or on recordings, that were trained on says nothing",
+                effect="An accuracy on training videos, or on their recordings, says nothing",
                 fix=f"add videos of other recordings to {name}, or mend those that cannot be read",
             )
 

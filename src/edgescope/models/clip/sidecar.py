@@ -71,7 +71,7 @@ def read(weights: Path) -> Sidecar | None:
             "E-CLIPS-7",
             f"{path.name} is not what edgescope train writes beside weights",
             evidence=f"{type(error).__name__}: {error}" if str(error) else "",
-            effect="What these weights were trained on is not known",
+            effect="The training data of these weights is not known",
             fix=f"train again, or delete {path} to time them with synthetic inputs",
         ) from error
     if cache.content(weights) != wanted:
