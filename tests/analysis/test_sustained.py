@@ -138,7 +138,7 @@ def test_without_a_thermometer_it_says_what_settled_means():
     got = sustained(asked, readings(100), window)
     assert value(got, "settled_s") == 0.0
     assert len(got.warnings) == 1 and got.warnings[0].code == "W-SUS-1"
-    assert "nothing that tells of throttling" in got.fields["time_to_throttle_s"].reason
+    assert "no sign of throttling" in got.fields["time_to_throttle_s"].reason
 
 
 def test_a_powered_off_sensor_does_not_unsettle():

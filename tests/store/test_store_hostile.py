@@ -299,7 +299,7 @@ def test_a_result_with_an_id_that_leads_out_is_neither_saved_nor_read(tmp_path, 
     for id_ in ("../../photos", "..", ".", "a/b", "a\nb", "", "-rf", "a" * 300):
         bad = result(id_=id_ or "x")
         object.__setattr__(bad, "id", id_)
-        with pytest.raises(StoreError, match="no name of ours"):
+        with pytest.raises(StoreError, match="unknown form"):
             kept.full(bad)
         with pytest.raises(StoreError):
             kept.save(bad)
