@@ -47,7 +47,7 @@ def test_evidence_is_that_of_all_runs():
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("iperf3_udp.json", "a UDP run carries what it was asked to"),
+        ("iperf3_udp.json", "a UDP run carries the requested rate"),
         ("iperf3_refused.json", "Connection refused"),
     ],
 )

@@ -18,7 +18,7 @@ def test_the_schema_is_one():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     trial = SCHEMA["properties"]["trial"]
     assert trial["properties"]["batch"] == {"type": "integer", "description": "Samples in one query."}
-    assert trial["description"].startswith("One question, whole")
+    assert trial["description"].startswith("One complete question")
 
 
 @pytest.mark.parametrize("keys", [{}, {"queries": None, "readings": None, "model": None, "effective": None}])
