@@ -88,9 +88,7 @@ def test_single_processes_take_the_spread_of_replicated_cells():
     )
     assert rows[0]["p99_s"].hi > 0.0102 * 1.2 and not rows[0].notes
     alone, _ = choices(cell(100, 10, factors=(1.0,)), wanted("throughput"))
-    assert (
-        alone[0]["p99_s"].hi == pytest.approx(0.0102) and "spread between processes" in alone[0].notes[0]
-    )
+    assert alone[0]["p99_s"].hi == pytest.approx(0.0102) and "spread between processes" in alone[0].notes[0]
 
 
 def test_a_tail_nobody_has_replicated_takes_the_spread_of_the_median():

@@ -131,9 +131,7 @@ class Store:
     def folder(self, result: Result) -> Path:
         """Return the folder of a result; StoreError for an id of another form, which might lead out of the store."""
         if not plain_files.NAME.match(result.id):
-            raise StoreError(
-                "E-STORE-4", "a result's id has an unknown form", evidence=ascii(result.id)[:80]
-            )
+            raise StoreError("E-STORE-4", "a result's id has an unknown form", evidence=ascii(result.id)[:80])
         return self.root / result.machine.id / result.id
 
     def _aside(self) -> Path:
