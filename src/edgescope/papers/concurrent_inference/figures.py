@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from edgescope.analysis.cells.concurrency import PRECISIONS, Cell, sharing_words
-from edgescope.papers.concurrent_inference.paper import Number
 from edgescope.papers.concurrent_inference.table import Concurrent
+from edgescope.papers.paper import Number
 from edgescope.plots.panels import Look, Marks, Panel, Point, Row, measured, panels
 from edgescope.plots.style import BASELINE_COLOUR, COLOURS, Figure, Scale, interval
 from edgescope.records import Absent, Measured
@@ -224,7 +224,7 @@ def _theirs(
     """Return the paper's figures of this model and quantity, at the cells' batch where the axis is processes."""
     over = {x(c) for c in cells}
     batches = {c.trial.batch for c in cells}
-    mine = [n for n in table.paper.numbers if n.figure == name and n.is_of(model)]
+    mine = [n for n in table.paper.numbers if n.figure == name and table.paper.is_of(n, model)]
     if x is _batch:
         mine = [n for n in mine if n.processes == 1]
     else:
@@ -252,7 +252,7 @@ def _alone_per_process(table: Concurrent, model: str, name: str, batches: set[in
     if name != "throughput_per_process_sps":
         return []
     numbers = [n for n in table.paper.numbers if n.figure == "throughput_sps" and n.processes == 1]
-    return [n for n in numbers if n.is_of(model) and n.batch in batches]
+    return [n for n in numbers if table.paper.is_of(n, model) and n.batch in batches]
 
 
 def _their_name(number: Number) -> str:

@@ -1,4 +1,4 @@
-"""The concurrent-inference paper's sweep on this machine: cells, lines of memory, its rules checked, remarks.
+"""The concurrent-inference paper's sweep on this machine: cells, lines of memory, its claims answered, remarks.
 
 One table is of one machine and one setup (engine, device, options, mode), since the paper's axes are precision, batch,
 number of processes and how they share the device; a store with several setups shows the one with most finished cells
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells import sharing_gain as remarks
@@ -29,9 +30,9 @@ from edgescope.analysis.cells.replicates import quotient
 from edgescope.analysis.energy.scopes import usual
 from edgescope.analysis.run.usage import GPU
 from edgescope.errors import UsageError
-from edgescope.papers.concurrent_inference.paper import Paper, paper
-from edgescope.papers.concurrent_inference.rule import Checked, View
-from edgescope.papers.concurrent_inference.rules import rules
+from edgescope.papers.claim import Answered, answered
+from edgescope.papers.concurrent_inference import claims
+from edgescope.papers.paper import Paper, paper
 from edgescope.records import Field, Machine, Result, Trial
 
 #: What memory of a crowd is taken from, the best first; one figure is used throughout.
@@ -53,7 +54,6 @@ class WarmRatio:
 class Concurrent:
     """Everything that the page shows."""
 
-    paper: Paper
     machine: Machine | None
     setup: str
     """Engine, device, options, mode and io that all cells share; '' without any."""
@@ -64,7 +64,6 @@ class Concurrent:
     """The memory figure that is shown and drawn."""
     lines: tuple[MemoryLine, ...]
     warm: tuple[WarmRatio, ...]
-    rules: tuple[Checked, ...]
     remarks: tuple[remarks.Remark, ...]
     scope: str
     """What the watts were measured in front of; '' where nothing was."""
@@ -72,6 +71,16 @@ class Concurrent:
     """Results that are no closed loop of one query at a time a process, or have other models beside them."""
     asked: tuple[Trial, ...] = ()
     """The cells of the study that this is held against; none where no study is known."""
+
+    @property
+    def paper(self) -> Paper:
+        """What the paper says."""
+        return paper("concurrent_inference")
+
+    @cached_property
+    def claims(self) -> tuple[Answered, ...]:
+        """Every claim of the paper with its answer, in the paper's order."""
+        return answered(self.paper, claims, self, "" if self.measured else "no cell finished")
 
     @property
     def missing(self) -> tuple[Trial, ...]:
@@ -115,17 +124,14 @@ def concurrent(
     found = tuple(sorted(cells(r for r in mine if setup(r.trial) == name), key=_order))
     memory = _memory(found)
     lines = tuple(memory_line(s, memory) for s in over_processes(found))
-    place = next((r.machine for r in here if machines.known(r)), None)
     return Concurrent(
-        paper=paper(),
-        machine=place,
+        machine=next((r.machine for r in here if machines.known(r)), None),
         setup=name,
         others=others,
         cells=found,
         memory=memory,
         lines=lines,
         warm=tuple(_warm(c) for c in found if c.warm and c.fresh),
-        rules=rules(View(found, place, memory, lines)),
         remarks=remarks.of_cells(found),
         scope=usual([r for c in found for r in c.runs]),
         left_out=left_out + len(here) - len(mine),
@@ -135,14 +141,8 @@ def concurrent(
 
 def _order(cell: Cell) -> tuple[object, ...]:
     t = cell.trial
-    return (
-        t.model,
-        -PRECISIONS.index(t.precision),
-        t.batch,
-        t.sharing != "time_slicing",
-        t.sharing,
-        t.processes,
-    )
+    own = (t.sharing != "time_slicing", t.sharing)
+    return (t.model, -PRECISIONS.index(t.precision), t.batch, *own, t.processes)
 
 
 def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[str, int], ...]]:
@@ -151,10 +151,8 @@ def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[
     done.update(setup(c.trial) for c in cells(results) if c.ok)
     fits = [name for name in done if words in name]
     if results and not fits:
-        known = "; ".join(done)
-        raise UsageError(
-            "E-CONC-1", f"no setup has {words!r} in it", evidence=f"there are {known}", fix="--setup ''"
-        )
+        known = f"there are {'; '.join(done)}"
+        raise UsageError("E-CONC-1", f"no setup has {words!r} in it", evidence=known, fix="--setup ''")
     if not fits:
         return "", ()
     exact = [name for name in fits if name == words]
