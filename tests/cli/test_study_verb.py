@@ -28,10 +28,16 @@ def run(store, *more):
 
 
 def test_the_table_and_the_file(store, tmp_path, capsys):
-    assert run(store, "--out", str(tmp_path / "t.csv")) == 0
+    assert run(store, "--output", str(tmp_path / "t.csv")) == 0
     said = capsys.readouterr().out
-    assert "alexnet" in said and "ratio printed as 2.09, should be 5.61" in said
-    assert "--modelsvgg19,resnet50" in "".join(said.split())  # what would fill the rest
+    assert "1 of 11 networks  4.22x [4.2, 4.24] as fast as PyTorch eager" in said and "5.61x*" in said
+    assert max(map(len, said.splitlines())) <= 80 + len(str(tmp_path))
+    fix = "edgescope study nano_table --run --device cpu"  # what would fill the rest
+    assert fix in " ".join(said.split())
+    assert run(store, "-v") == 0
+    assert "ratio printed as 2.09, should be 5.61" in capsys.readouterr().out
+    assert run(store, "--models", "alexnet,vgg19") == 0
+    assert f"{fix} --models alexnet,vgg19" in " ".join(capsys.readouterr().out.split())
     assert (tmp_path / "t.csv").read_text().count("\n") == 12
 
 
@@ -49,7 +55,7 @@ def test_nothing_stored_is_exit_1_and_bad_names_are_usage(tmp_path, store, capsy
     assert main(["study", "nano_table", "--store", str(tmp_path / "none")]) == 1
     assert run(store, "--models", "resnet18") == 2
     assert run(store, "--ceilings", str(tmp_path / "absent.json")) == 2
-    assert run(store, "--out", str(tmp_path / "t.xyz")) == 2
+    assert run(store, "--output", str(tmp_path / "t.xyz")) == 2
     assert "E-CEIL-1" in capsys.readouterr().err
 
 
@@ -76,10 +82,10 @@ def test_run_measures_each_model_through_optimize_and_survives_one_that_fails(st
 
 def test_the_page_names_the_command_that_made_it_without_secrets(store, tmp_path, monkeypatch):
     out = tmp_path / "t.md"
-    flags = ["--store", str(store.root), "--out", str(out)]
+    flags = ["--store", str(store.root), "--output", str(out)]
     monkeypatch.setattr(
         sys, "argv", ["/bin/edgescope", "study", "nano_table", *flags, "--api-token", "hidden"]
     )
-    assert run(store, "--out", str(out)) == 0
+    assert run(store, "--output", str(out)) == 0
     text = out.read_text()
-    assert f"edgescope study nano_table --store {store.root} --out {out}" in text and "hidden" not in text
+    assert f"edgescope study nano_table --store {store.root} --output {out}" in text and "hidden" not in text

@@ -27,7 +27,7 @@ from edgescope.cli import (
     recommend,
     record,
     report,
-    study_verb,
+    study,
     sweep,
     train,
 )
@@ -52,7 +52,7 @@ VERBS = {
     "energy": energy,
     "list": list_results,
     "report": report,
-    "study": study_verb,
+    "study": study,
     "record": record,
     "docs": docs,
 }

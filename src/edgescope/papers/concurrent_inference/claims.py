@@ -32,8 +32,8 @@ from edgescope.papers.claim import (
     Voice,
     brief,
     distinct,
-    held,
     heard,
+    held,
     per_cent,
     unknown,
 )

@@ -89,7 +89,7 @@ def of(found: Concurrent, show: str = "", command: str = "") -> Document:
     many = Text("-v prints what each claim rests on, every cell, and what did not run", "lead", BRIEF)
     parts = (
         _answer(found),
-        grid(found, show, MAIN) if show else None,
+        Section(QUANTITIES[show][0], (grid(found, show, MAIN),)) if show else None,
         Section("", tuple(_figures(found)), level=doc.PAGE) if found.measured else None,
         claim.section(found.paper, found.claims) if found.measured else None,
         many if found.measured else None,
@@ -251,7 +251,8 @@ def _cells(found: Concurrent, show: str) -> Section | None:
     if not found.measured:
         return None
     tables = {name: grid(found, name) for name in QUANTITIES if name != show}
-    parts = [Section(t.title, (t,), "folded", level=DETAIL) for t in tables.values() if t is not None]
+    folded = ((QUANTITIES[name][0], t) for name, t in tables.items() if t is not None)
+    parts = [Section(title, (t,), "folded", level=DETAIL) for title, t in folded]
     lost = ", ".join(QUANTITIES[name][0] for name, t in tables.items() if t is None)
     lead = "A column is a number of processes P. Small figures are 95 % intervals."
     said = f"{lead} Not measured: {lost}." if lost else lead
@@ -263,7 +264,7 @@ def grid(found: Concurrent, name: str, level: doc.Level = DETAIL) -> Table | Non
 
     A hundred cells with ten figures each read badly as rows; the eye can run along P. None where no cell has it.
     """
-    heading, figure, unit = QUANTITIES[name]
+    _, figure, unit = QUANTITIES[name]
     figure = found.memory if figure == "memory" else figure
     if all(c.value(figure) is None for c in found.measured):
         return None
@@ -274,12 +275,12 @@ def grid(found: Concurrent, name: str, level: doc.Level = DETAIL) -> Table | Non
         alone = t.sharing == "time_slicing" and processes == [1]
         shared = "" if alone else f", {sharing_words(t)}"
         groups.setdefault(f"{t.model} {t.precision} batch {t.batch}{shared}", {})[t.processes] = c
-    columns = (Column("Cell"), *(Column(f"P = {p}", unit) for p in processes))
+    columns = (Column("Cell"), *(Column(f"P = {p}", unit, rank=i) for i, p in enumerate(processes)))
     rows = (
         doc.Row((words, *(_value(cells.get(p), figure) for p in processes)))
         for words, cells in groups.items()
     )
-    return Table(columns, tuple(rows), heading, level=level, grid=True)
+    return Table(columns, tuple(rows), level=level, grid=True)
 
 
 def _value(cell: Cell | None, figure: str) -> doc.Value:

@@ -5,23 +5,23 @@ One Document for every renderer; all parts read the same NanoTable, so a figure 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from edgescope import units
 from edgescope.analysis.cells.machines import called
 from edgescope.analysis.predict.roofline import Ceilings
+from edgescope.papers.jetson_nano import table as rows_of
 from edgescope.papers.jetson_nano.printed import StudyRow, study
-from edgescope.papers.jetson_nano.table import TIMES, NanoRow, NanoTable, nano_table, wanted
-from edgescope.records import Absent, Field, Measured, Result, Trust
+from edgescope.papers.jetson_nano.table import TIMES, NanoRow, NanoTable, nano_table
+from edgescope.records import Absent, Field, Measured, Result, Trial, Trust
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
 from edgescope.report.document import (
     BRIEF,
     DATA,
     DETAIL,
-    MAIN,
     Cell,
     Column,
     Document,
@@ -35,7 +35,6 @@ from edgescope.report.document import (
     badge,
 )
 
-__all__ = ["document", "models", "of", "wanted"]
 FIGURE = (
     "Filled circles are this machine, with 95 % intervals; open circles are the same processes timed as the study did; "
     "diamonds are the study on its board. Crosses are printed ratios that its own seconds contradict."
@@ -59,6 +58,11 @@ COUNTS = "Its FLOPS column counts multiply-accumulates in some rows and twice as
 def models() -> tuple[str, ...]:
     """Return the study's networks, as the zoo names them."""
     return tuple(r.ours for r in study().rows)
+
+
+def wanted(trial: Trial, models: tuple[str, ...] = (), *, device: str = "cpu", **_: object) -> bool:
+    """Return whether a stored trial is of this study."""
+    return rows_of.wanted(trial, models, device)
 
 
 def document(
