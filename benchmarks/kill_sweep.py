@@ -2,7 +2,7 @@
 
 The grid is 48 cells of the null model, half of them with two worker processes. A sweep is started, killed after a
 random time after 0 to 3 further cells (while it imports, prepares, measures or stores), and started again, until the
-grid is finished; every other grid keeps its workers warm. After each kill the store is read as it lies. Counted are
+grid is finished; every other grid reuses its workers. After each kill the store is read as it lies. Counted are
 
 * lost: results that were in the store before and are not afterwards;
 * repeated: cells that the store holds twice, or that were started again although finished;
@@ -52,7 +52,7 @@ warmup = 0.0
 min_s = 0.1
 max_s = 0.1
 [sweep]
-warm = {warm}
+reuse_workers = {reuse}
 """
 MARK = "EDGESCOPE_KILL_SWEEP"
 #: A sweep is killed up to so many seconds after up to so many new results; importing takes about 1 s, a cell 2 to 4.
@@ -64,7 +64,7 @@ ORPHAN_S = 10.0
 class Kill:
     """One kill: what the store held before the sweep was started and after it was killed."""
 
-    warm: bool
+    reuse: bool
     before: int
     after: int
     started: int
@@ -134,9 +134,9 @@ def attempt(path: Path, root: Path, results: int, delay_s: float, log: Path) -> 
 
 def grid(folder: Path, rng: random.Random, most: int, tally: Tally) -> None:
     """Sweep one grid to its end, killing it on the way until the tally has `most` kills."""
-    warm = tally.grids % 2 == 1
+    reuse = tally.grids % 2 == 1
     root, path, log = folder / "store", folder / "study.toml", folder / "stderr"
-    path.write_text(STUDY.format(store=root, warm=str(warm).lower()))
+    path.write_text(STUDY.format(store=root, reuse=str(reuse).lower()))
     trials = study.read(path).trials
     before: Counter[str] = Counter()
     while len(before) < len(trials):
@@ -152,7 +152,7 @@ def grid(folder: Path, rng: random.Random, most: int, tally: Tally) -> None:
         tally.unreadable += len(store.problems)
         if killed:
             flying = len(began - set(after))
-            tally.kills.append(Kill(warm, len(before), len(after), len(began), flying))
+            tally.kills.append(Kill(reuse, len(before), len(after), len(began), flying))
             print(f"kill {len(tally.kills)}: {tally.kills[-1]}", file=sys.stderr, flush=True)
         before = after
     tally.grids += 1

@@ -66,7 +66,7 @@ def crowd(trial: Trial, **keys: Any) -> Result:
         if gpu
         else none,
     }
-    if trial.crowded:
+    if trial.multi_process:
         metrics |= {
             "throughput_per_process_sps": Measured(rate / p, "samples/s", n=p),
             "fairness": Measured(0.998, "1", n=p),
@@ -77,7 +77,7 @@ def crowd(trial: Trial, **keys: Any) -> Result:
     if gpu:
         metrics["gpu_processes_memory_bytes"] = Measured((100 + p * per_mb) * 1e6, "bytes", n=p)
         metrics["gpu_board_memory_bytes"] = Measured((600 + p * per_mb) * 1e6, "bytes", n=20)
-    elif trial.crowded:
+    elif trial.multi_process:
         metrics["processes_rss_bytes"] = Measured(p * (60 + per_mb) * 1e6, "bytes", n=p)
         metrics["processes_pss_bytes"] = Measured((40 + p * (10 + per_mb)) * 1e6, "bytes", n=p)
     else:

@@ -34,12 +34,16 @@ def loads(draw):
         st.sampled_from(["single_stream", "offline", "fixed_rate", "burst", "idle_gap", "mlperf_server"])
     )
     rate = draw(positive(1e5)) if name in ("fixed_rate", "burst", "mlperf_server") else None
-    arrivals = {"burst": "8", "idle_gap": "0,10,33", "mlperf_server": "15ms"}.get(name, "")
+    given = {
+        "burst": {"burst_size": 8},
+        "idle_gap": {"gaps_ms": "0,10,33"},
+        "mlperf_server": {"target_latency_ms": 15.0},
+    }
     alone = name in ("idle_gap", "mlperf_server")
     return {
         "scenario": name,
         "rate": rate,
-        "arrivals": arrivals,
+        "scenario_options": given.get(name, {}),
         "batch": 1 if alone else draw(st.integers(1, 64)),
         "in_flight": 1 if alone else draw(st.integers(1, 8)),
         "processes": 1 if alone else draw(st.integers(1, 8)),
@@ -104,7 +108,7 @@ OTHER = {
     "workload": "null",
     "scenario": "offline",
     "rate": 12.5,
-    "arrivals": "8",
+    "scenario_options": {"burst_size": 8},
     "in_flight": 2,
     "processes": 4,
     "sharing": "mps=50",
@@ -126,7 +130,7 @@ OTHER = {
 WITH = {
     "workload_options": {"workload": "training"},
     "rate": {"scenario": "fixed_rate"},
-    "arrivals": {"scenario": "burst", "rate": 80.0},
+    "scenario_options": {"scenario": "burst", "rate": 80.0},
 }
 
 
@@ -151,9 +155,9 @@ def test_every_field_of_a_trial_has_a_flag_that_bench_knows():
 def test_a_file_is_named_without_its_digest_and_pinned_again(tmp_path, monkeypatch):
     times = tmp_path / "day.csv"
     times.write_text("0\n0.01\n0.02\n")
-    trial = read(f"edgescope bench null --backend null --scenario trace --arrivals {times}")[0]
-    assert trial.arrivals.startswith(f"{times}#")
-    assert f"--arrivals {times} " in bench_command(trial) + " "
+    trial = read(f"edgescope bench null --backend null --scenario trace --scenario-option trace={times}")[0]
+    assert trial.scenario_options["trace"].startswith(f"{times}#")
+    assert f"--scenario-option trace={times} " in bench_command(trial) + " "
     assert read(bench_command(trial))[0].id == trial.id
     weights = tmp_path / "w.pth"
     weights.write_bytes(b"weights")

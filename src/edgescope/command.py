@@ -24,6 +24,7 @@ PINS = re.compile(r"#[0-9a-f]{12}(?=[ +]|$)")
 NAMES: Mapping[str, str] = {
     "options": "--option",
     "workload_options": "--workload-option",
+    "scenario_options": "--scenario-option",
     "idle_s": "--idle",
     "min_s": "--min-duration",
     "max_s": "--max-duration",
@@ -110,9 +111,14 @@ def _options(trial: Trial) -> Iterator[str]:
             yield f"{name}={option_text(bare)}"
 
 
-def _workload_options(trial: Trial) -> Iterator[str]:
-    for name, value in trial.workload_options.items():
-        yield f"{name}={option_text(PIN.sub('', value) if isinstance(value, str) else value)}"
+def _table(name: str) -> Written:
+    """Write a table of options, files without the pin of their content."""
+
+    def written(trial: Trial) -> Iterator[str]:
+        for key, value in getattr(trial, name).items():
+            yield f"{key}={option_text(PIN.sub('', value) if isinstance(value, str) else value)}"
+
+    return written
 
 
 def _is_threads(name: str, value: Json) -> bool:
@@ -123,10 +129,6 @@ def _threads(trial: Trial) -> list[str]:
     """Return the words of the one option that has a flag of its own."""
     found = (str(v) for k, v in trial.options.items() if _is_threads(k, v))
     return [word for value in found for word in _flagged("--threads", value)]
-
-
-def _bare(trial: Trial) -> Iterator[str]:
-    return iter([PIN.sub("", trial.arrivals)] if trial.arrivals else [])
 
 
 def _colocated(trial: Trial) -> Iterator[str]:
@@ -153,10 +155,10 @@ WRITTEN: Mapping[str, Written] = {
     "batch": _always("batch"),
     "shapes": _shapes,
     "workload": _other("workload"),
-    "workload_options": _workload_options,
+    "workload_options": _table("workload_options"),
     "scenario": _other("scenario"),
     "rate": _other("rate", _number),
-    "arrivals": _bare,
+    "scenario_options": _table("scenario_options"),
     "in_flight": _other("in_flight"),
     "processes": _other("processes"),
     "sharing": _other("sharing"),

@@ -229,6 +229,10 @@ WORKLOADS = Family(
     },
 )
 
+TRACERS = Family(
+    "edgescope.tracers", {"none": Entry("edgescope.tracing.null:NullTracer", summary="no profiler")}
+)
+
 LOADGEN = "pip install mlcommons-loadgen"
 SCENARIOS = Family(
     "edgescope.scenarios",
@@ -242,7 +246,7 @@ SCENARIOS = Family(
         "server": Entry(
             "edgescope.scenarios:Server", summary="open loop, random (Poisson) arrivals at --rate"
         ),
-        "burst": Entry("edgescope.scenarios:Burst", summary="open loop, --arrivals 8: eight queries at once"),
+        "burst": Entry("edgescope.scenarios:Burst", summary="open loop, burst_size=8: eight queries at once"),
         "trace": Entry("edgescope.scenarios:Trace", summary="open loop, arrival times from a file"),
         "idle_gap": Entry("edgescope.scenarios:IdleGap", summary="the first query after being idle"),
         "mlperf_single_stream": Entry(
@@ -254,7 +258,7 @@ SCENARIOS = Family(
             "MLPerf LoadGen drives: in_flight x batch samples a query",
         ),
         "mlperf_server": Entry(
-            "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: Poisson arrivals at --rate"
+            "edgescope.scenarios.mlperf:Server", LOADGEN, "MLPerf LoadGen drives: Poisson arrivals at --rate"
         ),
         "mlperf_offline": Entry(
             "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: everything at once"
@@ -284,7 +288,7 @@ MODELS = Family(
     },
 )
 
-FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS)
+FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, TRACERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:

@@ -47,7 +47,7 @@ def workers(table):
 def measured(table, start_ms, stop_ms, trial=TRIAL):
     span = crowd.window_of(table[: trial.processes], start_ms * MS, stop_ms * MS)
     queries, window = crowd.joined(table, trial.processes, *span)
-    return crowd.crowd_metrics(trial, queries, window, workers(table)), queries, window
+    return crowd.worker_metrics(trial, queries, window, workers(table)), queries, window
 
 
 def test_the_window_is_from_the_latest_start_to_the_earliest_stop():
@@ -137,7 +137,7 @@ def test_warnings_name_the_skew_the_gap_and_the_coarse():
         [5, 900],
         2,
     )
-    assert [w[:8] for w in said] == ["W-CREW-1", "W-CREW-3", "W-CREW-4"]
+    assert [w.split(":")[0] for w in said] == ["W-WORKER-1", "W-WORKER-3", "W-WORKER-4"]
     assert "4.0 ms" in said[0] and "by 20%" in said[2]
     assert crowd.warnings(TRIAL, {"start_skew_s": Measured(0.0009, "s")}, [50], 2) == ()
     cameras = replace(TRIAL, scenario="fixed_rate", rate=15.0)
@@ -181,18 +181,18 @@ def test_one_delayed_query_is_in_the_tail_of_the_window_it_fell_due_in():
     ("skew_s", "gap", "each", "codes"),
     [
         (0.001, 1.0, [20, 20], []),
-        (0.0011, 1.0, [20, 20], ["W-CREW-1"]),
-        (0.001, 1.1, [20, 20], ["W-CREW-3"]),
-        (0.001, 1.0, [20, 19], ["W-CREW-4"]),
-        (0.1, 9.0, [0, 19], ["W-CREW-1", "W-CREW-3", "W-CREW-4"]),
+        (0.0011, 1.0, [20, 20], ["W-WORKER-1"]),
+        (0.001, 1.1, [20, 20], ["W-WORKER-3"]),
+        (0.001, 1.0, [20, 19], ["W-WORKER-4"]),
+        (0.1, 9.0, [0, 19], ["W-WORKER-1", "W-WORKER-3", "W-WORKER-4"]),
         (0.001, 1.0, [], []),
     ],
 )
 def test_what_is_warned_of_a_crew(skew_s, gap, each, codes):
     found = {"start_skew_s": Measured(skew_s, "s"), "counter_gap_queries": Measured(gap, "queries")}
-    assert [text[:8] for text in crowd.warnings(TRIAL, found, each, 4)] == codes
+    assert [text.split(":")[0] for text in crowd.warnings(TRIAL, found, each, 4)] == codes
     open_loop = replace(TRIAL, scenario="server", rate=5.0)
-    assert "W-CREW-1" not in [text[:8] for text in crowd.warnings(open_loop, found, each, 4)]
+    assert "W-WORKER-1" not in [text.split(":")[0] for text in crowd.warnings(open_loop, found, each, 4)]
 
 
 def test_more_workers_than_cores_need_no_quieter_machine():

@@ -155,7 +155,7 @@ def test_the_whole_measurement_runs_with_the_shipped_sampler(monkeypatch, tmp_pa
 
     monkeypatch.setattr(script, "load", lambda where, seed, beside: contextlib.nullcontext("none"))
     monkeypatch.setattr(script, "MARGIN_S", 0.2)
-    args = argparse.Namespace(windows=2, seconds=0.3, hz=20.0, seed=0, colocated="")
+    args = argparse.Namespace(windows=2, seconds=0.3, hz=20.0, seed=0, beside="")
     got = script.measure((Source(), "gpu0_energy_j"), [], args)
     assert got["joules"] == pytest.approx([7.0, 7.0], abs=2.1)
     assert got["power"] == {}

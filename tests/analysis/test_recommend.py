@@ -224,7 +224,11 @@ def test_only_the_load_that_is_asked_belongs():
     assert not belongs(Trial(model="m", scenario="offline"), plain)
     ten = Trial(model="m", scenario="server", rate=10.0)
     assert belongs(dataclasses.replace(ten, batch=4), load(ten))
-    for other in ({"rate": 100.0}, {"in_flight": 2}, {"scenario": "burst", "arrivals": "8"}):
+    for other in (
+        {"rate": 100.0},
+        {"in_flight": 2},
+        {"scenario": "burst", "scenario_options": {"burst_size": 8}},
+    ):
         assert not belongs(dataclasses.replace(ten, **other), load(ten))
 
 

@@ -1,4 +1,4 @@
-"""What a crew's leader works out from its workers' words: memory, slowest loads, equal answers."""
+"""What the leader of several workers works out from what they say: memory, slowest loads, equal answers."""
 
 from types import SimpleNamespace
 

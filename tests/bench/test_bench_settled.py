@@ -160,9 +160,9 @@ def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(processe
 
 
 def test_a_worker_that_died_says_what_became_of_the_trial():
-    from edgescope.isolate.process import CrewError
+    from edgescope.isolate.worker import WorkerError
 
-    assert status_of(CrewError(Status.CRASHED, "E-CREW-2: gone")) == (Status.CRASHED, "E-CREW-2: gone")
+    assert status_of(WorkerError(Status.CRASHED, "E-WORKER-2: gone")) == (Status.CRASHED, "E-WORKER-2: gone")
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,18 @@
 """What becomes of a trial's folder once its process has ended, without starting one."""
 
 import inspect
-import os
 import re
 import signal
 import subprocess
 import sys
 from datetime import datetime, timezone
-from types import SimpleNamespace
 
 import pytest
 
-from edgescope.isolate import fresh, warden
-from edgescope.isolate.fresh import Stopped, crash, end, environment, last_lines, outcome, signal_name
+from edgescope.isolate import fresh, guarded, warden
+from edgescope.isolate.fresh import Limits, Stopped, crash, environment, outcome
+from edgescope.isolate.guarded import GuardedProcess
+from edgescope.process import Launch, Process, signal_name
 from edgescope.records import Status, Trial
 from edgescope.store import results
 from making import result
@@ -28,16 +28,14 @@ def written(folder, name="result", **keys):
 
 def test_a_result_that_is_whole_counts_whatever_stopped_the_process(tmp_path):
     written(tmp_path)
-    (tmp_path / "stderr").write_text("a warning of the engine\n")
     for stopped in (None, Stopped(Status.TIMEOUT, "E-TIME-1")):
-        found = outcome(TRIAL, stopped, NOW, tmp_path)
+        found = outcome(TRIAL, stopped, NOW, tmp_path, ["a warning of the engine"])
         assert found.status is Status.OK and found.queries is not None
         assert found.warnings == result().warnings  # what an engine prints is told of failures only
 
 
 def test_a_process_that_ended_well_without_a_result_is_a_crash_with_its_last_words(tmp_path):
-    (tmp_path / "stderr").write_text("one\ntwo\n")
-    found = outcome(TRIAL, None, NOW, tmp_path)
+    found = outcome(TRIAL, None, NOW, tmp_path, ["one", "two"])
     assert found.status is Status.CRASHED
     assert "ended without an answer: it exited with 0 and wrote no result (one | two)" in found.reason
     assert found.started_at == "2026-01-02T03:04:05.000+00:00" and found.trial == TRIAL
@@ -47,8 +45,7 @@ def test_a_process_that_ended_well_without_a_result_is_a_crash_with_its_last_wor
 
 def test_what_was_begun_is_kept_of_a_process_that_was_stopped(tmp_path):
     written(tmp_path, "begun", started_at="2026-01-02T00:00:00+00:00", status=Status.FAILED)
-    (tmp_path / "stderr").write_text("")
-    found = outcome(TRIAL, Stopped(Status.OOM, "E-MEM-1: x"), NOW, tmp_path)
+    found = outcome(TRIAL, Stopped(Status.OOM, "E-MEM-1: x"), NOW, tmp_path, [])
     assert (found.status, found.reason) == (Status.OOM, "E-MEM-1: x")
     assert found.started_at == "2026-01-02T00:00:00+00:00" and found.id == result(TRIAL).id
 
@@ -57,25 +54,25 @@ def test_half_a_result_is_none(tmp_path):
     written(tmp_path)
     whole = (tmp_path / "result/result.json").read_text()
     (tmp_path / "result/result.json").write_text(whole[: len(whole) // 2])
-    found = outcome(TRIAL, None, NOW, tmp_path)
+    found = outcome(TRIAL, None, NOW, tmp_path, [])
     assert found.status is Status.CRASHED and "E-STORE-4" in found.reason
 
 
 def test_of_what_was_written_last_only_the_end_is_told(tmp_path):
-    (tmp_path / "stderr").write_text("".join(f"line {k:06d}\n" for k in range(2000)))
-    lines = last_lines(tmp_path)
+    noise = "import sys; [print(f'line {k:06d}', file=sys.stderr) for k in range(2000)]"
+    process = Process([sys.executable, "-I", "-S", "-c", noise])
+    process.end(60)
+    lines = process.tail()
     assert lines[-1] == "line 001999" and 8192 // 12 - 1 <= len(lines) <= 8192 // 12 + 1
-    found = outcome(TRIAL, Stopped(Status.CRASHED, "r"), NOW, tmp_path)
+    found = outcome(TRIAL, Stopped(Status.CRASHED, "r"), NOW, tmp_path, lines)
     words = found.warnings[-1]
     assert "line 001999" in words and "line 001720" in words and "line 001700" not in words  # 4000 characters
-    assert last_lines(tmp_path / "nowhere") == []
 
 
 @pytest.mark.parametrize("status", [Status.UNSUPPORTED, Status.WRONG_OUTPUT, Status.OK])
 def test_what_says_all_in_its_reason_has_no_trace(tmp_path, status):
     written(tmp_path, status=status)
-    (tmp_path / "stderr").write_text("words\n")
-    assert not any(w.startswith("I-TRACE") for w in outcome(TRIAL, None, NOW, tmp_path).warnings)
+    assert not any(w.startswith("I-TRACE") for w in outcome(TRIAL, None, NOW, tmp_path, ["words"]).warnings)
 
 
 @pytest.mark.parametrize(
@@ -97,44 +94,45 @@ def test_a_crash_tells_its_code_and_three_lines(code, says):
 
 def test_the_process_is_told_its_limit_and_launchers_have_the_last_word(tmp_path, monkeypatch):
     monkeypatch.delenv(fresh.TIMEOUT, raising=False)
-    launch = fresh.Launch(env={"A": "launch"})
-    monkeypatch.setenv("A", "ours")
-    told = environment(fresh.Limits(7.5), launch, str(tmp_path))
-    assert told[fresh.TIMEOUT] == "7.5" and told["A"] == "launch" and told[fresh.COMMAND]
+    monkeypatch.setenv(fresh.COMMAND, "the outer command")
+    told = environment(Limits(7.5), str(tmp_path)) + Launch(("nice",), {"A": "launch"}) + Launch(("env",))
+    assert told.env[fresh.TIMEOUT] == "7.5" and told.env["A"] == "launch" and told.prefix == ("nice", "env")
+    assert told.env[fresh.COMMAND] == "the outer command" and str(tmp_path) in told.env.values()
 
 
 def test_a_warden_that_does_not_end_is_killed_with_all_below_it(monkeypatch):
     waits, killed = [], []
-
-    def wait(seconds=None):
-        waits.append(seconds)
-        if seconds is not None:
-            raise subprocess.TimeoutExpired("x", seconds)
 
     def kill(pid, number):
         killed.append((pid, number))
         if pid == 11:
             raise ProcessLookupError
 
-    child = SimpleNamespace(pid=10, terminate=lambda: killed.append("asked"), wait=wait)
-    monkeypatch.setattr(fresh.warden, "below", lambda pid: [11, 12])
-    monkeypatch.setattr(fresh.os, "kill", kill)
-    end(child, 0.5)
-    assert waits == [0.5, None]
-    assert killed == ["asked", (10, signal.SIGKILL), (11, signal.SIGKILL), (12, signal.SIGKILL)]
-    waits.clear(), killed.clear()
-    gone = SimpleNamespace(pid=10, terminate=lambda: None, wait=waits.append)
-    end(gone, 0.5)
-    assert waits == [0.5] and killed == []
+    def child(ends):
+        made = GuardedProcess.__new__(GuardedProcess)
+        made.pid = 10
+        monkeypatch.setattr(made, "terminate", lambda: killed.append("asked"), raising=False)
+        monkeypatch.setattr(made, "wait", lambda seconds: waits.append(seconds) or ends, raising=False)
+        return made
+
+    monkeypatch.setattr(guarded.warden, "below", lambda pid: [11, 12])
+    monkeypatch.setattr(guarded.os, "kill", kill)
+    monkeypatch.setattr(Process, "end", lambda self: killed.append("ended"))
+    child(None).end(0.5)
+    assert waits == [0.5]
+    assert killed == ["asked", (10, signal.SIGKILL), (11, signal.SIGKILL), (12, signal.SIGKILL), "ended"]
+    killed.clear()
+    child(0).end(0.5)
+    assert killed == ["asked", "ended"]
 
 
 def test_processes_that_could_not_be_ended_are_told_once(tmp_path):
     written(tmp_path)
-    (tmp_path / fresh.warden.SURVIVORS).write_text("12 not-a-number 13\n")
-    (text,) = (w for w in outcome(TRIAL, None, NOW, tmp_path).warnings if w.startswith("W-RUN-1"))
+    (tmp_path / warden.SURVIVORS).write_text("12 not-a-number 13\n")
+    (text,) = (w for w in outcome(TRIAL, None, NOW, tmp_path, []).warnings if w.startswith("W-RUN-1"))
     assert "2 processes" in text and "process 12, 13" in text and "ps -fp 12,13" in text
-    (tmp_path / fresh.warden.SURVIVORS).write_text("none\n")
-    assert not any(w.startswith("W-RUN-1") for w in outcome(TRIAL, None, NOW, tmp_path).warnings)
+    (tmp_path / warden.SURVIVORS).write_text("none\n")
+    assert not any(w.startswith("W-RUN-1") for w in outcome(TRIAL, None, NOW, tmp_path, []).warnings)
 
 
 def test_one_trials_failure_is_told_of_another_under_a_name_of_its_own():
@@ -154,14 +152,14 @@ def test_the_process_has_a_session_and_no_input_of_its_own_and_may_not_start(tmp
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(subprocess, "Popen", popen)
-    stopped = fresh._watch(["true"], {"PATH": "/bin:/usr/bin"}, tmp_path, fresh.Limits())
+    stopped, _ = fresh._watch(["true"], tmp_path, Limits(), Launch(env={"PATH": "/bin:/usr/bin"}))
     assert stopped.status is Status.FAILED and "E-RUN-5" in stopped.reason and "allocate" in stopped.reason
     assert asked["start_new_session"] is True and asked["stdin"] is subprocess.DEVNULL
-    assert asked["env"] == {"PATH": "/bin:/usr/bin"}
+    assert asked["env"]["PATH"] == "/bin:/usr/bin"
 
 
 def test_the_warden_gets_longer_than_it_gives_the_child():
-    assert inspect.signature(end).parameters["patience_s"].default > warden.PATIENCE_S
+    assert inspect.signature(GuardedProcess.end).parameters["patience_s"].default > warden.PATIENCE_S
 
 
 def test_the_last_words_are_cut_to_400_characters():
@@ -171,9 +169,8 @@ def test_the_last_words_are_cut_to_400_characters():
 
 @pytest.mark.parametrize("code", [0, 1, 3])
 def test_only_a_process_that_ended_with_0_ended_well(code, tmp_path):
-    limits = fresh.Limits(timeout_s=60)
     argv = [sys.executable, "-I", "-S", "-c", f"raise SystemExit({code})"]
-    stopped = fresh._watch(argv, dict(os.environ), tmp_path, limits)
+    stopped, _ = fresh._watch(argv, tmp_path, Limits(timeout_s=60))
     assert (stopped is None) == (code == 0)
     assert stopped is None or (stopped.status, f"exited with {code}" in stopped.reason) == (
         Status.CRASHED,

@@ -12,6 +12,7 @@ import pytest
 
 from edgescope.isolate import fresh, warden
 from edgescope.isolate.fresh import Limits
+from edgescope.isolate.guarded import GuardedProcess
 from edgescope.records import Status
 
 #: Starts a daemon as the book says: fork, a session of its own, fork, and both parents gone.
@@ -44,7 +45,7 @@ def gone(pid: int) -> bool:
 
 def guard(code: str, tmp_path: Path, *words: str, limit_s: float = 60) -> fresh.Stopped | None:
     argv = [sys.executable, "-I", "-S", "-c", code, *words]
-    return fresh._watch(argv, dict(os.environ), tmp_path, Limits(timeout_s=limit_s, floor_bytes=0))
+    return fresh._watch(argv, tmp_path, Limits(timeout_s=limit_s, floor_bytes=0))[0]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -115,7 +116,7 @@ from edgescope.isolate import fresh
 with scratch.folder("trial") as name:
     fresh._watch(
         [{sys.executable!r}, "-I", "-S", "-c", {HIDES + "time.sleep(600)"!r}, {str(note)!r}],
-        dict(os.environ), Path(name), fresh.Limits(floor_bytes=0))
+        Path(name), fresh.Limits(floor_bytes=0))
 """
     (tmp_path / "tmp").mkdir()
     env = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
@@ -135,33 +136,27 @@ with scratch.folder("trial") as name:
 
 def test_a_warden_that_does_not_answer_is_ended_with_all_it_guards(tmp_path):
     note = tmp_path / "pid"
-    argv = fresh.guarded(
-        [sys.executable, "-I", "-S", "-c", HIDES + "time.sleep(600)", str(note)], tmp_path, os.environ
-    )
-    child = subprocess.Popen(argv, start_new_session=True)
+    child = GuardedProcess([sys.executable, "-I", "-S", "-c", HIDES + "time.sleep(600)", str(note)], tmp_path)
     until = time.monotonic() + 60
     while not note.exists() and time.monotonic() < until:
         time.sleep(0.01)
     family = psutil.Process(child.pid).children(recursive=True)
     assert len(family) >= 2
     os.kill(child.pid, signal.SIGSTOP)
-    fresh.end(child, patience_s=0.2)
+    child.end(patience_s=0.2)
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
 
 
 def test_ending_waits_for_nobody(tmp_path):
-    argv = fresh.guarded(
-        [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"], tmp_path, os.environ
-    )
-    child = subprocess.Popen(argv, start_new_session=True)
+    child = GuardedProcess([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"], tmp_path)
     until = time.monotonic() + 60
     while len(warden.below(child.pid)) < 1 and time.monotonic() < until:
         time.sleep(0.01)
     begun = time.monotonic()
-    fresh.end(child, patience_s=300)
+    child.end(patience_s=300)
     assert time.monotonic() - begun < 60
-    fresh.end(child, patience_s=300)  # harmless when it is gone
+    child.end(patience_s=300)  # harmless when it is gone
 
 
 def test_strangers_end_and_those_who_are_known_stay(tmp_path):

@@ -39,7 +39,8 @@ def state(tmp_path, monkeypatch):
 
 
 def child(mode):
-    env, prefix = mode.launch()
+    launch = mode.launch()
+    env, prefix = launch.env, launch.prefix
     argv = [*prefix, sys.executable, "-c", SAYS]
     started = subprocess.Popen(argv, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True)
     out, _ = started.communicate(timeout=60)
@@ -104,7 +105,7 @@ def test_a_quota_within_a_quota_has_a_group_of_its_own():
     outer, inner = f"edgescope-{os.getpid()}", f"edgescope-{os.getpid()}-1"
     with enter.entered(Quota(0.5)):
         with enter.entered(Quota(0.3)) as mode:
-            assert inner in mode.launch()[1] and (base / inner).is_dir()
+            assert inner in mode.launch().prefix and (base / inner).is_dir()
         assert (base / outer).is_dir() and not (base / inner).exists()
     assert not (base / outer).exists()
 
@@ -170,7 +171,7 @@ def test_a_user_is_given_a_systemd_scope_and_no_group_and_one_that_hangs_is_said
     (where / "systemd-run").chmod(0o755)
     monkeypatch.setenv("PATH", f"{where}:{os.environ['PATH']}")
     with enter.entered(Quota(0.5)) as mode:
-        prefix = mode.launch()[1]
+        prefix = mode.launch().prefix
         assert prefix[1:] == ("--user", "--scope", "--quiet", "-p", "CPUQuota=50%", "--")
         assert not (tmp_path / "state").exists()
     (where / "systemd-run.hangs").touch()
@@ -249,7 +250,7 @@ def programs(tmp_path, monkeypatch):
 
 def test_mps_is_started_asked_and_stopped(programs, monkeypatch):
     with enter.entered(catalog.find("mps=50", {})) as mode:
-        env, _ = mode.launch()
+        env = mode.launch().env
         pipe = Path(env[mps.PIPE]) / "control"
         assert env[mps.PERCENT] == "50" and pipe.exists()
         assert mode.problem() == f"{mps.PERCENT} is not set"  # not in this process

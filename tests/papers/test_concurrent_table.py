@@ -109,7 +109,7 @@ def test_the_worst_verdict_of_the_runs_is_the_cells():
 def test_one_process_of_a_plain_trial_has_the_peak_memory_of_its_own():
     found = concurrent(results(cpu_trials()))
     alone, two = found.cells[0], found.cells[1]
-    assert (alone.trial.crowded, two.trial.crowded) == (False, True)
+    assert (alone.trial.multi_process, two.trial.multi_process) == (False, True)
     assert alone["processes_rss_bytes"] == Measured(461.2e6, "bytes")
     assert alone["fairness"] == Absent("one process shares with nobody")
     assert found.memory == "processes_rss_bytes"  # the proportional share is not known of a plain trial

@@ -21,7 +21,7 @@ OTHER_QUESTIONS = [
     {"scenario": "server", "rate": 20.0},
     {"scenario": "mlperf_server", "rate": 20.0},
     {"scenario": "server", "rate": 30.0},
-    {"scenario": "burst", "rate": 30.0, "arrivals": "8"},
+    {"scenario": "burst", "rate": 30.0, "scenario_options": {"burst_size": 8}},
     {"batch": 4},
     {"processes": 2},
     {"in_flight": 2},

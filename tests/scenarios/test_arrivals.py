@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
-from edgescope.scenarios import arrivals
+from edgescope.options import settled
+from edgescope.scenarios import Trace, arrivals
 
 
 @pytest.mark.parametrize(
@@ -68,23 +69,18 @@ def test_files_that_cannot_be_a_trace_are_refused(tmp_path):
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(arrivals.MOST_BYTES + 1)
-    for name in ("binary", "pipe", "large", "missing", "", "x" * 5000):
+    for name in ("binary", "large", "missing", "x" * 5000):
         with pytest.raises(UsageError, match="E-TRACE-"):
-            arrivals.read(str(tmp_path / name))
-    with pytest.raises(UsageError, match="E-TRACE-4"):
-        arrivals.pin("a\0b")
+            arrivals.read(tmp_path / name)
+    for name in (str(tmp_path / "pipe"), str(tmp_path / "missing"), str(tmp_path), "x" * 5000, "a\0b"):
+        with pytest.raises(UsageError, match="E-OPTION-3"):
+            settled({"trace": name}, Trace.OPTIONS)
 
 
-def test_a_pin_follows_the_content(tmp_path):
+def test_a_byte_order_mark_is_no_part_of_a_number(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("\ufeff0\n1\n", encoding="utf-8")
-    pinned = arrivals.pin(f"loop:{path}")
-    assert arrivals.pin(pinned) == pinned
-    assert list(arrivals.read(pinned)) == [0, 10**9]
-    path.write_text("0\n1.5\n")
-    with pytest.raises(UsageError, match="E-TRACE-2"):
-        arrivals.read(pinned)
-    assert arrivals.pin(pinned) != pinned
+    assert list(arrivals.read(path)) == [0, 10**9]
 
 
 def test_a_trace_of_one_moment_has_no_period():
@@ -128,17 +124,17 @@ def test_a_trace_that_is_too_large_is_told_in_megabytes(tmp_path, monkeypatch):
     monkeypatch.setattr(arrivals, "MOST_BYTES", 1_000_000)
     (tmp_path / "large").write_bytes(b"0" * 3_000_000)
     with pytest.raises(UsageError, match="3 MB, at most 1"):
-        arrivals.read(str(tmp_path / "large"))
+        arrivals.read(tmp_path / "large")
 
 
-def test_a_trace_that_vanishes_while_it_is_pinned_is_a_usage_error(tmp_path, monkeypatch):
+def test_a_trace_that_vanishes_while_it_is_read_is_a_usage_error(tmp_path, monkeypatch):
     def gone(path):
         raise OSError(5, "Input/output error")
 
     (tmp_path / "t").write_text("0\n1\n")
     monkeypatch.setattr(arrivals.cache, "content", gone)
     with pytest.raises(UsageError, match=r"E-TRACE-4.*Input/output error"):
-        arrivals.pin(str(tmp_path / "t"))
+        arrivals.read(tmp_path / "t")
 
 
 def test_what_is_no_number_is_shown_shortened():

@@ -59,7 +59,7 @@ def test_the_end_of_the_input_ends_it():
                 raise EndOfInput
             super().issue(query_id, samples, done)
 
-    clock, t = FakeClock(), trial(scenario="idle_gap", arrivals="10", warmup=0.0)
+    clock, t = FakeClock(), trial(scenario="idle_gap", scenario_options={"gaps_ms": "10"}, warmup=0.0)
     plan = Plan(t)
     queries = IdleGap(t, plan).drive(Short(clock), clock)
     assert len(queries) == 100 == plan.window.stop and plan.stopped_by == INPUT_ENDED
@@ -72,11 +72,11 @@ def test_longer_gaps_are_tried_less_often():
 
 def test_before_every_gap_the_device_is_warm_again():
     """Back to back for 50 ms, and twice at least: 25 queries of 2 ms and a bit, or 2 of a second."""
-    queries, plan, _ = measured(arrivals="10", warmup=0.0)
+    queries, plan, _ = measured(scenario_options={"gaps_ms": "10"}, warmup=0.0)
     rows = queries.rows(plan.window).columns
     stretches = np.diff(np.flatnonzero(rows["stream"] > 0)) - 1
     assert stretches.min() >= 23 and stretches.max() <= 26 and rows["stream"][:23].max() == 0
-    slow, t = FakeClock(), trial(scenario="idle_gap", arrivals="10")
+    slow, t = FakeClock(), trial(scenario="idle_gap", scenario_options={"gaps_ms": "10"})
     plan = Plan(t)
     rows = IdleGap(t, plan).drive(FakeWork(slow, lambda q: 1000 * MS), slow).rows(plan.window).columns
     assert set(np.diff(np.flatnonzero(rows["stream"] > 0)) - 1) == {2}
@@ -97,7 +97,7 @@ def test_the_curve_is_read_from_the_raw_rows():
 
 
 def test_a_timer_that_is_late_changes_the_idleness_not_the_name_of_the_gap():
-    clock, t = FakeClock(), trial(scenario="idle_gap", arrivals="10", warmup=0.1)
+    clock, t = FakeClock(), trial(scenario="idle_gap", scenario_options={"gaps_ms": "10"}, warmup=0.1)
     clock.late_ns = 4 * MS
     plan = Plan(t)
     _, gap = idle_gaps.curve(IdleGap(t, plan).drive(Sleepy(clock), clock), plan.window)
@@ -121,12 +121,12 @@ def test_latency_is_that_of_the_queries_back_to_back_and_the_curve_stands_beside
 
 
 def test_gaps_of_ones_own():
-    queries, plan, _ = measured(arrivals="250,2.5")
+    queries, plan, _ = measured(scenario_options={"gaps_ms": "250,2.5"})
     assert [gap.label for gap in idle_gaps.curve(queries, plan.window)] == ["0ms", "2.5ms", "250ms"]
 
 
 def test_a_gap_without_a_good_query_is_left_out():
-    queries, plan, _ = measured(arrivals="10")
+    queries, plan, _ = measured(scenario_options={"gaps_ms": "10"})
     columns = dict(queries.columns)
     columns["status"] = np.where(columns["stream"] == 2, 1, 0).astype(np.int8)
     curve = idle_gaps.curve(type(queries)(columns), plan.window)

@@ -98,7 +98,9 @@ def test_multi_streams_percentiles_are_of_queries_until_their_last_sample_is_don
 
 @needs_loadgen
 def test_server_arrivals_are_loadgens_and_the_bound_is_asked_for():
-    result = run("mlperf_server", rate=100.0, arrivals="15ms", in_flight=2, max_s=1.0)
+    result = run(
+        "mlperf_server", rate=100.0, scenario_options={"target_latency_ms": 15.0}, in_flight=2, max_s=1.0
+    )
     said = result.artifact["loadgen"]
     assert said["effective_target_qps"] == 100
     assert said["effective_target_latency_ns"] == 15_000_000
@@ -259,7 +261,10 @@ def test_without_the_package_it_says_how_to_install_it():
 import sys
 sys.modules["mlperf_loadgen"] = None
 from edgescope import registry
-registry.load(registry.SCENARIOS, "mlperf_server", "scenario")
+from edgescope.records import Trial
+from edgescope.scenarios.stop_rule import Plan
+trial = Trial(model="null", scenario="mlperf_server", rate=5.0)
+registry.load(registry.SCENARIOS, "mlperf_server", "scenario")(trial, Plan(trial)).drive(None, None)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install mlcommons-loadgen" in done.stderr

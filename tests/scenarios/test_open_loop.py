@@ -15,6 +15,8 @@ from edgescope.scenarios.stop_rule import Plan
 from edgescope.study import grid
 from fake_time import MS, drive, trial
 
+EIGHT = {"burst_size": 8}
+
 
 def due_s(queries, plan):
     return (queries.rows(plan.window).columns["scheduled_ns"] - plan.start_ns) / 1e9
@@ -161,7 +163,7 @@ def test_a_schedule_begins_when_the_plan_says():
 
 
 def test_bursts_come_at_once_and_make_up_the_rate():
-    t = trial(scenario="burst", arrivals="8", rate=80.0, max_s=1.0)
+    t = trial(scenario="burst", scenario_options=EIGHT, rate=80.0, max_s=1.0)
     queries, plan = drive(Burst, t, lambda q: 2 * MS)
     due = due_s(queries, plan)
     assert len(due) == 80
@@ -175,10 +177,17 @@ def test_bursts_come_at_once_and_make_up_the_rate():
 def test_a_trace_is_replayed_once_or_over_and_over(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("0.1\n0.2\n0.5\n")
-    once, plan = drive(Trace, trial(scenario="trace", arrivals=str(path), max_s=2.0), lambda q: MS)
+    once, plan = drive(
+        Trace, trial(scenario="trace", scenario_options={"trace": str(path)}, max_s=2.0), lambda q: MS
+    )
     assert list(due_s(once, plan)) == [0.1, 0.2, 0.5]
     assert plan.window.stop_ns == 501 * MS and plan.stopped_by == "the schedule has ended"
-    many, plan = drive(Trace, trial(scenario="trace", arrivals=f"loop:{path}", max_s=2.0), lambda q: MS)
+    looped = {"trace": str(path), "loop": True}
+    many, plan = drive(
+        Trace,
+        trial(scenario="trace", scenario_options=looped, max_s=2.0),
+        lambda q: MS,
+    )
     assert list(due_s(many, plan)) == pytest.approx([0.1, 0.2, 0.5, 0.8, 0.9, 1.2, 1.5, 1.6, 1.9])
 
 
@@ -188,7 +197,7 @@ def test_nothing_due_within_the_window_is_an_error_not_a_number(tmp_path):
     path = tmp_path / "t"
     path.write_text("30\n31\n")
     with pytest.raises(UsageError, match="no query fell due"):
-        drive(Trace, trial(scenario="trace", arrivals=str(path), max_s=2.0), lambda q: MS)
+        drive(Trace, trial(scenario="trace", scenario_options={"trace": str(path)}, max_s=2.0), lambda q: MS)
 
 
 def test_closed_loops_have_no_offered_rate():
@@ -196,7 +205,9 @@ def test_closed_loops_have_no_offered_rate():
 
     queries, plan = drive(SingleStream, trial(), lambda q: MS)
     assert "offered_rate_qps" not in summary.metrics(queries, plan.window)
-    burst, plan = drive(Burst, trial(scenario="burst", arrivals="8", rate=8.0, max_s=0.5), lambda q: MS)
+    burst, plan = drive(
+        Burst, trial(scenario="burst", scenario_options=EIGHT, rate=8.0, max_s=0.5), lambda q: MS
+    )
     assert isinstance(numbers(burst, plan, "burst")[0]["offered_rate_qps"], Absent)
 
 
@@ -204,21 +215,20 @@ def test_closed_loops_have_no_offered_rate():
     ("keys", "says"),
     [
         ({"scenario": "server"}, "E-SCEN-1"),
-        ({"scenario": "burst", "arrivals": "8"}, "E-SCEN-1"),
+        ({"scenario": "burst", "scenario_options": EIGHT}, "E-SCEN-1"),
         ({"scenario": "burst", "rate": 8.0}, "E-SCEN-2"),
-        ({"scenario": "burst", "rate": 8.0, "arrivals": "0"}, "E-SCEN-2"),
-        ({"scenario": "burst", "rate": 8.0, "arrivals": "-3"}, "E-SCEN-2"),
-        ({"scenario": "burst", "rate": 8.0, "arrivals": 2.5}, "E-SCEN-2"),
-        ({"scenario": "idle_gap", "arrivals": "ten"}, "E-SCEN-3"),
-        ({"scenario": "idle_gap", "arrivals": "nan"}, "E-SCEN-3"),
-        ({"scenario": "idle_gap", "arrivals": "0,1e9"}, "E-SCEN-3"),
-        ({"scenario": "mlperf_server", "rate": 5.0, "arrivals": "15"}, "E-SCEN-3"),
-        ({"scenario": "server", "rate": 5.0, "arrivals": "8"}, "E-SCEN-4"),
+        ({"scenario": "idle_gap", "scenario_options": {"gaps_ms": "ten"}}, "E-SCEN-4"),
+        (
+            {"scenario": "mlperf_server", "rate": 5.0, "scenario_options": {"target_latency_ms": 0}},
+            "E-OPTION-2",
+        ),
+        ({"scenario": "server", "rate": 5.0, "scenario_options": EIGHT}, "E-OPTION-1"),
+        ({"scenario": "single_stream", "rate": 5.0}, "E-SCEN-11"),
         ({"scenario": "mlperf_single_stream", "batch": 2}, "E-SCEN-7"),
         ({"scenario": "idle_gap", "in_flight": 2}, "E-SCEN-8"),
         ({"scenario": "mlperf_offline", "processes": 2}, "E-SCEN-10"),
-        ({"scenario": "trace", "arrivals": "/nowhere"}, "E-TRACE-4"),
-        ({"scenario": "trace"}, "E-TRACE-4"),
+        ({"scenario": "trace", "scenario_options": {"trace": "/nowhere"}}, "E-OPTION-3"),
+        ({"scenario": "trace"}, "E-SCEN-3"),
     ],
 )
 def test_what_a_scenario_lacks_is_said_before_anything_is_measured(keys, says):
@@ -226,23 +236,26 @@ def test_what_a_scenario_lacks_is_said_before_anything_is_measured(keys, says):
         grid.grid({"model": "null", "backend": "null", **keys})
 
 
-def test_a_study_may_write_a_burst_as_a_number_and_pins_a_trace(tmp_path):
-    base = {"model": "null", "backend": "null"}
-    (found,) = grid.grid(base | {"scenario": "burst", "rate": 8.0, "arrivals": 4})
-    assert found.arrivals == "4"
-    (found,) = grid.grid(base | {"scenario": "idle_gap"})
-    assert found.arrivals == "0,10,33,100,1000,10000"
+def test_a_study_pins_a_trace_by_its_content(tmp_path):
+    base = {"model": "null", "backend": "null", "scenario": "trace"}
     path = tmp_path / "t"
     path.write_text("0\n1\n")
-    (found,) = grid.grid(base | {"scenario": "trace", "arrivals": f"loop:{path}"})
-    assert found.arrivals.startswith(f"loop:{path}#")
+    (found,) = grid.grid(base | {"scenario_options": {"trace": str(path), "loop": True}})
+    assert found.scenario_options["trace"].startswith(f"{path}#") and found.scenario_options["loop"] is True
     path.write_text("0\n1\n2\n")
-    (other,) = grid.grid(base | {"scenario": "trace", "arrivals": found.arrivals})
+    (other,) = grid.grid(base | {"scenario_options": dict(found.scenario_options)})
     assert other.id != found.id
-    with pytest.raises(UsageError, match="E-TRACE-2"):
-        Trace(found, Plan(found)).offsets().__next__()
+    with pytest.raises(UsageError, match="E-OPTION-4"):
+        Trace(found, Plan(found))
     with pytest.raises(UsageError, match="E-SCEN-5"):
-        grid.grid(base | {"scenario": "trace", "arrivals": str(path), "rate": 3.0})
+        grid.grid(base | {"scenario_options": {"trace": str(path)}, "rate": 3.0})
+
+
+def test_a_list_of_an_option_is_an_axis():
+    base = {"model": "null", "backend": "null", "scenario": "burst", "rate": 8.0}
+    found = grid.grid(base | {"scenario_options": {"burst_size": [2, 4]}})
+    assert [t.scenario_options for t in found] == [{"burst_size": 2}, {"burst_size": 4}]
+    assert [t.load for t in found] == ["burst 8/s burst_size=2", "burst 8/s burst_size=4"]
 
 
 def test_a_run_that_fell_behind_blames_the_load_not_the_warm_up():
@@ -268,7 +281,8 @@ def test_a_run_that_fell_behind_blames_the_load_not_the_warm_up():
     seed=st.integers(0, 2**31),
 )
 def test_every_query_that_falls_due_has_one_row_whatever_the_load(rate, service_ms, stall_ms, kind, seed):
-    t = trial(scenario=kind, rate=rate, seed=seed, max_s=2.0, arrivals="4" if kind == "burst" else "")
+    size = {"burst_size": 4} if kind == "burst" else {}
+    t = trial(scenario=kind, rate=rate, seed=seed, max_s=2.0, scenario_options=size)
     scenario = {"fixed_rate": FixedRate, "server": Server, "burst": Burst}[kind]
     expected = list(
         itertools.takewhile(

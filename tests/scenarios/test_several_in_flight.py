@@ -52,8 +52,8 @@ def one_by_one(due, service, slots):
     ("scenario", "name"), [(Server, "server"), (FixedRate, "fixed_rate"), (Burst, "burst")]
 )
 def test_every_query_ends_when_a_queue_told_event_by_event_says(scenario, name, slots):
-    arrivals = "5" if name == "burst" else ""
-    t = trial(scenario=name, rate=80.0 * slots, in_flight=slots, max_s=3.0, arrivals=arrivals)
+    options = {"burst_size": 5} if name == "burst" else {}
+    t = trial(scenario=name, rate=80.0 * slots, in_flight=slots, max_s=3.0, scenario_options=options)
 
     def service(q):
         return (5 + 7 * (q % 3)) * MS

@@ -191,7 +191,7 @@ def test_the_mixture_is_tried_once_where_int8_is_wrong(tmp_path, short):
     tried = [(t.backend, t.replicate, t.max_s <= SHORT_S) for t in runner.ran if t.options]
     assert {name for name, *_ in tried} == {"null", "openvino"}
     assert len(set(tried)) == len(tried)
-    assert variants.pick(found).row.label == "null int8 b1 fallback=True"
+    assert variants.pick(found).row.label == "null int8 b1 fallback=true"
     assert variants.pick(found).row.replicates.keys() == {0, 1, 2}
     again = Mixture()
     go(again)

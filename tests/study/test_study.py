@@ -97,8 +97,8 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
             "line 7: .*bounded by < or <=",
         ),
         (
-            NULL + "[sweep]\nwarm = 'true'\ntimeout = '5 parsecs'",
-            "line 5: warm must be true.*line 6: timeout",
+            NULL + "[sweep]\nreuse_workers = 'true'\ntimeout = '5 parsecs'",
+            "line 5: reuse_workers must be true.*line 6: timeout",
         ),
     ],
 )

@@ -80,11 +80,11 @@ def test_the_order_is_shuffled_within_replicates_and_the_same_for_a_seed():
 
 def test_a_warm_sweep_keeps_a_crews_cells_together_and_shuffles_crews_and_cells():
     for seed in range(3):
-        first = [t for t in sweep.order(GRID, seed, warm=True) if t.replicate == 0]
+        first = [t for t in sweep.order(GRID, seed, reuse=True) if t.replicate == 0]
         assert [t.precision for t in first] in (["fp32"] * 3 + ["int8"] * 3, ["int8"] * 3 + ["fp32"] * 3)
-    orders = {tuple(t.id for t in sweep.order(GRID, seed, warm=True)[:6]) for seed in range(8)}
+    orders = {tuple(t.id for t in sweep.order(GRID, seed, reuse=True)[:6]) for seed in range(8)}
     assert len(orders) > 4
-    assert {t.replicate for t in sweep.order(GRID, 0, warm=True)[6:]} == {1}
+    assert {t.replicate for t in sweep.order(GRID, 0, reuse=True)[6:]} == {1}
 
 
 def test_the_pause_lies_between_measured_cells_only(tmp_path):

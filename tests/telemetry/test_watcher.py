@@ -20,10 +20,15 @@ SECOND = 1_000_000_000
 SPEC = ChannelSpec("x", "1", "system", "gauge", "test")
 
 
+READY = 'import os, sys, time; print(\'{"channels": [], "every": [], "hz": 10}\', flush=True); '
+"""A watcher's program up to where it is ready."""
+
+
 class Time:
-    """All the clocks that the watcher looks at; `select` lets time pass and says stop at `until_ns`."""
+    """All the clocks that the watcher looks at, and its pipe: waiting passes time, and `until_ns` closes it."""
 
     def __init__(self, until_ns=10 * SECOND, late_ns=lambda n: 0):
+        self.sent = []
         self.ns, self.cpu_s, self.until_ns, self.late_ns, self.waits = 5 * SECOND, 0.0, until_ns, late_ns, []
 
     def monotonic_ns(self):
@@ -35,10 +40,16 @@ class Time:
     def process_time(self):
         return self.cpu_s
 
-    def select(self, ears, _w, _x, wait_s):
-        self.waits.append(wait_s)
-        self.ns += round(wait_s * 1e9) + self.late_ns(len(self.waits))
-        return (ears if self.ns >= 5 * SECOND + self.until_ns else []), [], []
+    def ready(self, wait_s):
+        self.waits.append(max(0, wait_s))
+        self.ns += round(self.waits[-1] * 1e9) + self.late_ns(len(self.waits))
+        return self.ns >= 5 * SECOND + self.until_ns
+
+    def fill(self):
+        raise EOFError
+
+    def send(self, **message):
+        self.sent.append(json.loads(json.dumps(message)))
 
 
 @pytest.fixture
@@ -46,7 +57,6 @@ def time(monkeypatch):
     def install(**keys):
         made = Time(**keys)
         monkeypatch.setattr(watcher, "time", made)
-        monkeypatch.setattr(watcher, "select", made)
         monkeypatch.setattr(watcher, "gc", SimpleNamespace(freeze=lambda: None, disable=lambda: None))
         return made
 
@@ -94,15 +104,14 @@ def _found_by_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "test_watcher", sys.modules[__name__])
 
 
-def watched(tmp_path, capsys, *specs, hz=10.0, parent=None):
+def watched(tmp_path, *specs, hz=10.0, parent=None):
     """Run a watch; return the watcher, why it stopped, and what it said."""
     sources = [{"target": s.target, "kwargs": s.kwargs, "every": s.every} for s in specs]
     path = tmp_path / "rows"
-    made = Watcher(
-        {"sources": sources, "hz": hz, "path": str(path)}, os.getppid() if parent is None else parent
-    )
-    why = made.run()
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    clock = watcher.time
+    request = {"sources": sources, "hz": hz, "path": str(path)}
+    made = Watcher(request, clock, os.getppid() if parent is None else parent)
+    why, said = made.run(), clock.sent
     rows = [ROW.unpack(path.read_bytes()[i : i + ROW.size]) for i in range(0, path.stat().st_size, ROW.size)]
     return made, why, said, rows
 
@@ -111,9 +120,9 @@ def ticks(rows):
     return [t for t, channel, _ in rows if channel == 0]
 
 
-def test_ticks_come_at_the_rate_with_a_wandering_phase_and_do_not_drift(time, tmp_path, capsys):
+def test_ticks_come_at_the_rate_with_a_wandering_phase_and_do_not_drift(time, tmp_path):
     time(until_ns=100 * SECOND)
-    _, why, said, rows = watched(tmp_path, capsys, spec(), hz=10)
+    _, why, said, rows = watched(tmp_path, spec(), hz=10)
     t = [(at - 5 * SECOND) / 1e8 for at in ticks(rows)]  # in periods
     assert why == "stopped" and t[0] == 0.0  # one reading before it says that it is ready
     phase = [x - k for k, x in enumerate(t[1:-1], 1)]
@@ -125,18 +134,18 @@ def test_ticks_come_at_the_rate_with_a_wandering_phase_and_do_not_drift(time, tm
     assert [c["name"] for c in said[0]["channels"]] == [COST_CHANNEL, "x"]
 
 
-def test_a_late_tick_is_skipped_and_never_made_up_for_in_a_bunch(time, tmp_path, capsys):
+def test_a_late_tick_is_skipped_and_never_made_up_for_in_a_bunch(time, tmp_path):
     clock = time(until_ns=20 * SECOND, late_ns=lambda n: 5 * SECOND if n == 50 else 0)
-    _, _, _, rows = watched(tmp_path, capsys, spec(), hz=10)
+    _, _, _, rows = watched(tmp_path, spec(), hz=10)
     gaps = [(b - a) / SECOND for a, b in zip(ticks(rows), ticks(rows)[1:], strict=False)]
     assert max(gaps) > 5 and sum(g > 1 for g in gaps) == 1
     assert min(gaps[:-1]) > 0.07  # a period less what the phase wanders
     assert min(clock.waits) >= 0.0
 
 
-def test_the_last_tick_reads_everything_however_seldom_it_is_read(time, tmp_path, capsys):
+def test_the_last_tick_reads_everything_however_seldom_it_is_read(time, tmp_path):
     time(until_ns=3 * SECOND)
-    watched(tmp_path, capsys, spec(), spec(every=7), spec(every=1000), hz=10)
+    watched(tmp_path, spec(), spec(every=7), spec(every=1000), hz=10)
     often, seldom, once = Source.made
     stop = often.reads[-1]
     assert (
@@ -145,11 +154,11 @@ def test_the_last_tick_reads_everything_however_seldom_it_is_read(time, tmp_path
     assert len(seldom.reads) == 3 + 29 // 7 and len(often.reads) in (32, 33)
 
 
-def test_ticks_are_no_quicker_than_the_quickest_source_that_tells_anything(time, tmp_path, capsys):
+def test_ticks_are_no_quicker_than_the_quickest_source_that_tells_anything(time, tmp_path):
     """Waking up is half of what watching costs: 5 Hz where what asked for 10 Hz is not here."""
     time(until_ns=60 * SECOND)
     nothing = [Unsupported("no such sensor")]
-    _, _, said, rows = watched(tmp_path, capsys, spec(values=nothing), spec(every=2), spec(every=5), hz=10)
+    _, _, said, rows = watched(tmp_path, spec(values=nothing), spec(every=2), spec(every=5), hz=10)
     silent, quick, slow = Source.made
     assert said[0]["hz"] == pytest.approx(5.0)
     assert len(ticks(rows)) == pytest.approx(60 * 5, abs=3)
@@ -159,27 +168,27 @@ def test_ticks_are_no_quicker_than_the_quickest_source_that_tells_anything(time,
     assert said[0]["every"] == [["test_watcher:Source", n, n] for n in (50, 2, 6)]
 
 
-def test_a_source_that_failed_keeps_its_rate(time, tmp_path, capsys):
+def test_a_source_that_failed_keeps_its_rate(time, tmp_path):
     time(until_ns=10 * SECOND)
-    _, _, said, _ = watched(tmp_path, capsys, spec(values=[Failed("busy")]), spec(every=2), hz=10)
+    _, _, said, _ = watched(tmp_path, spec(values=[Failed("busy")]), spec(every=2), hz=10)
     assert said[0]["hz"] == 10 and len(Source.made[0].reads) > 95
 
 
-def test_a_source_that_is_dear_in_cpu_is_read_as_seldom_as_its_budget_asks(time, tmp_path, capsys):
+def test_a_source_that_is_dear_in_cpu_is_read_as_seldom_as_its_budget_asks(time, tmp_path):
     """A thousandth of a core: 1.05 ms of CPU are to come once in 1.05 s, on every 11th tick of 10 Hz."""
     time(until_ns=10 * SECOND)
-    _, _, said, _ = watched(tmp_path, capsys, spec(cpu_s=0.00105), hz=10)
+    _, _, said, _ = watched(tmp_path, spec(cpu_s=0.00105), hz=10)
     assert said[0]["every"] == [["test_watcher:Source", 11, 1]]
     assert len(Source.made[0].reads) == pytest.approx(3 + 9 + 1, abs=1)
 
 
-def test_a_source_that_blocks_is_read_as_seldom_as_its_budget_asks(time, tmp_path, capsys):
+def test_a_source_that_blocks_is_read_as_seldom_as_its_budget_asks(time, tmp_path):
     """A fifth of the time: 50 ms of waiting once in 250 ms, on every third tick of 10 Hz."""
     time(until_ns=10 * SECOND)
-    _, _, said, _ = watched(tmp_path, capsys, spec(wall_s=0.050), hz=10)
+    _, _, said, _ = watched(tmp_path, spec(wall_s=0.050), hz=10)
     assert said[0]["every"] == [["test_watcher:Source", 3, 1]]
     time(until_ns=10 * SECOND)
-    _, _, said, _ = watched(tmp_path, capsys, spec(every=5, wall_s=0.050), hz=10)
+    _, _, said, _ = watched(tmp_path, spec(every=5, wall_s=0.050), hz=10)
     assert said[0]["every"] == [["test_watcher:Source", 5, 5]]  # seldom enough already
 
 
@@ -196,16 +205,16 @@ def test_a_read_that_was_preempted_once_slows_nothing(time, monkeypatch):
     assert reader.every == 1
 
 
-def test_each_watch_ends_with_its_parent(time, tmp_path, capsys):
+def test_each_watch_ends_with_its_parent(time, tmp_path):
     time(until_ns=100 * SECOND)
-    _, why, said, _ = watched(tmp_path, capsys, spec(), parent=-1)
+    _, why, said, _ = watched(tmp_path, spec(), parent=-1)
     assert why == "the parent died" and len(said) == 1
 
 
-def test_the_fate_of_a_channel_is_said_when_it_changes_and_its_failures_are_counted(time, tmp_path, capsys):
+def test_the_fate_of_a_channel_is_said_when_it_changes_and_its_failures_are_counted(time, tmp_path):
     time(until_ns=1 * SECOND)
     values = [1.0, 1.0, Failed("busy"), Failed("busy"), 2.0, OSError("gone"), Unsupported("never here")]
-    made, _, said, rows = watched(tmp_path, capsys, spec(values=values), hz=10)
+    made, _, said, rows = watched(tmp_path, spec(values=values), hz=10)
     assert [m["status"] for m in said[1:]] == [
         [1, "failed", "busy"],
         [1, "measured", "2 readings failed"],
@@ -218,10 +227,10 @@ def test_the_fate_of_a_channel_is_said_when_it_changes_and_its_failures_are_coun
     assert end["channels"][1]["status"] == "unsupported"
 
 
-def test_no_more_is_said_than_the_pipe_holds_and_no_reason_is_endless(time, tmp_path, capsys):
+def test_no_more_is_said_than_the_pipe_holds_and_no_reason_is_endless(time, tmp_path):
     time(until_ns=30 * SECOND)
     values = [Failed("y" * 999) if k % 2 else 1.0 for k in range(999)]
-    _, _, said, _ = watched(tmp_path, capsys, spec(values=values), hz=10)
+    _, _, said, _ = watched(tmp_path, spec(values=values), hz=10)
     assert len(said) == 1 + 100 and max(len(m["status"][2]) for m in said[1:]) == 300
 
 
@@ -324,15 +333,14 @@ def test_only_what_is_read_less_often_than_asked_was_slowed(tmp_path):
     assert made.cost()["alive"] is False and made.cost()["end"] == "died: killed by signal 9"
 
 
-def test_messages_that_waited_in_the_pipe_are_taken_in_and_a_cut_one_is_left(tmp_path):
+def test_messages_that_waited_in_the_pipe_are_taken_in(tmp_path):
     made = sampler(tmp_path, [(SECOND, 0, 0.5)])
-    made._early = json.dumps({"status": [1, "failed", "gone"]}).encode() + b'\n{"sta'
-    made._digest(b'tus": [0, "failed", "cut"]}\nrubbish {\n')
+    for index, reason in ((1, "gone"), (0, "cut")):
+        made._digest({"status": [index, "failed", reason]})
     assert [c["status"] for c in made._channels] == ["failed", "failed"]
     table = [c | {"reason": "new"} for c in made._channels]
     pending = base64.b64encode(ROW.pack(2 * SECOND, 1, 7.0) + b"half").decode()
-    made._early = b""
-    made._digest(json.dumps({"end": "stopped", "channels": table, "pending": pending}).encode())
+    made._digest({"end": "stopped", "channels": table, "pending": pending})
     found = made.readings()
     assert list(found.t_ns) == [SECOND, 2 * SECOND] and list(found.value) == [0.5, 7.0]
     assert [c.reason for c in found.channels] == ["new", "new"]
@@ -349,13 +357,32 @@ def test_a_rate_lies_above_0_and_up_to_1000(tmp_path, hz, good):
             Sampler([], hz, tmp_path)
 
 
-def test_a_dead_watcher_is_told_by_its_signal_or_code_and_its_last_line():
-    from edgescope.telemetry.sampler import _cause, _last_line
+@pytest.mark.parametrize(
+    ("program", "end"),
+    [
+        (
+            "import sys; print('one\\ntwo', file=sys.stderr); sys.exit(2)",
+            "died: it did not become ready: two",
+        ),
+        (
+            READY + "sys.stdin.read(); print('x' * 999, file=sys.stderr); sys.exit(2)",
+            "died: exited with 2: " + "x" * 300,
+        ),
+        (READY + "os.kill(os.getpid(), 11)", "died: died of SIGSEGV"),
+        (READY + "time.sleep(60)", "died: it did not stop within 0.2 s"),
+    ],
+)
+def test_a_dead_watcher_is_told_by_its_signal_or_code_and_its_last_line(program, end, tmp_path, monkeypatch):
+    (tmp_path / "dying_watcher.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(Sampler, "MODULE", "dying_watcher")
+    monkeypatch.setattr("edgescope.telemetry.sampler._STOP_S", 0.2 if "sleep" in program else 20.0)
+    with Sampler([], 10, tmp_path) as made:
+        pass
+    assert made.cost()["alive"] is False and made.cost()["end"] == end
 
-    assert _cause(-9, b"") == "killed by signal 9"
-    assert _cause(2, b"one\ntwo\n\n") == "exit code 2 before it was told to stop: two"
-    assert _cause(0, b"") == "exit code 0 before it was told to stop"
-    assert _last_line(b"x" * 999) == "x" * 300 and _last_line(b" \n") == ""
+
+def test_ticks_wander_by_a_number():
     assert not math.isnan(watcher._GOLDEN)
 
 
@@ -372,9 +399,9 @@ def test_an_edge_source_is_due_at_its_edges_and_seldom_else_but_not_at_the_end()
     assert reader.due(3) and not reader.due(0)
 
 
-def test_a_dear_source_has_two_more_opinions_before_it_is_slowed(time, tmp_path, capsys):
+def test_a_dear_source_has_two_more_opinions_before_it_is_slowed(time, tmp_path):
     time(until_ns=SECOND // 100)
-    watched(tmp_path, capsys, spec(cpu_s=0.00105), hz=10)
+    watched(tmp_path, spec(cpu_s=0.00105), hz=10)
     assert len(Source.made[0].reads) == 3 + 1
 
 
@@ -388,9 +415,9 @@ def test_on_ticks_only_what_is_dear_by_itself_is_slowed(time, cpu_s, every):
     assert reader.every == every
 
 
-def test_where_nothing_tells_anything_the_rate_stays(time, tmp_path, capsys):
+def test_where_nothing_tells_anything_the_rate_stays(time, tmp_path):
     time(until_ns=SECOND)
-    _, _, said, _ = watched(tmp_path, capsys, spec(values=[Unsupported("no")]), hz=10)
+    _, _, said, _ = watched(tmp_path, spec(values=[Unsupported("no")]), hz=10)
     assert said[0]["hz"] == 10
 
 

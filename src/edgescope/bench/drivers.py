@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgescope.analysis.run import breakdown, summary
-from edgescope.bench.parts import open_work, scenario_of
+from edgescope.bench.parts import open_work, recorded, scenario_of
 from edgescope.bench.watch import Watch, available, peak_rss
 from edgescope.clock import Clock, MonotonicClock
 from edgescope.errors import RanElsewhereError
@@ -78,7 +78,7 @@ class InProcess:
         with open_work(trial) as opened:
             effective = opened.effective()
             require(trial, effective)
-            with watch.watching(), watch.idling(trial.idle_s, self.clock):
+            with watch.watching(), watch.idling(trial.idle_s, self.clock), recorded(trial):
                 queries = drive(scenario, opened.work, self.clock)
             peak, its_own, spans = peak_rss(), opened.metrics(), opened.breakdown()
             own = {**breakdown.metrics(spans), **its_own}
@@ -117,7 +117,7 @@ class OwnLoop:
     def measure(self, begun: Result, watch: Watch) -> Run:
         """Run the program once under the sampler."""
         trial, program = begun.trial, self.program
-        with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()):
+        with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()), recorded(trial):
             driven = program.drive()
         require(trial, driven.effective)
         return Run(

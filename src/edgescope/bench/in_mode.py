@@ -21,7 +21,7 @@ def in_mode(name: str, devices: Mapping[str, Device] | None = None) -> Iterator[
     (cpus=, quota=, mps=) cannot be put on a running one and belong into Trial(mode=...).
     """
     with entered(catalog.find(name, present() if devices is None else devices)) as mode:
-        if any(mode.launch()):
+        if mode.launch():
             raise UsageError(
                 "E-MODE-11",
                 f"{name} is a setting of a process, and this one runs already",

@@ -26,7 +26,7 @@ from edgescope.errors import (
     WrongOutputError,
     message,
 )
-from edgescope.isolate.process import CrewError
+from edgescope.isolate.worker import WorkerError
 from edgescope.records import Measured, Result, Status, Trust, Verdict
 from edgescope.registry import REPLAYED
 
@@ -149,7 +149,7 @@ def status_of(error: Exception) -> tuple[Status, str]:
 
     Of an error that edgescope did not raise on purpose the trace goes to stderr, its end to the reason.
     """
-    if isinstance(error, CrewError):
+    if isinstance(error, WorkerError):
         return error.status, error.reason
     if isinstance(error, EdgescopeError):
         return _status(error), str(error)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from edgescope import cache, registry
 from edgescope.backends.base import Backend
-from edgescope.isolate import placement
+from edgescope.errors import UsageError
+from edgescope.isolate import placement, traced
 from edgescope.models import zoo
 from edgescope.models.base import Model
 from edgescope.records import Trial
 from edgescope.scenarios import Scenario
 from edgescope.scenarios.stop_rule import Plan
+from edgescope.tracing.base import FOLDER
 from edgescope.workloads.base import Opened, Parts, Program, RunsPrograms, Workload
 
 
@@ -64,3 +67,20 @@ def program_of(trial: Trial, parts: Parts = HERE) -> Program | None:
     """Return the program that owns the trial's loop, None where edgescope drives it."""
     workload = workload_of(trial)
     return workload.program(trial, parts) if isinstance(workload, RunsPrograms) else None
+
+
+def recorded(trial: Trial) -> AbstractContextManager[None]:
+    """Return the context that bounds what the trial's tracer records of this process.
+
+    UsageError where the process was not started under it.
+    """
+    if trial.tracer == Trial.tracer:
+        return nullcontext()
+    if FOLDER not in os.environ:
+        raise UsageError(
+            "E-TRACER-1",
+            f"tracer {trial.tracer} starts the process that it records, and this one runs already",
+            effect="Nothing was measured",
+            fix="edgescope.isolate.fresh.run(trial), or edgescope.sweep.run.Isolated",
+        )
+    return traced.tracer_of(trial).window(Path(os.environ[FOLDER]))

@@ -19,7 +19,7 @@ from edgescope.devices import manifest
 from edgescope.devices.replay import device
 from edgescope.errors import EdgescopeError
 from edgescope.isolate.fresh import new_id
-from edgescope.isolate.pool import Crews
+from edgescope.isolate.pool import WorkerPools
 from edgescope.records import Machine, Result, Status, Trial
 
 SAMPLER_HZ = 10.0
@@ -58,23 +58,23 @@ def answer(
     clock: Clock = MonotonicClock(),  # noqa: B008
     hz: float = SAMPLER_HZ,
     devices: Devices,
-    crews: Crews | None = None,
+    pools: WorkerPools | None = None,
 ) -> Result:
-    """Return the Result that a begun one becomes when its trial is measured; workers of `crews` do it where given."""
+    """Return the Result that a begun one becomes when its trial is measured; workers of `pools` do it where given."""
 
     def measured(begun: Result) -> Result:
         in_effect = mode.require(begun.trial, devices)
         watch = Watch(devices, hz)
-        run = driver(begun.trial, clock, crews).measure(begun, watch)
+        run = driver(begun.trial, clock, pools).measure(begun, watch)
         return outcome.concluded(begun, watch, run, in_effect)
 
     return outcome.guarded(begun, measured)
 
 
-def driver(trial: Trial, clock: Clock, crews: Crews | None = None) -> Driver:
+def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driver:
     """Return who drives the trial: workers, a program that owns its loop, or this process."""
-    if trial.crowded or crews is not None:
-        return Workers(crews)
+    if trial.multi_process or pools is not None:
+        return Workers(pools)
     program = program_of(trial)
     return InProcess(clock) if program is None else OwnLoop(program)
 

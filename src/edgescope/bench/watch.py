@@ -4,11 +4,11 @@ The spin probe (a fixed amount of integer work) and the memory probe (a walk ove
 before and after, outside the sampler's life; the counters are read at both ends; the sampler watches in between.
 Together they give the verdict.
 
-What each process of a crew holds in memory: resident, its share of what is shared, and on the GPU.
+What each worker holds in memory: resident, its share of what is shared, and on the GPU.
 
 Resident sets count pages that several processes share (libraries, a mapped model file) once in each; the proportional
-set size divides them among their users, so only its sum is what the crew takes from the machine. On the GPU the driver
-is asked; where it numbers processes differently from this container, it cannot be known which is whose.
+set size divides them among their users, so only its sum is what the workers take from the machine. On the GPU the
+driver is asked; where it numbers processes differently from this container, it cannot be known which is whose.
 """
 
 from __future__ import annotations

@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from edgescope.bench.child import die_with_parent
+from edgescope.bench.child import leave
 from edgescope.bench.drivers import drive
 from edgescope.bench.outcome import status_of
-from edgescope.bench.parts import open_work, program_of, scenario_of
+from edgescope.bench.parts import open_work, program_of, recorded, scenario_of
 from edgescope.bench.watch import peak_rss
 from edgescope.clock import MonotonicClock
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.barrier import Agreed, Span
 from edgescope.isolate.counter import Counter
-from edgescope.isolate.pipe import Talk
-from edgescope.records import Json, Machine, Measured, Queries, Trial, codec
+from edgescope.process import Message, Pipe, die_with_parent
+from edgescope.records import Machine, Measured, Queries, Trial, codec
 from edgescope.scenarios import Foreign
 from edgescope.workloads.base import Opened
 
@@ -41,11 +41,11 @@ class Abandoned(Exception):
     """The leader gave this trial up."""
 
 
-class Shift:
+class WorkerRun:
     """One trial in this worker."""
 
-    def __init__(self, talk: Talk, order: dict[str, Json]) -> None:
-        self.talk, self.number = talk, int(order["number"])
+    def __init__(self, pipe: Pipe, order: Message) -> None:
+        self.pipe, self.number = pipe, int(order["number"])
         self.trial = Trial.from_json(order["trial"])
         self.folder, self.workers = Path(order["folder"]), int(order["workers"])
         self.plan = Agreed(self.trial, self._meet)
@@ -60,39 +60,40 @@ class Shift:
         if isinstance(scenario, Foreign) or self.trial.scenario in ALONE:
             raise _not_drivable(self.trial.scenario)
         with open_work(self.trial) as opened:
-            self._say_opened(opened)
-            self._hear("drive")
+            self._send_opened(opened)
+            self._receive("drive")
             with Counter(self.folder / "counter", self.workers) as counter:
                 work = counter.counted(opened.work, self.number)
-                queries = drive(scenario, work, MonotonicClock())
-                self._say_driven(queries, opened)
+                with recorded(self.trial):
+                    queries = drive(scenario, work, MonotonicClock())
+                self._send_driven(queries, opened)
                 self._after(opened)
 
-    def _hear(self, what: str) -> dict[str, Json]:
-        order = self.talk.hear()
+    def _receive(self, what: str) -> Message:
+        order = self.pipe.receive()
         if order["do"] != what:
             raise Abandoned
         return order
 
     def _meet(self) -> Span:
-        self.talk.say("ready", settled=self.plan.settled)
-        order = self._hear("start")
+        self.pipe.send(event="ready", settled=self.plan.settled)
+        order = self._receive("start")
         return Span(int(order["start_ns"]), int(order["stop_ns"]))
 
-    def _say_opened(self, opened: Opened) -> None:
-        self.talk.say(
-            "opened",
+    def _send_opened(self, opened: Opened) -> None:
+        self.pipe.send(
+            event="opened",
             effective=asdict(opened.effective()),
             facts={name: codec.field_to_json(value) for name, value in opened.facts.items()},
             artifact=dict(opened.artifact),
             model=asdict(opened.model),
         )
 
-    def _say_driven(self, queries: Queries, opened: Opened) -> None:
+    def _send_driven(self, queries: Queries, opened: Opened) -> None:
         path, window = self.folder / f"rows-{self.number}.npz", self.plan.window
         np.savez(path, **dict[str, Any](queries.columns))
-        self.talk.say(
-            "driven",
+        self.pipe.send(
+            event="driven",
             rows=str(path),
             first=window.first,
             stop=window.stop,
@@ -102,59 +103,59 @@ class Shift:
 
     def _after(self, opened: Opened) -> None:
         """Answer what the leader asks of the open session, until it says close."""
-        while (order := self.talk.hear())["do"] != "close":
+        while (order := self.pipe.receive())["do"] != "close":
             if order["do"] == "verify":
                 check = opened.verify(Machine(**order["machine"]))
-                self.talk.say(
-                    "verified",
+                self.pipe.send(
+                    event="verified",
                     verification=codec.verification_to_json(check) if check else None,
                     metrics={name: codec.field_to_json(value) for name, value in opened.metrics().items()},
                 )
             elif order["do"] == "answer":
-                self._say_answer(opened)
+                self._send_answer(opened)
             else:
                 raise Abandoned
 
-    def _say_answer(self, opened: Opened) -> None:
+    def _send_answer(self, opened: Opened) -> None:
         """Answer one input, for comparison with the other workers; say how large a batch is."""
         found, path = opened.glimpse(), self.folder / f"answer-{self.number}.npz"
         np.savez(path, *found.outputs)
         made = sum(array.nbytes for array in found.outputs)
-        self.talk.say("answer", outputs=str(path), input_bytes=found.input_bytes, output_bytes=made)
+        self.pipe.send(event="answer", outputs=str(path), input_bytes=found.input_bytes, output_bytes=made)
 
 
 def _not_drivable(name: str) -> UnsupportedError:
     """Return why what owns its loop cannot begin and end when the others do."""
     return UnsupportedError(
-        "E-CREW-1",
+        "E-WORKER-1",
         f"{name} owns its loop, so its processes cannot agree on a start and a stop",
         fix="--processes 1 --sharing time_slicing, or a backend and a scenario that edgescope drives",
     )
 
 
-def serve(talk: Talk) -> None:
+def serve(pipe: Pipe) -> None:
     """Answer trials until the leader has gone."""
-    talk.say("here", pid=os.getpid())
-    for order in talk.heard():
+    pipe.send(event="here", pid=os.getpid())
+    for order in pipe:
         if order["do"] == "load":
             load(Trial.from_json(order["trial"]))
             peak = peak_rss()
-            talk.say("loaded", peak_bytes=peak.value if isinstance(peak, Measured) else 0.0)
+            pipe.send(event="loaded", peak_bytes=peak.value if isinstance(peak, Measured) else 0.0)
         if order["do"] != "open":
             continue  # of a trial that failed here while the leader was still writing
         if order.get("again"):
             forget_peak()
         try:
-            Shift(talk, order).work()
+            WorkerRun(pipe, order).work()
         except Abandoned:
             pass
         except EOFError:
             return
         except Exception as error:  # models and engines raise anything
             status, reason = status_of(error)
-            talk.say("failed", status=status.value, reason=reason)
+            pipe.send(event="failed", status=status.value, reason=reason)
         give_back()
-        talk.say("closed")
+        pipe.send(event="closed")
 
 
 def load(trial: Trial) -> None:
@@ -188,10 +189,9 @@ def give_back() -> None:
 def main(argv: list[str]) -> None:
     """Serve the leader whose process id is given until it has gone."""
     die_with_parent(int(argv[0]))
-    serve(Talk.own())
+    serve(Pipe.own())
 
 
 if __name__ == "__main__":
     main(sys.argv[1:])
-    sys.stderr.flush()
-    os._exit(0)  # engines may crash while their threads are torn down
+    leave()

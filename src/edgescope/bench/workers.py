@@ -15,18 +15,19 @@ from functools import partial
 import numpy as np
 
 from edgescope.analysis.run import open_loop
-from edgescope.analysis.run import workers as crowd
+from edgescope.analysis.run import workers as joint
 from edgescope.analysis.run.workers import Rows
 from edgescope.bench import watch as footprint
 from edgescope.bench.drivers import Run, require
 from edgescope.bench.watch import Footprint, Watch
 from edgescope.clock import MonotonicClock
 from edgescope.errors import WrongOutputError
-from edgescope.isolate import placement as seating
+from edgescope.isolate import placement
 from edgescope.isolate.barrier import AT_STOP
-from edgescope.isolate.leader import Driven, Shift
-from edgescope.isolate.pool import Crews
+from edgescope.isolate.pool import WorkerPools
+from edgescope.isolate.worker_run import Driven, WorkerRun
 from edgescope.modes import sharing
+from edgescope.process import Message
 from edgescope.records import (
     Absent,
     Effective,
@@ -43,7 +44,7 @@ from edgescope.records import (
 from edgescope.scenarios.open_loop import patience_s
 
 SHORTEST_S = 2.0
-"""Seconds of a crowded window at least, where max_s allows them: workers take a moment to settle among each other."""
+"""Seconds of a window at least, where max_s allows them: workers take a moment to settle among each other."""
 ALIKE = {"fp32": 1e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 5e-2, "int8": 5e-2}
 """How far (relative l2) two processes' outputs for one input may lie apart: engines choose kernels by timing them."""
 WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
@@ -59,56 +60,57 @@ def seconds(trial: Trial) -> float:
 
 
 class Workers:
-    """Leads workers that each open the trial, those of `crews` where some are kept."""
+    """Leads workers that each open the trial, those of `pools` where some are kept."""
 
-    def __init__(self, crews: Crews | None = None) -> None:
-        self.crews = crews
+    def __init__(self, pools: WorkerPools | None = None) -> None:
+        self.pools = pools
 
     def measure(self, begun: Result, watch: Watch) -> Run:
         """Have all workers open the trial, drive it between an agreed start and stop, and collect what they did."""
         trial = begun.trial
         with ExitStack() as stack:
-            kept = self.crews or stack.enter_context(Crews())
-            sharing.require(trial, {**os.environ, **kept.env})
-            crew, seats = kept.of(trial), kept.seats(trial)
-            with crew.shift(seating.trials(trial), seats, kept.limit_s, staff=kept.staff) as shift:
-                for word in shift.opened[: trial.processes]:
-                    require(trial, Effective(**word["effective"]))
+            pools = self.pools or stack.enter_context(WorkerPools())
+            sharing.require(trial, {**os.environ, **pools.launch.env})
+            pool, places = pools.of(trial), pools.placements(trial)
+            trials = placement.trials(trial)
+            with pool.run(trials, places, pools.limit_s, prestart=pools.prestart) as run:
+                for opened in run.opened[: trial.processes]:
+                    require(trial, Effective(**opened["effective"]))
                 with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()):
                     look = partial(footprint.footprints, devices=watch.by_name, device=trial.device)
                     patience = patience_s(trial) if trial.scenario in open_loop.OPEN else 0.0
-                    driven = shift.drive(seconds(trial), look, patience_s=patience, edge=watch.mark)
-                return _run(begun, watch, shift, driven, kept)
+                    driven = run.drive(seconds(trial), look, patience_s=patience, edge=watch.mark)
+                return _run(begun, watch, run, driven, pools)
 
 
-def _run(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], kept: Crews) -> Run:
-    trial, words, idle = bare.trial, driven.words, kept.idle(bare.trial)
-    rows = [_rows(word) for word in words]
-    start_ns, stop_ns = crowd.window_of(rows[: trial.processes], driven.span.start_ns, driven.span.stop_ns)
-    queries, window = crowd.joined(rows, trial.processes, start_ns, stop_ns)
-    workers = tuple(_worker(trial, shift, driven, n, rows[n]) for n in range(len(rows)))
+def _run(bare: Result, watch: Watch, run: WorkerRun, driven: Driven[Looked], pools: WorkerPools) -> Run:
+    trial, idle = bare.trial, pools.idle(bare.trial)
+    rows = [_rows(done) for done in driven.done]
+    start_ns, stop_ns = joint.window_of(rows[: trial.processes], driven.span.start_ns, driven.span.stop_ns)
+    queries, window = joint.joined(rows, trial.processes, start_ns, stop_ns)
+    workers = tuple(_worker(trial, run, driven, n, rows[n]) for n in range(len(rows)))
     if idle:
         diluted = Absent(f"{idle} kept workers that do nothing in this trial share pages with those that do")
         workers = tuple(replace(worker, pss_bytes=diluted) for worker in workers)
-    own = shift.members[: trial.processes]
-    answers = shift.asked("answer", "answer", own)
+    own = run.workers[: trial.processes]
+    answers = run.ask("answer", "answer", own)
     _alike(trial, answers)
-    verification, its_own = _verified(shift, bare)
-    effective = Effective(**shift.opened[0]["effective"])
-    model, artifact = ModelInfo(**shift.opened[0]["model"]), shift.opened[0]["artifact"]
+    verification, its_own = _verified(run, bare)
+    effective = Effective(**run.opened[0]["effective"])
+    model, artifact = ModelInfo(**run.opened[0]["model"]), run.opened[0]["artifact"]
     metrics: dict[str, Field] = {
-        **_facts(shift.opened[: trial.processes]),
+        **_facts(run.opened[: trial.processes]),
         **its_own,
-        **crowd.crowd_metrics(trial, queries, window, workers),
+        **joint.worker_metrics(trial, queries, window, workers),
         "counter_gap_queries": _gap(driven, rows),
         **_memory(workers[: trial.processes]),
         "memory_rule_bytes": _rule(trial, model, artifact, answers[0]),
-        **_board_memory(watch.board_memory(trial.device, window, kept.free), idle),
+        **_board_memory(watch.board_memory(trial.device, window, pools.free), idle),
     }
-    each = [len(crowd.of_worker(queries, n, window)) for n in range(trial.processes)]
+    each = [len(joint.of_worker(queries, n, window)) for n in range(trial.processes)]
     cpus = len(os.sched_getaffinity(0))
-    crammed = seating.crammed(trial, cpus)
-    warnings = (*([crammed] if crammed else []), *crowd.warnings(trial, metrics, each, cpus))
+    shared = placement.oversubscribed(trial, cpus)
+    warnings = (*([shared] if shared else []), *joint.warnings(trial, metrics, each, cpus))
     return Run(
         model=model,
         artifact=artifact,
@@ -118,54 +120,54 @@ def _run(bare: Result, watch: Watch, shift: Shift, driven: Driven[Looked], kept:
         window=window,
         metrics=metrics,
         warnings=warnings,
-        warmed=all(word["settled"] for word in driven.ready),
-        failure=next((word["failure"] for word in words if word["failure"]), ""),
+        warmed=all(ready["settled"] for ready in driven.ready),
+        failure=next((done["failure"] for done in driven.done if done["failure"]), ""),
         workers=workers,
     )
 
 
-def _rows(word: dict[str, Json]) -> Rows:
-    with np.load(word["rows"]) as columns:
+def _rows(done: Message) -> Rows:
+    with np.load(done["rows"]) as columns:
         table = dict(columns)
-    return Rows(table, word["first"], word["stop"], word["stopped_by"] == AT_STOP)
+    return Rows(table, done["first"], done["stop"], done["stopped_by"] == AT_STOP)
 
 
-def _worker(trial: Trial, shift: Shift, driven: Driven[Looked], number: int, rows: Rows) -> Worker:
-    member, first, last = shift.members[number], *driven.looks
+def _worker(trial: Trial, run: WorkerRun, driven: Driven[Looked], number: int, rows: Rows) -> Worker:
+    process, first, last = run.workers[number], *driven.looks
     start, stop = rows.ends()
-    seen = driven.seen[member.pid]
+    seen = driven.seen[process.pid]
     return Worker(
         number=number,
-        model=trial.model if number < trial.processes else seating.others(trial)[number - trial.processes],
-        pid=member.pid,
-        cpus=member.seat.cpus or tuple(sorted(os.sched_getaffinity(member.pid))),
+        model=trial.model if number < trial.processes else placement.others(trial)[number - trial.processes],
+        pid=process.pid,
+        cpus=process.placement.cpus or tuple(sorted(os.sched_getaffinity(process.pid))),
         start_ns=start,
         stop_ns=stop,
         counted=(last.counts[number] - first.counts[number]) // rows.samples,
-        load_s=_load(shift.opened[number]),
+        load_s=_load(run.opened[number]),
         peak_rss_bytes=seen.peak_rss,
         pss_bytes=seen.pss,
         gpu_memory_bytes=seen.gpu,
     )
 
 
-def _load(word: dict[str, Json]) -> Field:
-    told = word["facts"].get("load_s")
+def _load(opened: Message) -> Field:
+    told = opened["facts"].get("load_s")
     return codec.field_from_json(told) if told else Absent("nothing is loaded")
 
 
 def _gap(driven: Driven[Looked], rows: Sequence[Rows]) -> Field:
     first, last = driven.looks
     looks = ((first.before_ns, first.after_ns), (last.before_ns, last.after_ns))
-    gaps = [crowd.counter_gap(mine, (first.counts[n], last.counts[n]), looks) for n, mine in enumerate(rows)]
+    gaps = [joint.counter_gap(mine, (first.counts[n], last.counts[n]), looks) for n, mine in enumerate(rows)]
     return Measured(float(max(gaps)), "queries", n=len(gaps))
 
 
-def _facts(opened: Sequence[dict[str, Json]]) -> dict[str, Field]:
+def _facts(opened: Sequence[Message]) -> dict[str, Field]:
     """Return what opening cost the slowest worker, each fact by itself."""
     found: dict[str, Field] = {}
     for name in opened[0]["facts"]:
-        fields = [codec.field_from_json(word["facts"][name]) for word in opened]
+        fields = [codec.field_from_json(one["facts"][name]) for one in opened]
         known = [f for f in fields if isinstance(f, Measured)]
         slowest = max(known, key=lambda f: f.value, default=None)
         found[name] = replace(slowest, n=len(known)) if slowest else fields[0]
@@ -187,7 +189,7 @@ def _memory(own: Sequence[Worker]) -> dict[str, Field]:
     }
 
 
-def _rule(trial: Trial, model: ModelInfo, artifact: Json, answer: dict[str, Json]) -> Field:
+def _rule(trial: Trial, model: ModelInfo, artifact: Json, answer: Message) -> Field:
     """Return the memory that P x (model + 2 x batch) foretells, batch the inputs and outputs of one query."""
     weights = artifact.get("bytes") or (model.params and model.params * WEIGHT_BYTES[trial.precision])
     if not weights:
@@ -196,7 +198,7 @@ def _rule(trial: Trial, model: ModelInfo, artifact: Json, answer: dict[str, Json
     return Measured(float(trial.processes * (weights + 2 * batch)), "bytes", n=trial.processes)
 
 
-def _alike(trial: Trial, answers: Sequence[dict[str, Json]]) -> None:
+def _alike(trial: Trial, answers: Sequence[Message]) -> None:
     """Raise WrongOutputError where a worker answers one input otherwise than worker 0."""
     with np.load(answers[0]["outputs"]) as given:
         wanted = [given[name].astype(np.float64) for name in given.files]
@@ -206,7 +208,7 @@ def _alike(trial: Trial, answers: Sequence[dict[str, Json]]) -> None:
         apart = float(np.max([*map(_apart, got, wanted), 0.0]))  # not a number, too, where one is
         if len(got) != len(wanted) or not apart <= ALIKE[trial.precision]:
             raise WrongOutputError(
-                "E-CREW-4",
+                "E-WORKER-4",
                 f"worker {number} answers one input otherwise than worker 0",
                 evidence=f"relative l2 {apart:.2g}, {ALIKE[trial.precision]:g} allowed in {trial.precision}",
                 effect="The workers did not do the same work, so their sum means nothing",
@@ -222,9 +224,9 @@ def _apart(
     return float(np.linalg.norm(a - b)) / size if size else float(np.linalg.norm(a))
 
 
-def _verified(shift: Shift, bare: Result) -> tuple[Verification | None, dict[str, Field]]:
+def _verified(run: WorkerRun, bare: Result) -> tuple[Verification | None, dict[str, Field]]:
     """Return the gate's answer in worker 0, and its workload's own metrics."""
     machine = {"stable": dict(bare.machine.stable), "state": dict(bare.machine.state)}
-    (word,) = shift.asked("verify", "verified", shift.members[:1], machine=machine)
-    check = codec.verification_from_json(word["verification"]) if word["verification"] else None
-    return check, {name: codec.field_from_json(value) for name, value in word["metrics"].items()}
+    (found,) = run.ask("verify", "verified", run.workers[:1], machine=machine)
+    check = codec.verification_from_json(found["verification"]) if found["verification"] else None
+    return check, {name: codec.field_from_json(value) for name, value in found["metrics"].items()}

@@ -39,7 +39,8 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_engine(sub.add_argument_group("engine"))
     trial_flags.add_safety(sub)
     sub.set_defaults(scenario="single_stream", processes="1", colocated="")  # the search sets them
-    sub.set_defaults(workload="inference", workload_option=[], rel_width=0.01, max_queries=None, idle=0.0)
+    sub.set_defaults(workload="inference", workload_option=[], scenario_option=[])
+    sub.set_defaults(rel_width=0.01, max_queries=None, idle=0.0)
     sub.set_defaults(duration=None, soak=None, min_duration=None, max_duration=None)
 
 
@@ -122,12 +123,13 @@ def run(args: argparse.Namespace) -> int:
 
 def question(args: argparse.Namespace) -> Question:
     """Return what is asked; UsageError for what cannot be."""
-    from edgescope import ranges, registry
+    from edgescope import registry
     from edgescope.analysis.capacity.promises import promises
     from edgescope.errors import UsageError
     from edgescope.models import zoo
     from edgescope.records import Trial
     from edgescope.search.capacity_question import Question
+    from edgescope.study import ranges
 
     promised = promises(args.constraint)
     problem = _problem(args)
@@ -140,7 +142,7 @@ def question(args: argparse.Namespace) -> Question:
         )
     keys = trial_flags.keys(args, single=True) | {
         "rate": None,
-        "arrivals": "",
+        "scenario_options": {},
         "sharing": args.sharing,
         "processes": 1,
     }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from edgescope.records import Trial, digest
+from edgescope.records import TABLES, Trial, digest
 
 #: Keys of a trial in the order in which a person asks, with how a value is written in a cell's name.
 WRITTEN: Mapping[str, Callable[[Any], str]] = {
@@ -20,7 +21,6 @@ WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "colocated": lambda v: f"beside {v}" if v else "alone",
     "scenario": str,
     "rate": lambda v: "no rate" if v is None else f"{v:g}/s",
-    "arrivals": str,
     "mode": str,
     "workload": str,
     "io": lambda v: f"io={v}",
@@ -44,7 +44,7 @@ def shared(trials: Sequence[Trial]) -> str:
         "colocated": "",
         "rate": None,
     }
-    usual |= {"arrivals": "", "mode": "as_is", "workload": Trial.workload, "io": "host", "seed": 0}
+    usual |= {"mode": "as_is", "workload": Trial.workload, "io": "host", "seed": 0}
     same = {k: v[0] for k, v in _values(trials).items() if len(v) == 1}
     return " ".join(written(k, v) for k, v in same.items() if k not in usual or usual[k] != v)
 
@@ -62,7 +62,13 @@ def namer(trials: Sequence[Trial]) -> Callable[[Trial], str]:
 
 def value(trial: Trial, key: str) -> Any:
     """Return the value of a key, or of an option."""
-    return getattr(trial, key) if key in WRITTEN else trial.options.get(key)
+    if key in WRITTEN:
+        return getattr(trial, key)
+    return next((table[key] for table in _tables(trial) if key in table), None)
+
+
+def _tables(trial: Trial) -> list[Mapping[str, Any]]:
+    return [getattr(trial, name) for name in TABLES]
 
 
 def written(key: str, value: Any) -> str:
@@ -76,7 +82,7 @@ def _values(trials: Iterable[Trial]) -> dict[str, list[Any]]:
     found: dict[str, dict[str, Any]] = {key: {} for key in WRITTEN}
     trials = list(trials)
     for trial in trials:
-        for key in trial.options:
+        for key in chain(*_tables(trial)):
             found.setdefault(key, {})
     for trial in trials:
         for key, seen in found.items():

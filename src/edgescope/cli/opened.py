@@ -126,8 +126,8 @@ def retried(args: argparse.Namespace) -> set[Status]:
 
 def limits(args: argparse.Namespace) -> Limits:
     """Return what stops a trial."""
-    from edgescope import ranges
     from edgescope.isolate.fresh import Limits
+    from edgescope.study import ranges
 
     ranges.limits(args.timeout, args.memory_floor, getattr(args, "soak", None))
     floor = None if args.memory_floor is None else int(args.memory_floor * 1e6)

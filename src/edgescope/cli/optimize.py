@@ -142,11 +142,11 @@ def _written(
 
 def _base(args: argparse.Namespace) -> Trial:
     """Return what all candidates share."""
-    from edgescope import ranges
     from edgescope.models import zoo
     from edgescope.records import Trial
     from edgescope.scenarios import settings as asked
     from edgescope.search import candidates
+    from edgescope.study import ranges
 
     keys = trial_flags.keys(args, single=True)
     keys = {"min_s": 1.0, "max_s": 2.5} | keys

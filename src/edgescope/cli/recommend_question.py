@@ -32,7 +32,6 @@ AXES: Mapping[str, Any] = {
     "io": "host",
     "scenario": "single_stream",
     "rate": None,
-    "arrivals": "",
     "in_flight": 1,
 }
 
@@ -89,6 +88,7 @@ def _of_machine(args: argparse.Namespace) -> list[Result]:
 def _fits(args: argparse.Namespace, study: Study | None) -> Callable[[Trial], bool]:
     """Return whether a trial is of the study and has what was typed; the load is one query at a time unless said."""
     from edgescope.analysis.cells.variants import variant
+    from edgescope.records import TABLES
 
     given = _keys(args)
     typed = {name for name in AXES if getattr(args, name) is not None}
@@ -99,8 +99,7 @@ def _fits(args: argparse.Namespace, study: Study | None) -> Callable[[Trial], bo
     def fits(trial: Trial) -> bool:
         return (
             all(getattr(trial, name) in values for name, values in allowed.items())
-            and all(trial.options.get(name) == value for name, value in given["options"].items())
-            and all(trial.shapes.get(name) == value for name, value in given["shapes"].items())
+            and all(given[table].items() <= getattr(trial, table).items() for table in (*TABLES, "shapes"))
             and (inside is None or variant(trial) in inside)
         )
 
@@ -110,7 +109,7 @@ def _fits(args: argparse.Namespace, study: Study | None) -> Callable[[Trial], bo
 def _keys(args: argparse.Namespace) -> dict[str, Any]:
     """Return the Trial keys of the flags, what was not typed as a search takes it."""
     from edgescope.errors import UsageError
-    from edgescope.scenarios import settings
+    from edgescope.study.grid import settled
 
     whole = vars(args) | {k: v for k, v in AXES.items() if getattr(args, k) is None}
     keys = trial_flags.keys(argparse.Namespace(**whole))
@@ -119,7 +118,7 @@ def _keys(args: argparse.Namespace) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError("E-SWEEP-2", f"--batch takes whole numbers, not {whole['batch']!r}") from error
     keys |= {name: [w for w in whole[name].split(",") if w] for name in ("backend", "precision")}
-    return settings.pinned(keys)
+    return settled(keys)
 
 
 def grid(args: argparse.Namespace, question: Question, study: Study | None) -> tuple[Trial, ...]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgescope.study.grid import Study
 
 #: Flags that may stand beside a study file: those that say nothing of what is measured.
-MANNER = ("cooldown", "cooldown_c", "order_seed", "timeout", "memory_floor", "warm", "prune")
+MANNER = ("cooldown", "cooldown_c", "order_seed", "timeout", "memory_floor", "reuse_workers", "prune")
 BESIDE_STUDY = {"study", "dry_run", "machine", "store", "retry", "json", "allow_power_limit", *MANNER}
 
 HELP = "measure a grid of models, engines, precisions, batches and processes; resumable"
@@ -58,7 +58,7 @@ def _add_manner(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--cooldown-c", type=float, default=None, metavar="DEGREES", help=text)
     group.add_argument("--order-seed", type=int, default=0, help="seed of the shuffled order")
     text = "keep workers loaded between cells of one model, engine and precision; replicates stay fresh"
-    group.add_argument("--warm", action="store_true", help=text)
+    group.add_argument("--reuse-workers", action="store_true", help=text)
     text = "try cells larger than one that ran out of memory, and those that will not fit"
     group.add_argument("--no-prune", dest="prune", action="store_false", help=text)
     text = "`here`, or the beginning of this machine's id: measure here although another machine's results are there"
@@ -98,7 +98,7 @@ def _measure(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
     new = {}
     with sweep_manner.manner(args, cells) as manner:
         told = opened.tell if args.json else view.tell
-        if args.warm:
+        if args.reuse_workers:
             opened.say("building what the cells need first ...")
         for result in sweep.run(trials, cells, tell=told, **manner):
             if args.json:

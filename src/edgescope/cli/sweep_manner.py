@@ -25,17 +25,17 @@ def manner(args: argparse.Namespace, cells: Cells) -> Iterator[dict[str, Any]]:
         "seed": int(args.order_seed),
         "cooldown_s": args.cooldown,
         "sieves": _sieves(args, cells) if args.prune else (),
-        "warm": args.warm,
+        "reuse": args.reuse_workers,
     }
     if args.cooldown_c is not None:
         asked["rest"] = _cooling(args).wait
-    if not args.warm:
+    if not args.reuse_workers:
         yield asked
         return
-    from edgescope.sweep.reuse import Warm
+    from edgescope.sweep.reuse import ReusingRunner
     from edgescope.sweep.run import Isolated
 
-    with Warm(Isolated()) as runner:
+    with ReusingRunner(Isolated()) as runner:
         cells.runner = runner
         yield asked
 

@@ -157,8 +157,10 @@ def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: st
     group.add_argument(flag("scenario"), default="single_stream", metavar="NAME", help=text)
     text = "queries/s offered by an open loop, to each process"
     group.add_argument(flag("rate"), type=number, default=None, help=text)
-    text = "of burst the queries that come at once, of trace FILE or loop:FILE, of idle_gap milliseconds"
-    group.add_argument(flag("arrivals"), default="", metavar="8|FILE|0,33", help=text)
+    text = "option of the scenario, e.g. burst_size=8 of burst, trace=FILE of trace (docs/load.md)"
+    group.add_argument(
+        flag("scenario_options"), type=option, action="append", default=[], metavar="K=V", help=text
+    )
     text = "queries outstanding at once in each process, a thread each (1)"
     group.add_argument(flag("in_flight"), type=whole, default=1, help=text)
     text = f"worker processes at once, each with a load of its own; they agree on a start and a stop ({processes})"
@@ -220,7 +222,7 @@ def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
         "scenario": args.scenario,
         "mode": args.mode,
         "rate": args.rate,
-        "arrivals": args.arrivals,
+        "scenario_options": dict(args.scenario_option),
         "in_flight": args.in_flight,
         **{name: _axis(name, getattr(args, name), single) for name in AXES},
         "io": args.io,

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from edgescope.process import Launch
+
 
 @dataclass(frozen=True)
 class Unsupported:
@@ -98,8 +100,8 @@ class Mode(Protocol):
     def name(self) -> str:
         """The word after --mode."""
 
-    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Return the environment and the argv prefix that the child starts with."""
+    def launch(self) -> Launch:
+        """Return how the process that measures starts."""
 
     def enter(self, journal: Journal) -> None:
         """Note the way back, make the change, check that it took effect.

@@ -8,12 +8,13 @@ would lie elsewhere and take another time. Standard library only.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+from edgescope.process import Process
 
 LINE = 64
 """Bytes of a cache line."""
@@ -27,28 +28,24 @@ class Walker:
 
     def __enter__(self) -> Walker:
         """Start the child; one that cannot be started walks nowhere."""
-        self._child: subprocess.Popen[str] | None = None
+        self._child: Process | None = None
         with suppress(OSError):
-            command = [sys.executable, "-m", "edgescope.devices.walk"]
-            pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
-            self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, text=True)
+            self._child = Process([sys.executable, "-m", "edgescope.devices.walk"])
         return self
 
     def __exit__(self, *exc: object) -> None:
         """End the child."""
         if self._child is not None:
-            self._child.kill()
-            self._child.communicate()
+            self._child.end()
 
     def seconds(self) -> float | None:
         """Return the seconds of the least disturbed walk now; None where the child is gone."""
-        if self._child is None or self._child.stdin is None or self._child.stdout is None:
+        if self._child is None:
             return None
         try:
-            self._child.stdin.write("\n")
-            self._child.stdin.flush()
-            return float(self._child.stdout.readline())
-        except (OSError, ValueError):
+            self._child.pipe.write(b"\n")
+            return float(self._child.pipe.line())
+        except (OSError, EOFError, ValueError):
             return None
 
 

@@ -9,26 +9,23 @@ Between the two stands a warden (warden.py), which ends everything that the chil
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import os
 import select
 import shlex
-import shutil
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from edgescope import registry, scratch
 from edgescope.devices.cpu.memory import Memory
 from edgescope.errors import StoreError, message
-from edgescope.isolate import warden
+from edgescope.isolate import traced, warden
+from edgescope.isolate.guarded import GuardedProcess
+from edgescope.process import TAIL_BYTES, Launch, how_ended
 from edgescope.records import Machine, Result, Status, Trial, digest
 from edgescope.store import plain_files, results
 
@@ -39,9 +36,8 @@ COMMAND = "EDGESCOPE_COMMAND"
 TIMEOUT = "EDGESCOPE_TIMEOUT"
 #: Default memory floor: 8 % of the machine, at least 400 MB; a unified-memory board needs this to stay up.
 FLOOR_SHARE, FLOOR_BYTES = 0.08, 400_000_000
-#: How much of the end of the child's stderr is read, and how much of that goes into a Result: the traceback of a
-#: program in a deep folder fits.
-TAIL_BYTES, TAIL_CHARACTERS = 8192, 4000
+#: How much of the end of the child's stderr goes into a Result.
+TAIL_CHARACTERS = 4000
 #: Statuses that are explained by what the process wrote last; the others say all in their reason.
 _TRACED = frozenset({Status.FAILED, Status.CRASHED, Status.TIMEOUT, Status.OOM})
 
@@ -52,14 +48,6 @@ class Limits:
 
     timeout_s: float = 900.0
     floor_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How the child starts; modes and tracers wrap argv and add to env."""
-
-    prefix: Sequence[str] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,10 +82,13 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
         with scratch.folder("trial") as name:
             folder = Path(name)
             (folder / "trial.json").write_text(json.dumps(trial.to_json()))
-            child = [sys.executable, "-m", registry.TRIAL_PROGRAM, verb, name, str(os.getpid())]
-            env = environment(limits, launch, name)
-            stopped = _watch([*launch.prefix, *child], env, folder, limits)
-            return outcome(trial, stopped, started, folder)
+            launch = environment(limits, name) + launch
+            if verb == "run":
+                launch += traced.launch(trial, folder / "trace")
+            program = [sys.executable, "-m", registry.TRIAL_PROGRAM, verb, name, str(os.getpid())]
+            stopped, lines = _watch(program, folder, limits, launch)
+            result = outcome(trial, stopped, started, folder, lines)
+            return traced.with_spans(result, folder / "trace") if verb == "run" else result
     except OSError as error:
         raise StoreError(
             "E-RUN-4",
@@ -108,27 +99,30 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
         ) from error
 
 
-def environment(limits: Limits, launch: Launch, folder: str) -> dict[str, str]:
-    """Return the child's environment: the user's command, the time-out and the folder for its own go with it."""
+def environment(limits: Limits, folder: str) -> Launch:
+    """Return what the child is told: the user's command, the time-out and the folder for its own."""
     told = {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s)}
-    return {**told, **os.environ, **launch.env, **scratch.within(folder)}
+    return Launch(
+        env={name: os.environ.get(name, value) for name, value in told.items()} | scratch.within(folder)
+    )
 
 
-def outcome(trial: Trial, stopped: Stopped | None, started: datetime, folder: Path) -> Result:
-    """Return what the child wrote where that is whole, else what cut it short; with the child's last words."""
+def outcome(
+    trial: Trial, stopped: Stopped | None, started: datetime, folder: Path, lines: Sequence[str]
+) -> Result:
+    """Return what the child wrote where that is whole, else what cut it short; with its last lines on stderr."""
     if stopped is None and not (folder / "result" / "result.json").exists():
-        # os._exit(0), by a model or a library
-        stopped = Stopped(*crash(0, last_lines(folder)))
+        stopped = Stopped(*crash(0, lines))  # os._exit(0), by a model or a library
     try:
         result = results.read(folder / "result")
     except StoreError as error:
         result = _cut_short(trial, stopped or Stopped(Status.CRASHED, str(error)), started, folder)
     if left := _survivors(folder):
         result = replace(result, warnings=(*result.warnings, left))
-    words = " | ".join(last_lines(folder))[-TAIL_CHARACTERS:]
-    if result.status not in _TRACED or not words:
+    text = " | ".join(lines)[-TAIL_CHARACTERS:]
+    if result.status not in _TRACED or not text:
         return result
-    trace = message("I-TRACE-1", "the trial's process wrote this last", evidence=words)
+    trace = message("I-TRACE-1", "the trial's process wrote this last", evidence=text)
     return replace(result, warnings=(*result.warnings, trace))
 
 
@@ -150,18 +144,6 @@ def _survivors(folder: Path) -> str:
     )
 
 
-def last_lines(folder: Path) -> list[str]:
-    """Return the lines at the end of the child's stderr, without what a terminal would not print."""
-    try:
-        with plain_files.opened(folder / "stderr", sys.maxsize) as file:
-            start = max(0, os.fstat(file).st_size - TAIL_BYTES)
-            text = os.pread(file, TAIL_BYTES, start).decode(errors="replace")
-    except (FileNotFoundError, StoreError):  # a trial's own code may have put anything there
-        return []
-    lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
-    return [line for line in lines if line]
-
-
 def _cut_short(trial: Trial, stopped: Stopped, started: datetime, folder: Path) -> Result:
     """Return the Result of a trial whose process did not live to write one."""
     try:
@@ -178,33 +160,25 @@ def new_id(trial: Trial, started: datetime) -> str:
     return f"{trial.id}-{started:%Y%m%dT%H%M%S}-{digest(os.urandom(8).hex())[:6]}"
 
 
-def _watch(argv: Sequence[str], env: Mapping[str, str], folder: Path, limits: Limits) -> Stopped | None:
-    """Start `argv`, wait for it within the limits; None when it ended well."""
-    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-        try:
-            child = subprocess.Popen(
-                guarded(argv, folder, env),
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-        except OSError as error:  # no such program, no memory for another process
-            what = "the trial's process could not be started"
-            return Stopped(Status.FAILED, message("E-RUN-5", what, evidence=str(error)))
-        try:
-            stopped = _wait(child, limits)
-        finally:
-            end(child)
-    if stopped is not None:
-        return stopped
-    if child.returncode != 0:
-        return Stopped(*crash(child.returncode, last_lines(folder)))
-    return None
+def _watch(
+    program: Sequence[str], folder: Path, limits: Limits, launch: Launch = Launch()
+) -> tuple[Stopped | None, list[str]]:
+    """Start the program and wait for it within the limits; return what stopped it and its last lines on stderr."""
+    try:
+        child = GuardedProcess(program, folder, launch)
+    except OSError as error:  # no such program, no memory for another process
+        what = "the trial's process could not be started"
+        return Stopped(Status.FAILED, message("E-RUN-5", what, evidence=str(error))), []
+    try:
+        stopped = _wait(child, limits)
+    finally:
+        child.end()
+    if stopped is None and child.code:
+        stopped = Stopped(*crash(child.code, child.tail(), launch))
+    return stopped, child.tail()
 
 
-def _wait(child: subprocess.Popen[bytes], limits: Limits) -> Stopped | None:
+def _wait(child: GuardedProcess, limits: Limits) -> Stopped | None:
     """Wait for the child's end within the limits; None when it came."""
     pidfd = os.pidfd_open(child.pid)
     try:
@@ -237,46 +211,11 @@ def floor_of(asked: int | None, memory: Memory) -> int:
     return max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total)) if asked is None else asked
 
 
-def guarded(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> list[str]:
-    """Return the words that start `argv` under a warden; FileNotFoundError where there is no such program.
-
-    The warden removes `folder` where this process ends before it.
-    """
-    if shutil.which(argv[0], path=env.get("PATH")) is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-    return [sys.executable, "-I", "-S", warden.__file__, str(os.getpid()), str(folder), *argv]
-
-
-def end(child: subprocess.Popen[bytes], patience_s: float = warden.PATIENCE_S + 2.0) -> None:
-    """Have the child's warden end everything it guards, and itself; harmless when it is gone."""
-    child.terminate()
-    try:
-        child.wait(patience_s)
-    except subprocess.TimeoutExpired:  # stopped, or starved: then this does what the warden should have done
-        everybody = [child.pid, *warden.below(child.pid)]
-        for pid in everybody:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        child.wait()
-
-
-def crash(code: int, lines: Sequence[str]) -> tuple[Status, str]:
+def crash(code: int, lines: Sequence[str], launch: Launch = Launch()) -> tuple[Status, str]:
     """Return the status and the reason of a process that ended with `code`, after writing these lines."""
     last = " | ".join(lines[-3:])[-400:] or "it wrote nothing to stderr"
-    if code < 0:
-        name = signal_name(-code)
-        hint = " (often the kernel's OOM killer: see dmesg)" if name == "SIGKILL" else ""
-        return Status.CRASHED, message("E-RUN-2", f"the trial's process died of {name}{hint}", evidence=last)
-    how = f"exited with {code}" if code else "ended without an answer: it exited with 0 and wrote no result"
+    how = how_ended(code, launch) if code else "ended without an answer: it exited with 0 and wrote no result"
     return Status.CRASHED, message("E-RUN-2", f"the trial's process {how}", evidence=last)
-
-
-def signal_name(number: int) -> str:
-    """Return SIGKILL for 9, `signal 35` for one without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # most real-time signals have no name
-        return f"signal {number}"
 
 
 def _floor_message(free: int, floor: int) -> str:

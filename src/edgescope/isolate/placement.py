@@ -11,7 +11,7 @@ from typing import Any
 from edgescope import registry
 from edgescope.command import option_value
 from edgescope.errors import UsageError, message
-from edgescope.isolate.process import Seat
+from edgescope.isolate.worker import Placement
 from edgescope.modes import launcher
 from edgescope.modes.affinity import ranges
 from edgescope.records import Trial
@@ -29,13 +29,13 @@ def _parts(trial: Trial) -> list[list[str]]:
     return [part.split() for part in trial.colocated.split("+") if part.strip()]
 
 
-def seats(trial: Trial, allowed: Collection[int] | None = None) -> list[Seat]:
-    """Return one seat for each worker of the trial, those beside it last."""
+def placements(trial: Trial, allowed: Collection[int] | None = None) -> list[Placement]:
+    """Return where each worker of the trial runs, those beside it last."""
     count = trial.processes + len(others(trial))
     if trial.sharing != "pinned":
-        return [Seat()] * count
+        return [Placement()] * count
     cpus = split(sorted(os.sched_getaffinity(0) if allowed is None else allowed), count)
-    return [Seat(prefix=launcher.prefix(cpus=ranges(mine)), cpus=mine) for mine in cpus]
+    return [Placement(launcher.launch(cpus=ranges(mine)), mine) for mine in cpus]
 
 
 def split(cpus: list[int], workers: int) -> list[tuple[int, ...]]:
@@ -49,13 +49,13 @@ def split(cpus: list[int], workers: int) -> list[tuple[int, ...]]:
     return [tuple(cpus[a:b]) for a, b in itertools.pairwise(ends)]
 
 
-def crammed(trial: Trial, cpus: int) -> str:
+def oversubscribed(trial: Trial, cpus: int) -> str:
     """Return a warning where pinned workers have to share CPUs, else ''."""
     workers = trial.processes + len(others(trial))
     if trial.sharing != "pinned" or workers <= cpus:
         return ""
     return message(
-        "W-CREW-2",
+        "W-WORKER-2",
         "pinned workers share CPUs",
         evidence=f"{workers} workers on {cpus} CPUs, dealt out in turn",
         effect="They slow each other down, which pinning should prevent",

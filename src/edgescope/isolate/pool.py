@@ -1,6 +1,6 @@
-"""Crews that live on between trials, so that a sweep does not start its engines anew for every cell.
+"""Worker processes that live on between trials, so that a sweep does not start its engines anew for every cell.
 
-Starting an engine's process takes seconds on a GPU, a cell measures for two. One crew of each sharing is kept; its
+Starting an engine's process takes seconds on a GPU, a cell measures for two. One pool of each sharing is kept; its
 workers are replaced when the next trial asks for another model, engine, precision or setting, since a process keeps
 more of those than its session (allocators, chosen kernels, switches).
 """
@@ -8,79 +8,223 @@ more of those than its session (allocators, chosen kernels, switches).
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from edgescope.isolate import placement as seating
-from edgescope.isolate.leader import GRACE_S, PATIENCE_S, Crew
-from edgescope.isolate.process import Seat
-from edgescope.isolate.staff import Staff, available
-from edgescope.records import Role, Trial
+from edgescope import scratch
+from edgescope.devices.cpu.memory import Memory
+from edgescope.isolate import placement
+from edgescope.isolate.counter import Counter
+from edgescope.isolate.fresh import TIMEOUT, floor_of
+from edgescope.isolate.traced import worker_launch
+from edgescope.isolate.worker import Placement, WorkerError, WorkerProcess
+from edgescope.isolate.worker_run import GRACE_S, PATIENCE_S, WorkerRun
+from edgescope.process import Launch
+from edgescope.records import Role, Status, Trial
+from edgescope.tracing.base import FOLDER
 
-#: Seconds after which the process that leads is ended; the leader gives up a little earlier and says who was late.
-LIMIT = "EDGESCOPE_TIMEOUT"
+#: The leader gives up a little before its parent ends it, and says who was late.
 _EARLIER = 0.9
 
 
-class Crews:
-    """One crew a sharing; a context manager that ends them all. `env` is what all workers' environments add."""
+@dataclass(frozen=True)
+class Prestart:
+    """Workers to start before a later trial needs them: so many in all, where `floor_bytes` of memory remain."""
 
-    def __init__(self, env: Mapping[str, str] | None = None, *, grace_s: float = GRACE_S) -> None:
-        self.env, self.grace_s = dict(env or {}), grace_s
-        self.staff = Staff()
-        """Workers that trials to come will need, of the present trial's crew."""
+    workers: int = 0
+    floor_bytes: int | None = None
+    """None: the default floor."""
+
+    def fits(self, more: int, each_bytes: float) -> bool:
+        """Return whether so many more workers leave the floor alone, each taking what one was seen to take."""
+        with Memory() as memory:
+            return more * each_bytes <= memory.available() - floor_of(self.floor_bytes, memory)
+
+
+def available() -> int:
+    """Return bytes of memory that can be had now."""
+    with Memory() as memory:
+        return memory.available()
+
+
+class WorkerPool:
+    """Worker processes that wait for trials; a context manager that ends them."""
+
+    def __init__(self, *, grace_s: float = GRACE_S) -> None:
+        self.grace_s = grace_s
+        self._scratch = scratch.folder("workers")
+        self.folder = Path(self._scratch.name)
+        self.workers: list[WorkerProcess] = []
+        self.took = 0.0
+        """Bytes that one worker took while it loaded; 0 where none was watched."""
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self, patience_s: float = 0.0) -> None:
+        """End every worker; those under a profiler need `patience_s` to write down what it saw."""
+        if patience_s:
+            until = time.monotonic() + patience_s
+            for worker in self.workers:
+                worker.pipe.hang_up()
+            for worker in self.workers:
+                worker.wait(max(0.0, until - time.monotonic()))
+        self.dismiss()
+        self._scratch.cleanup()
+
+    def dismiss(self) -> None:
+        """End the workers there are; the next run starts new ones."""
+        for worker in self.workers:
+            worker.kill()
+        for worker in self.workers:
+            worker.end()
+        self.workers = []
+
+    def _placed(self, placements: Sequence[Placement]) -> list[WorkerProcess]:
+        """Return one worker a placement, started where there is none yet; others need other processes."""
+        moved = any(w.placement != there for w, there in zip(self.workers, placements, strict=False))
+        if moved or any(worker.code is not None for worker in self.workers):
+            self.dismiss()
+        for number in range(len(self.workers), len(placements)):
+            self.workers.append(WorkerProcess(number, placements[number]))
+        return self.workers[: len(placements)]
+
+    @contextmanager
+    def run(
+        self,
+        trials: Sequence[Trial],
+        placements: Sequence[Placement],
+        limit_s: float = PATIENCE_S,
+        *,
+        prestart: Prestart = Prestart(),
+    ) -> Iterator[WorkerRun]:
+        """Have one worker a trial open it; yield the run once all have. WorkerError where one fails, dies or hangs.
+
+        All of it may take `limit_s`. Where `prestart` asks for more workers than the trial needs and memory has room,
+        they are started at once and have loaded its model before anything is measured.
+
+        Afterwards no worker holds a session. Workers are ended after any failure except `unsupported`.
+        """
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        free = available()
+        workers = self._placed(placements)
+        try:
+            with Counter(folder / "counter", len(workers)) as counter:
+                run = WorkerRun(workers, folder, counter, limit_s, self.grace_s)
+                if prestart.workers > len(self.workers) and len({*map(repr, placements)}) == 1:
+                    self._prestart(run, trials[0], prestart, free)
+                run.open(trials)
+                yield run
+                run.order("close")
+                run.gather("closed", "closed")
+        except WorkerError as error:
+            if error.status is not Status.UNSUPPORTED or not run.abandon():
+                self.dismiss()
+            raise
+        except BaseException:
+            self.dismiss()
+            raise
+        finally:
+            for worker in workers:
+                worker.used = worker.loaded = True
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _prestart(self, run: WorkerRun, trial: Trial, prestart: Prestart, free: int) -> None:
+        """Start the workers that later trials need where what this trial's own took leaves room for them.
+
+        `free` bytes could be had before these were started. All load the model now: none may be at it while others
+        measure. What goes wrong with the new ones is none of this trial's business.
+        """
+        if new := [worker for worker in run.workers if not worker.loaded]:
+            peaks = self._load(run, new, trial)
+            self.took = max(*peaks, (free - available()) / len(new))
+        more = range(len(self.workers), prestart.workers)
+        if not self.took or not prestart.fits(len(more), self.took):
+            return
+        self.workers += [WorkerProcess(number, run.workers[0].placement) for number in more]
+        try:
+            self._load(run, self.workers[more.start :], trial)
+        except WorkerError:
+            for worker in self.workers[more.start :]:
+                worker.end()
+            del self.workers[more.start :]
+
+    @staticmethod
+    def _load(run: WorkerRun, new: Sequence[WorkerProcess], trial: Trial) -> list[float]:
+        """Have new workers load the trial's model; return the largest resident set of each in bytes."""
+        events = run.ask("load", "loaded", new, trial=trial.to_json())
+        for worker in new:
+            worker.loaded = True
+        return [float(event["peak_bytes"]) for event in events]
+
+
+class WorkerPools:
+    """One pool a sharing; a context manager that ends them all. `launch` is how all workers are started."""
+
+    def __init__(self, launch: Launch = Launch(), *, grace_s: float = GRACE_S) -> None:
+        self.launch, self.grace_s = launch, grace_s
+        self.prestart = Prestart()
+        """Workers that trials to come will need, of the present trial's pool."""
         self.free = available()
         """Bytes of memory that could be had before there was any worker."""
-        self._kept: dict[str, tuple[str, Crew]] = {}
+        self._pools: dict[str, tuple[str, WorkerPool]] = {}
         self._begun = time.monotonic()
 
-    def __enter__(self) -> Crews:
+    def __enter__(self) -> WorkerPools:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """End every worker of every crew."""
-        for _, crew in self._kept.values():
-            crew.close()
-        self._kept.clear()
+        """End every worker of every pool."""
+        for _, pool in self._pools.values():
+            pool.close(self.limit_s if FOLDER in os.environ else 0.0)
+        self._pools.clear()
 
-    def begin(self, env: Mapping[str, str], staff: Staff = Staff()) -> None:  # noqa: B008  (frozen)
-        """Begin a trial: `env` and `staff` from now on, and its time starts."""
-        self.env, self.staff, self._begun = dict(env), staff, time.monotonic()
+    def begin(self, env: Mapping[str, str], prestart: Prestart = Prestart()) -> None:
+        """Begin a trial: `env` and `prestart` from now on, and its time starts."""
+        self.launch, self.prestart, self._begun = Launch(env=dict(env)), prestart, time.monotonic()
 
     @property
     def limit_s(self) -> float:
         """Seconds that the present trial may still take."""
-        whole = float(os.environ.get(LIMIT, PATIENCE_S))
+        whole = float(os.environ.get(TIMEOUT, PATIENCE_S))
         return max(1.0, whole * _EARLIER - (time.monotonic() - self._begun))
 
-    def of(self, trial: Trial) -> Crew:
-        """Return the crew that answers `trial`: the kept one of its sharing, with new workers where it must."""
+    def of(self, trial: Trial) -> WorkerPool:
+        """Return the pool that answers `trial`: that of its sharing, with new workers where it must."""
         same = alike(trial)
-        key, crew = self._kept.get(trial.sharing, ("", None))
-        if crew is None:
-            crew = Crew(grace_s=self.grace_s)
+        key, pool = self._pools.get(trial.sharing, ("", None))
+        if pool is None:
+            pool = WorkerPool(grace_s=self.grace_s)
         elif key != same:
-            crew.dismiss()
-        self._kept[trial.sharing] = same, crew
-        return crew
+            pool.dismiss()
+        self._pools[trial.sharing] = same, pool
+        return pool
 
     @property
     def pids(self) -> set[int]:
         """The processes of all workers that are kept."""
-        return {member.pid for _, crew in self._kept.values() for member in crew.members}
+        return {worker.pid for _, pool in self._pools.values() for worker in pool.workers}
 
     def idle(self, trial: Trial) -> int:
         """Return how many kept workers do nothing in the trial; on a GPU each still holds what its engine keeps."""
-        everybody = sum(len(crew.members) for _, crew in self._kept.values())
-        return max(0, everybody - len(seating.seats(trial)))
+        everybody = sum(len(pool.workers) for _, pool in self._pools.values())
+        return max(0, everybody - len(placement.placements(trial)))
 
-    def seats(self, trial: Trial) -> list[Seat]:
-        """Return a seat for each worker of the trial, with what the environment adds."""
-        return [replace(seat, env={**self.env, **seat.env}) for seat in seating.seats(trial)]
+    def placements(self, trial: Trial) -> list[Placement]:
+        """Return where each worker of the trial runs: the launch of all outside, its own CPUs, its tracer inside."""
+        found = enumerate(placement.placements(trial))
+        return [replace(one, launch=self.launch + one.launch + worker_launch(trial, n)) for n, one in found]
 
 
 def alike(trial: Trial) -> str:

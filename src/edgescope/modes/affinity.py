@@ -8,11 +8,12 @@ there is nothing to restore. Others may still run on the same CPUs.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from edgescope.devices.base import Journal
 from edgescope.errors import UnsupportedError
 from edgescope.modes import launcher
+from edgescope.process import Launch
 
 
 class Affinity:
@@ -26,9 +27,9 @@ class Affinity:
         """The word after --mode."""
         return f"cpus={ranges(self.cpus)}"
 
-    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Return the prefix that sets the affinity."""
-        return {}, launcher.prefix(cpus=ranges(self.cpus))
+    def launch(self) -> Launch:
+        """Return the launch that sets the affinity."""
+        return launcher.launch(cpus=ranges(self.cpus))
 
     def enter(self, journal: Journal) -> None:
         """Check that these CPUs may be used; UnsupportedError otherwise."""

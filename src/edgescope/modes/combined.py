@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from edgescope.devices.base import Journal, Mode
+from edgescope.process import Launch
 
 
 class Together:
@@ -19,11 +19,9 @@ class Together:
         """The word after --mode: MAXN+jetson_clocks."""
         return "+".join(mode.name for mode in self.modes) or "as_is"
 
-    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Return all environments and prefixes; prefixes nest."""
-        parts = [mode.launch() for mode in self.modes]
-        env = {key: value for some, _ in parts for key, value in some.items()}
-        return env, [word for _, prefix in parts for word in prefix]
+    def launch(self) -> Launch:
+        """Return all launches, the first outermost."""
+        return sum((mode.launch() for mode in self.modes), Launch())
 
     def enter(self, journal: Journal) -> None:
         """Enter each; the caller leaves them all where one cannot be entered."""

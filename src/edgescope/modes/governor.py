@@ -5,7 +5,6 @@ Documentation/admin-guide/pm/cpufreq.rst. On a Jetson, jetson_clocks does this a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edgescope.devices.base import Journal, Undo
@@ -13,6 +12,7 @@ from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.errors import SettingError, UnsupportedError
 from edgescope.modes.privileged import act
+from edgescope.process import Launch
 
 
 class Governor:
@@ -26,9 +26,9 @@ class Governor:
         """The word after --mode."""
         return f"governor={self.governor}"
 
-    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+    def launch(self) -> Launch:
         """Return nothing: clocks are the whole machine's."""
-        return {}, ()
+        return Launch()
 
     def enter(self, journal: Journal) -> None:
         """Set it on every policy; UnsupportedError where there is no cpufreq."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edgescope.devices.base import Journal, Undo
 from edgescope.errors import SettingError, UnsupportedError, UsageError
+from edgescope.process import Launch
 
 ALLOWED = "EDGESCOPE_ALLOW_POWER_LIMIT"
 _SMI = "nvidia-smi"
@@ -34,9 +35,9 @@ class GpuPower:
         """The word after --mode."""
         return f"gpu_power={self.watts:g}"
 
-    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+    def launch(self) -> Launch:
         """Return nothing: the limit holds for every process."""
-        return {}, ()
+        return Launch()
 
     def enter(self, journal: Journal) -> None:
         """Lower the limit; UsageError without the user's leave, UnsupportedError where there is no limit to set."""

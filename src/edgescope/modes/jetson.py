@@ -8,7 +8,7 @@ question is ever answered with yes, and what was set is checked in the kernel's 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from edgescope.devices.base import Journal, Mode, Undo
@@ -19,6 +19,7 @@ from edgescope.errors import SettingError, UnsupportedError
 from edgescope.modes import helper
 from edgescope.modes.affinity import ranges
 from edgescope.modes.privileged import act, asked
+from edgescope.process import Launch
 
 CLOCKS = "jetson_clocks"
 _CAPPED = ("CPU_", "GPU")
@@ -54,9 +55,9 @@ class NvpMode:
         """The word after --mode."""
         return self._name
 
-    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+    def launch(self) -> Launch:
         """Return nothing: the mode is the whole board's."""
-        return {}, ()
+        return Launch()
 
     def now(self) -> PowerMode | Fact:
         """Return the mode the board is in, or {"absent": reason}."""
@@ -126,9 +127,9 @@ class JetsonClocks:
         self.root = root
         self._probed = ""
 
-    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+    def launch(self) -> Launch:
         """Return nothing: clocks are the whole board's."""
-        return {}, ()
+        return Launch()
 
     def enter(self, journal: Journal) -> None:
         """Store the clocks, hold them at their maximum, see that they are."""

@@ -13,12 +13,13 @@ from pathlib import Path
 from edgescope.devices.kernel_files import cpu_list
 from edgescope.errors import EdgescopeError
 from edgescope.modes.privileged import act
+from edgescope.process import Launch
 
 
-def prefix(**what: str) -> tuple[str, ...]:
-    """Return the words to put before a program, of flags such as cpus="0-1" or group="edgescope-123"."""
+def launch(**what: str) -> Launch:
+    """Return how a program starts on some CPUs or in a group: cpus="0-1", group="edgescope-123"."""
     flags = [word for key, value in what.items() for word in (f"--{key}", value)]
-    return (sys.executable, "-m", "edgescope.modes.launcher", *flags, "--")
+    return Launch((sys.executable, "-m", "edgescope.modes.launcher", *flags, "--"))
 
 
 def main(words: Sequence[str]) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from edgescope.devices.base import Journal, Undo
 from edgescope.errors import SettingError, UnsupportedError
+from edgescope.process import Launch
 
 CONTROL = "nvidia-cuda-mps-control"
 PIPE, LOG = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
@@ -40,9 +41,9 @@ class Mps:
         """The word after --mode."""
         return "mps" if self.percent is None else f"mps={self.percent:g}"
 
-    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
+    def launch(self) -> Launch:
         """Return the client's environment."""
-        return {**_places(self._folder), **share(self.percent)} if self._folder else {}, ()
+        return Launch(env={**_places(self._folder), **share(self.percent)}) if self._folder else Launch()
 
     def enter(self, journal: Journal) -> None:
         """Start the daemon and ask it for its servers; UnsupportedError with what it said where it will not run."""

@@ -12,7 +12,6 @@ import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edgescope.devices.base import Journal, Undo
@@ -21,6 +20,7 @@ from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import EdgescopeError, UnsupportedError
 from edgescope.modes import cgroup, launcher
 from edgescope.modes.privileged import act
+from edgescope.process import Launch
 
 _SYSTEMD_S = 20
 _SLACK_CPUS = 0.005
@@ -31,16 +31,16 @@ class Quota:
 
     def __init__(self, cpus: float, root: Path = Path("/")) -> None:
         self.cpus, self.root = cpus, root
-        self._prefix: tuple[str, ...] = ()
+        self._launch = Launch()
 
     @property
     def name(self) -> str:
         """The word after --mode."""
         return f"quota={self.cpus:g}"
 
-    def launch(self) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Return the prefix that moves the child into the group."""
-        return {}, self._prefix
+    def launch(self) -> Launch:
+        """Return what moves the child into the group."""
+        return self._launch
 
     def enter(self, journal: Journal) -> None:
         """Make the group; UnsupportedError with both reasons where neither way is open."""
@@ -50,7 +50,7 @@ class Quota:
             if not os.access(base, os.W_OK):
                 raise PermissionError(errno.EACCES, "this process may make no control group", str(base))
         except OSError as error:
-            self._prefix = self._scope(str(error))
+            self._launch = Launch(self._scope(str(error)))
             return
         group = cgroup.free(base)
         journal.note(
@@ -59,9 +59,9 @@ class Quota:
         try:
             act(("quota", "set", group, str(asked)), self.root)
         except EdgescopeError as error:
-            self._prefix = self._scope(str(error))
+            self._launch = Launch(self._scope(str(error)))
         else:
-            self._prefix = launcher.prefix(group=group, root=str(self.root))
+            self._launch = launcher.launch(group=group, root=str(self.root))
 
     def _scope(self, why: str) -> tuple[str, ...]:
         """Return systemd's prefix once a scope with this quota has been seen to work."""

@@ -1,4 +1,4 @@
-"""How the workers of a crowded trial share a device, where that needs more than starting them: MPS.
+"""How the workers of a multi-process trial share a device, where that needs more than starting them: MPS.
 
 The daemon is entered by the process that starts the trial, like a mode, and written down in the same journal. After
 the trial it is asked whether it still runs and had a server: a daemon that died, or that nobody connected to, did not
@@ -57,7 +57,7 @@ def require(trial: Trial, environ: Mapping[str, str]) -> None:
             f"sharing {trial.sharing} is not in effect for the workers",
             evidence=problem,
             effect="They would slice the GPU's time under another name. Nothing was measured",
-            fix="edgescope bench or sweep, sweep.Isolated or warm.Warm, which start the daemon",
+            fix="edgescope bench or sweep, sweep.run.Isolated or sweep.reuse.ReusingRunner, which start the daemon",
         )
 
 

@@ -38,9 +38,18 @@ from edgescope.records.rows import (
     Spans,
     Window,
 )
-from edgescope.records.trial import DEVICE_KINDS, IO_KINDS, PRECISIONS, SHARING, Role, Trial, colocated_with
+from edgescope.records.trial import (
+    DEVICE_KINDS,
+    IO_KINDS,
+    PRECISIONS,
+    SHARING,
+    TABLES,
+    Role,
+    Trial,
+    colocated_with,
+)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 __all__ = [
     "DEVICE_KINDS",
@@ -55,6 +64,7 @@ __all__ = [
     "SHARING",
     "SPAN_DTYPES",
     "SPAN_KINDS",
+    "TABLES",
     "UNIT",
     "Absent",
     "Channel",

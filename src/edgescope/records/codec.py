@@ -24,6 +24,7 @@ from edgescope.records import (
     Worker,
     plain_json,
 )
+from edgescope.records.migration import migrated
 
 
 def field_to_json(value: Field) -> dict[str, Json]:
@@ -77,6 +78,7 @@ def to_json(result: Result) -> dict[str, Json]:
         "verdict": {"trust": result.verdict.trust.value, "evidence": list(result.verdict.evidence)},
         "started_at": result.started_at,
         "driver": result.driver,
+        "process": result.process,
         "model": dataclasses.asdict(result.model) if result.model else None,
         "artifact": _described(result.artifact),
         "effective": dataclasses.asdict(result.effective) if result.effective else None,
@@ -106,16 +108,16 @@ def from_json(data: Mapping[str, Json]) -> Result:
             fix="pip install --upgrade edgescope",
         )
     try:
-        return _read(data)
+        return _read(migrated(data))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UsageError) as error:
         said = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise StoreError("E-STORE-4", "a result is not complete", evidence=said) from error
 
 
 def _read(data: Mapping[str, Json]) -> Result:
-    """Return the result; the keys that older results of schema 1 lack have defaults."""
+    """Return the result; the keys that results of schema 1 may lack have defaults."""
     names = [f.name for f in dataclasses.fields(Result) if f.name not in ("queries", "readings", "spans")]
-    older = {"workers", "idle", "meter"}
+    older = {"process", "workers", "idle", "meter"}
     given = {name: data[name] for name in names if name in data or name not in older}
     return plain_json.record(Result, given)
 

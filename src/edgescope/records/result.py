@@ -153,6 +153,8 @@ class Result:
     """UTC, ISO 8601."""
     driver: str = "edgescope"
     """`external` where a program owns its loop (trtexec, LoadGen), `agent` where it did so on a board."""
+    process: str = "fresh"
+    """`reused` where the workers had answered other trials before; what that hides shows in replicates."""
     model: ModelInfo | None = None
     artifact: Mapping[str, Json] = field(default_factory=dict)
     """Path, digest, and how the artifact was built."""

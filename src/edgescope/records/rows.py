@@ -152,6 +152,19 @@ class Spans:
         missing = [-1] * len(rows)
         return cls(names, {k: np.array(known.get(k, missing), dtype) for k, dtype in SPAN_DTYPES.items()})
 
+    @classmethod
+    def joined(cls, parts: Sequence[Spans]) -> Spans:
+        """Return the rows of several tables in one, under one list of names."""
+        names = tuple(dict.fromkeys(name for part in parts for name in part.names))
+        index = {name: i for i, name in enumerate(names)}
+        columns = {k: np.concatenate([part.columns[k] for part in parts]) for k in SPAN_DTYPES}
+        renamed = [np.array([index[n] for n in p.names], "int32")[p.columns["name"]] for p in parts]
+        return cls(names, {**columns, "name": np.concatenate(renamed)})
+
+    def of_process(self, number: int) -> Spans:
+        """Return the same rows as those of worker `number`."""
+        return Spans(self.names, {**self.columns, "process": np.full(len(self), number, "int32")})
+
     def __len__(self) -> int:
         return len(self.columns["name"])
 

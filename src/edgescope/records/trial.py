@@ -20,6 +20,10 @@ DEVICE_KINDS = ("cpu", "cuda")
 SHARING = re.compile(r"time_slicing|pinned|mps(=(100|[1-9]\d?)(\.\d+)?)?")
 
 
+#: Fields that are tables of options: of the backend, of the workload, of the scenario.
+TABLES = ("options", "workload_options", "scenario_options")
+
+
 class Role(Flag):
     """What a field of a Trial is: keys that trials are grouped, prepared and compared by are made from roles."""
 
@@ -72,8 +76,8 @@ class Trial:
     scenario: str = "single_stream"
     rate: float | None = None
     """Queries per second offered by an open-loop scenario."""
-    arrivals: str = ""
-    """What a scenario needs beside a rate: of burst the queries in one burst, of trace the file of arrival times."""
+    scenario_options: Mapping[str, Scalar] = field(default_factory=dict)
+    """Options of the scenario (burst_size, trace, gaps_ms ...); each names its own."""
     in_flight: int = 1
     """Queries that may be outstanding at once."""
     processes: int = 1
@@ -102,6 +106,8 @@ class Trial:
     rel_width: float = 0.01
     """Stop once the mean latency's 95 % half-width is this share of it."""
     max_queries: int | None = None
+    tracer: str = "none"
+    """The profiler that watches the processes of the trial (registry.TRACERS); what it costs is in the numbers."""
     min_agreement: float | None = None
     """Asked-for lower bound of the accuracy gate; None takes the precision's default."""
     seed: int = 0
@@ -114,7 +120,7 @@ class Trial:
         if not problem:
             shapes = {name: tuple(int(n) for n in shape) for name, shape in self.shapes.items()}
             object.__setattr__(self, "shapes", MappingProxyType(shapes))
-            for name in ("options", "workload_options"):
+            for name in TABLES:
                 object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
             for name, kinds in _KINDS.items():
                 if float in kinds and (value := getattr(self, name)) is not None:
@@ -150,10 +156,10 @@ class Trial:
     @property
     def label(self) -> str:
         """Short human name of the variant, e.g. `onnxruntime int8 b1`."""
-        extra = "".join(f" {k}={v}" for k, v in sorted(self.options.items()))
+        extra = _spelt(self.options)
         where = "" if self.device == "cpu" else f" {self.device}"
         kind = "" if self.workload == Trial.workload else f" {self.workload}"
-        kind += "".join(f" {k}={v}" for k, v in sorted(self.workload_options.items()))
+        kind += _spelt(self.workload_options)
         crowd = "" if self.processes == 1 else f" P{self.processes}"
         crowd += "" if self.in_flight == 1 else f" T{self.in_flight}"
         crowd += "" if self.sharing == "time_slicing" else f" {self.sharing}"
@@ -164,13 +170,12 @@ class Trial:
 
     @property
     def load(self) -> str:
-        """How queries arrive: `server 30/s`, `burst 40/s of 8`; of a trace the file's name."""
+        """How queries arrive: `server 30/s`, `burst 40/s burst_size=8`; of a file its name."""
         rate = "" if self.rate is None else f" {self.rate:g}/s"
-        of = self.arrivals.rpartition("/")[2].partition("#")[0]
-        return f"{self.scenario}{rate}{f' of {of}' if of else ''}"
+        return f"{self.scenario}{rate}{_spelt(self.scenario_options)}"
 
     @property
-    def crowded(self) -> bool:
+    def multi_process(self) -> bool:
         """Whether workers must agree on a start and a stop: several of them, or one under a sharing of its own."""
         return self.processes > 1 or self.sharing != "time_slicing" or bool(self.colocated)
 
@@ -178,9 +183,7 @@ class Trial:
         """Return a plain dict that `from_json` reads back."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         out["shapes"] = {name: list(shape) for name, shape in self.shapes.items()}
-        out["options"] = dict(self.options)
-        out["workload_options"] = dict(self.workload_options)
-        return out
+        return out | {name: dict(getattr(self, name)) for name in TABLES}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Trial:
@@ -205,7 +208,7 @@ ROLES: Mapping[str, Role] = {
     "workload_options": Role.ARTIFACT,
     "scenario": Role.LOAD,
     "rate": Role.LOAD,
-    "arrivals": Role.LOAD,
+    "scenario_options": Role.LOAD,
     "in_flight": Role.CONCURRENCY,
     "processes": Role.CONCURRENCY,
     "sharing": Role.SHARING,
@@ -219,6 +222,7 @@ ROLES: Mapping[str, Role] = {
     "max_s": Role.EFFORT,
     "rel_width": Role.EFFORT,
     "max_queries": Role.EFFORT,
+    "tracer": Role.EFFORT,
     "min_agreement": Role.JUDGING,
     "seed": Role.REPEAT,
     "replicate": Role.REPEAT,
@@ -238,6 +242,20 @@ def colocated_with(beside: str, change: Callable[[str], str]) -> str:
     """Return `beside` with each of its models changed, and what stands behind a model as it is."""
     parts = [part.split() for part in beside.split("+") if part.strip()]
     return "+".join(" ".join((change(model), *differs)) for model, *differs in parts)
+
+
+def _spelt(options: Mapping[str, Scalar]) -> str:
+    """Return ` name=value` for each option, as it can be typed; of a file its name."""
+    texts = {k: _text(v) for k, v in sorted(options.items())}
+    return "".join(
+        f" {k}={v.rpartition('/')[2].partition('#')[0] if '#' in v else v}" for k, v in texts.items()
+    )
+
+
+def _text(value: Scalar) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @functools.cache

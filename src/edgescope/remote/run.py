@@ -78,7 +78,7 @@ def answer(begun: Result, board: Board) -> Result:
 
 def _measure(bare: Result, board: Board) -> Result:
     trial, watch = bare.trial, BoardWatch(board)
-    if trial.crowded:
+    if trial.multi_process:
         raise UnsupportedError(
             "E-ON-8",
             "workers on a board reached over ssh cannot agree on a start",

@@ -16,17 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import selectors
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from edgescope.errors import EdgescopeError
+from edgescope.process import Process
 from edgescope.records import Json
 from edgescope.remote import agent, errors
 from edgescope.remote.address import Address
@@ -35,8 +32,6 @@ from edgescope.remote.address import Address
 HELLO_S, ANSWER_S = 60.0, 60.0
 #: Seconds between two signs of life while an answer is awaited.
 BEAT_S = 5.0
-#: A line longer than this is no message of an agent.
-LONGEST = 16 << 20
 STRAY = 200
 """Lines of a login shell that are skipped before the hello."""
 
@@ -51,16 +46,12 @@ class Wire:
         self.argv = list(argv or address.argv())
         self.events: dict[str, Event] = {}
         self.hello: Mapping[str, Json] = {}
-        self._next, self._buffer = 1, b""
-        self._words: IO[bytes] = tempfile.TemporaryFile(prefix="edgescope-ssh-")  # noqa: SIM115 (closed by close)
+        self._next = 1
 
     def __enter__(self) -> Wire:
         try:
-            self._process = subprocess.Popen(
-                self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words, bufsize=0
-            )
+            self._process = Process(self.argv)
         except OSError as error:
-            self._words.close()
             raise errors.no_ssh(self.argv[0], error) from error
         try:
             self._begin()
@@ -79,16 +70,7 @@ class Wire:
 
     def close(self) -> None:
         """Close the agent's stdin, which ends it, and wait for ssh a little; then kill ssh."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        try:
-            self._process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._words.close()
+        self._process.end(5.0)
 
     def _begin(self) -> None:
         if not self.address.agent:
@@ -161,46 +143,31 @@ class Wire:
         return message
 
     def _send(self, data: bytes, doing: str, *, begun: bool = True) -> None:
-        assert self._process.stdin is not None
-        view = memoryview(data)
         try:
-            while view:
-                view = view[self._process.stdin.write(view) :]
+            self._process.pipe.write(data)
         except (BrokenPipeError, ValueError) as error:
             raise self._ended(doing, begun=begun) from error
 
     def _line(self, deadline: float, doing: str, *, begun: bool = True) -> bytes:
         """Return the next line without its end; beats while it waits."""
-        assert self._process.stdout is not None
-        started, beat = time.monotonic(), time.monotonic() + BEAT_S
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                if selector.select(0.2):
-                    chunk = os.read(self._process.stdout.fileno(), 1 << 16)
-                    if not chunk:
-                        raise self._ended(doing, begun=begun)
-                    self._buffer += chunk
-                now = time.monotonic()
-                if now > deadline:
-                    raise errors.silent(self.address, doing, now - started)
-                if len(self._buffer) > LONGEST:
-                    raise errors.garbled(self.address, self._buffer[:120])
-                if begun and now > beat:
-                    self._send(b'{"id":0,"verb":"ping"}\n', doing)
-                    beat = now + BEAT_S
-                    self.events.get("waiting", _nothing)({})
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
+        started = time.monotonic()
+        while True:
+            try:
+                return self._process.pipe.line(min(BEAT_S, deadline - time.monotonic()))
+            except EOFError:
+                raise self._ended(doing, begun=begun) from None
+            except OverflowError as error:
+                raise errors.garbled(self.address, str(error).encode()) from None
+            except TimeoutError:
+                if (now := time.monotonic()) >= deadline:
+                    raise errors.silent(self.address, doing, now - started) from None
+            if begun:
+                self._send(b'{"id":0,"verb":"ping"}\n', doing)
+                self.events.get("waiting", _nothing)({})
 
     def _ended(self, doing: str, *, begun: bool) -> EdgescopeError:
         """Return the error of a conversation that the other side ended, by ssh's exit code and last words."""
-        try:
-            code: int | None = self._process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            code = None
-        self._words.seek(0)
-        words = self._words.read(8192).decode(errors="replace")
+        code, words = self._process.wait(5.0), "\n".join(self._process.tail())
         if begun:
             return errors.lost(self.address, doing, code, words)
         return errors.not_begun(self.address, code, words)

@@ -1,17 +1,13 @@
 """A trace: the seconds at which queries arrived, recorded somewhere, in a text file.
 
-    0.000            one number a line, from 0 in the order of time; blank lines and lines that begin with # count for
-    0.033            nothing. Of a CSV, the first column, or the one that the first line calls arrival_s
-    0.070
-
-In a Trial the file stands as `FILE#0123456789ab` (replayed once) or `loop:FILE#0123456789ab` (over and over), pinned
-by its content like a model: a trial never silently means other arrivals.
+0.000            one number a line, from 0 in the order of time; blank lines and lines that begin with # count for
+0.033            nothing. Of a CSV, the first column, or the one that the first line calls arrival_s
+0.070
 """
 
 from __future__ import annotations
 
 import math
-import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,8 +17,6 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.errors import UsageError
 
-PIN = re.compile(r"#([0-9a-f]{12})$")
-LOOP = "loop:"
 COLUMN = "arrival_s"
 MOST_BYTES = 200_000_000
 """Ten million arrivals: more would be minutes of reading before anything is measured."""
@@ -32,31 +26,9 @@ MOST_S = 1e7
 Ints = NDArray[np.int64]
 
 
-def pin(name: str) -> str:
-    """Return `name` with the digest of the file's content appended, an old pin replaced; UsageError without a file."""
-    bare = PIN.sub("", name)
-    return f"{bare}#{_content(_path(bare))}"
-
-
-def looped(name: str) -> bool:
-    """Return whether the trace begins again when it has ended."""
-    return name.startswith(LOOP)
-
-
-def read(name: str) -> Ints:
-    """Return the arrivals in nanoseconds, in order; UsageError for a file that is no trace or not the pinned one."""
-    bare, pinned = PIN.sub("", name), PIN.search(name)
-    path = _path(bare)
-    content = _content(path)
-    if pinned and content != pinned[1]:
-        raise UsageError(
-            "E-TRACE-2",
-            f"{path} is not the trace this trial was planned with",
-            evidence=f"content {content}, planned {pinned[1]}",
-            effect="Its numbers would be filed under other arrivals",
-            fix=f"plan again with {bare}",
-        )
-    return _parsed(path, content)
+def read(path: Path) -> Ints:
+    """Return the arrivals in nanoseconds, in order; UsageError for a file that is no trace."""
+    return _parsed(path, _content(path))
 
 
 @lru_cache(maxsize=4)
@@ -103,7 +75,7 @@ def period_ns(times: Ints) -> int:
             "E-TRACE-3",
             "a trace whose arrivals are all at one moment cannot be looped",
             evidence=f"{len(times)} arrivals at {times[0] / 1e9:g} s",
-            fix=f"--scenario burst --arrivals {len(times)} --rate N",
+            fix=f"--scenario burst --scenario-option burst_size={len(times)} --rate N",
         )
     return int(times[-1] + (times[-1] - times[0]) // (len(times) - 1))
 
@@ -134,29 +106,14 @@ def _bad(path: Path, number: int, what: str, evidence: str, fix: str = "") -> Us
     )
 
 
-def _path(bare: str) -> Path:
-    path = Path(bare.removeprefix(LOOP))
-    try:
-        problem = "" if path.is_file() else "no such file" if not path.exists() else "not a regular file"
-        size = path.stat().st_size if not problem else 0
-    except (OSError, ValueError) as error:
-        problem, size = str(error), 0
-    if size > MOST_BYTES:
-        problem = f"{size / 1e6:.0f} MB, at most {MOST_BYTES / 1e6:.0f}"
-    if problem:
-        raise UsageError(
-            "E-TRACE-4",
-            f"the trace {str(path)!r} cannot be read",
-            evidence=problem,
-            fix="--scenario trace --arrivals FILE, or loop:FILE",
-        )
-    return path
-
-
 def _content(path: Path) -> str:
+    """Return the digest of the file's content; UsageError where it is too large or cannot be read."""
     try:
-        return cache.content(path)[:12]
+        size = path.stat().st_size
+        problem = f"{size / 1e6:.0f} MB, at most {MOST_BYTES / 1e6:.0f}" if size > MOST_BYTES else ""
+        content = "" if problem else cache.content(path)
     except OSError as error:
-        raise UsageError(
-            "E-TRACE-4", f"the trace {str(path)!r} cannot be read", evidence=error.strerror or ""
-        ) from error
+        problem = error.strerror or str(error)
+    if problem:
+        raise UsageError("E-TRACE-4", f"the trace {str(path)!r} cannot be read", evidence=problem)
+    return content

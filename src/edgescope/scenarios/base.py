@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
+from edgescope import options
 from edgescope.clock import Clock
-from edgescope.records import Json, Queries
+from edgescope.options import Option
+from edgescope.records import Json, Queries, Trial
+from edgescope.scenarios import settings
+from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import Exam, Work
 
 
 class Scenario(Protocol):
-    """Offers queries to a Work until its plan says stop."""
+    """Offers queries to a Work until its plan says stop; it is made of a Trial and a Plan."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]]
+    """What Trial.scenario_options may hold, by name."""
 
     def drive(self, work: Work, clock: Clock) -> Queries:
         """Return every query offered, warm-up first, as columns."""
+
+
+class CheckedScenario:
+    """What the scenarios here have in common: making one checks the trial."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {}
+
+    def __init__(self, trial: Trial, plan: Plan) -> None:
+        """Raise UsageError where the trial does not say what its scenario needs, or says what it does not take."""
+        self.trial, self.plan = settings.checked(trial), plan
+        self.options = options.read(trial.scenario, trial.scenario_options, self.OPTIONS, "scenario")
 
 
 @runtime_checkable

@@ -7,17 +7,14 @@ from threading import Lock
 import numpy as np
 
 from edgescope.clock import Clock
-from edgescope.records import Queries, Trial
+from edgescope.records import Queries
+from edgescope.scenarios.base import CheckedScenario
 from edgescope.scenarios.query_log import Log, closed
-from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import Done, Work
 
 
-class SingleStream:
+class SingleStream(CheckedScenario):
     """Closed loop: the next query is offered when one ends; `in_flight` of them at once."""
-
-    def __init__(self, trial: Trial, plan: Plan) -> None:
-        self.trial, self.plan = trial, plan
 
     def drive(self, work: Work, clock: Clock) -> Queries:
         """Warm up, then measure until the plan is content."""
@@ -28,15 +25,12 @@ class SingleStream:
         return log.queries(self.trial.batch)
 
 
-class MultiStream:
+class MultiStream(CheckedScenario):
     """Closed loop of large queries: one of N samples, and the next when all N are done (MLPerf's meaning).
 
     N = in_flight x batch: `in_flight` calls of `batch` samples go out together, and the latency runs until the last
     of them is done. So `--batch 8` answers eight cameras in one call, `--in-flight 8` in eight calls side by side.
     """
-
-    def __init__(self, trial: Trial, plan: Plan) -> None:
-        self.trial, self.plan = trial, plan
 
     def drive(self, work: Work, clock: Clock) -> Queries:
         """Warm up, then measure until the plan is content."""
@@ -79,14 +73,11 @@ class _Countdown:
             self.done(self.query_id, self.status)
 
 
-class Offline:
+class Offline(CheckedScenario):
     """Everything has arrived at the start; only throughput counts.
 
     The amount of work is fixed beforehand: what the warm-up's speed says will last `min_s` (or `max_queries`).
     """
-
-    def __init__(self, trial: Trial, plan: Plan) -> None:
-        self.trial, self.plan = trial, plan
 
     def drive(self, work: Work, clock: Clock) -> Queries:
         """Warm up in a closed loop, then work the pile off."""

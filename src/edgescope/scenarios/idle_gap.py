@@ -11,11 +11,16 @@ it was due, so the gap that was asked for is scheduled - done of the row before,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 
 from edgescope.clock import Clock
+from edgescope.errors import UsageError
+from edgescope.options import Option
 from edgescope.records import Queries, Trial
-from edgescope.scenarios import settings
+from edgescope.scenarios.base import CheckedScenario
 from edgescope.scenarios.query_log import Log, closed
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import EndOfInput, Work
@@ -25,6 +30,7 @@ STRETCH_NS, STRETCH_LEAST = 50_000_000, 2
 MOST, MANY, FEW = 60, 20, 7
 """Queries after each gap: of the short ones, of those up to LONG_MS, and of the longer ones."""
 SHORT_MS, LONG_MS = 100.0, 2000.0
+LONGEST_MS, MOST_GAPS = 600_000.0, 50
 
 
 def repeats(gap_ms: float) -> int:
@@ -34,16 +40,38 @@ def repeats(gap_ms: float) -> int:
     return MANY if gap_ms <= LONG_MS else FEW
 
 
-class IdleGap:
+def _gaps(text: str) -> tuple[float, ...]:
+    """Return the idle gaps to try, in milliseconds, ascending and from 0."""
+    try:
+        found = sorted({0.0, *(float(part) for part in text.split(","))})
+    except ValueError:
+        found = [-1.0]
+    if not (found[0] >= 0 and 0 < found[-1] <= LONGEST_MS and len(found) <= MOST_GAPS):
+        raise UsageError(
+            "E-SCEN-4",
+            f"idle_gap needs milliseconds between 0 and {LONGEST_MS:.0f}",
+            evidence=f"gaps_ms {text!r}",
+            fix="--scenario idle_gap --scenario-option gaps_ms=0,10,33,100",
+        )
+    return tuple(found)
+
+
+class IdleGap(CheckedScenario):
     """One query at a time, each of the measured ones after its gap; the gaps decide how long it takes."""
 
+    OPTIONS: ClassVar[Mapping[str, Option]] = {
+        "gaps_ms": Option("0,10,33,100,1000,10000", "idle milliseconds to try; a camera's frame is 33 ms")
+    }
+
     def __init__(self, trial: Trial, plan: Plan) -> None:
-        self.trial, self.plan = settings.checked(trial), plan
+        """Raise UsageError where the gaps are no times."""
+        super().__init__(trial, plan)
+        self.gaps_ms = _gaps(self.options["gaps_ms"])
 
     def order(self) -> list[int]:
         """Return the numbers of the gaps (from 1, ascending) in the order they are tried: shuffled by the seed."""
-        gaps = settings.gaps_ms(self.trial)
-        all_of_them = np.repeat(np.arange(1, len(gaps) + 1), [repeats(gap) for gap in gaps])
+        count = len(self.gaps_ms)
+        all_of_them = np.repeat(np.arange(1, count + 1), [repeats(gap) for gap in self.gaps_ms])
         return [int(k) for k in np.random.default_rng(abs(self.trial.seed)).permutation(all_of_them)]
 
     def drive(self, work: Work, clock: Clock) -> Queries:
@@ -54,7 +82,7 @@ class IdleGap:
         plan.begin(first, clock.now())
         streams: list[int] = []
         due: list[int] = []
-        gaps_ns = [round(gap * 1e6) for gap in settings.gaps_ms(self.trial)]
+        gaps_ns = [round(gap * 1e6) for gap in self.gaps_ms]
 
         def one(stream: int, due_ns: int) -> None:
             streams.append(stream)

@@ -2,7 +2,7 @@
 
     mlperf_single_stream   one sample after another
     mlperf_multi_stream    queries of in_flight x batch samples, one after another
-    mlperf_server          one sample a query, Poisson arrivals at --rate; --arrivals 15ms is the bound of its p99
+    mlperf_server          one sample a query, Poisson arrivals at --rate; target_latency_ms is the bound of its p99
     mlperf_offline         everything in one query, answered in batches
 
 LoadGen (the package mlcommons-loadgen) owns the loop and its clock; each call it asks for is a row of ours as well, so
@@ -14,21 +14,22 @@ says it was answered is compared with what the engine answers when it is asked d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
-import mlperf_loadgen as lg
 import numpy as np
 
-from edgescope import scratch
+from edgescope import registry, scratch
 from edgescope.clock import Clock
 from edgescope.errors import UsageError, message
+from edgescope.options import Option
 from edgescope.records import Absent, Json, Queries, Trial
 from edgescope.scenarios import mlperf_log, settings
+from edgescope.scenarios.base import CheckedScenario
 from edgescope.scenarios.closed import Split, typical_s
-from edgescope.scenarios.mlperf_system import Samples, System, complete, run_test
 from edgescope.scenarios.query_log import Ints, Log, closed
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.stats import early_stopping_estimate
@@ -50,28 +51,29 @@ CLOSE = 0.05, 100_000.0
 """Share and nanoseconds by which its percentile and ours of one run may differ: the callback into Python and back."""
 
 
-class LoadGen:
+class LoadGen(CheckedScenario):
     """Lets LoadGen offer the queries; one instance for one trial."""
 
     def __init__(self, trial: Trial, plan: Plan) -> None:
-        self.trial, self.plan = settings.checked(trial), plan
+        super().__init__(trial, plan)
         self.told: dict[str, Json] = {}
         self.files: dict[str, str] = {}
         self.checked: dict[str, Json] = {}
 
     def drive(self, work: Work, clock: Clock) -> Queries:
         """Warm up in a closed loop, then hand over to LoadGen until it is content."""
+        loadgen = _loadgen()
         samples, slots = self.trial.batch, self.trial.in_flight
         if self.trial.scenario == "mlperf_multi_stream":  # a row is a query, as in multi_stream
             work, samples, slots = Split(work, slots), samples * slots, 1
         log = Log(slots, clock)
         closed(log, work, clock, self.plan.warming(), samples)
         plan, first, service_s = self.plan.measuring(), len(log), typical_s(log)
-        sut = System(samples, log, work, clock, begun=partial(plan.begin, first))
+        sut = loadgen.System(samples, log, work, clock, begun=partial(plan.begin, first))
         if self.trial.scenario in ("mlperf_server", "mlperf_offline"):
             sut.open()
         with scratch.folder("loadgen") as name:
-            run_test(sut.issue, self._settings(service_s, "PerformanceOnly"), LIBRARY, Path(name))
+            loadgen.run_test(sut.issue, self._settings(service_s, "PerformanceOnly"), LIBRARY, Path(name))
             sut.close()
             log.drain(work)
             plan.end(len(log), max(log.finished, default=clock.now()))
@@ -80,7 +82,7 @@ class LoadGen:
         if sut.ended:
             raise _input_too_short(self.trial)
         log.schedule = (first, np.array(sut.arrived, dtype=np.int64))
-        queries = sut.counted(log.queries(samples), first)
+        queries: Queries = sut.counted(log.queries(samples), first)
         ours = np.sort(queries.rows(plan.window).latency_ns())
         if self.trial.scenario != "mlperf_offline" and len(ours):
             self.checked |= {"percentiles": self._percentiles(ours), "early_stopping": self._estimates(ours)}
@@ -88,9 +90,9 @@ class LoadGen:
 
     def accuracy(self, exam: Exam) -> None:
         """Have LoadGen ask every input of the exam, and compare its log with the answers expected."""
-        rows, problems = self.trial.batch, list[Exception]()
+        rows, problems, loadgen = self.trial.batch, list[Exception](), _loadgen()
 
-        def issue(query: Samples) -> None:
+        def issue(query: Sequence[tuple[int, int]]) -> None:
             for start in range(0, len(query), rows):
                 some = query[start : start + rows]
                 try:
@@ -98,10 +100,10 @@ class LoadGen:
                 except Exception as error:  # must not pass through LoadGen's thread: it would end the process
                     problems.append(error)
                     said = [b""] * len(some)
-                complete([sample for sample, _ in some], said)
+                loadgen.complete([sample for sample, _ in some], said)
 
         with scratch.folder("loadgen") as name:
-            run_test(issue, self._settings(1e-3, "AccuracyOnly"), exam.size, Path(name))
+            loadgen.run_test(issue, self._settings(1e-3, "AccuracyOnly"), exam.size, Path(name))
             if problems:
                 raise problems[0]
             self.files |= mlperf_log.files(Path(name), "accuracy_")
@@ -117,9 +119,7 @@ class LoadGen:
 
     def _settings(self, service_s: float, mode: str) -> Any:
         """Return LoadGen's settings for this trial; what a query is expected to take comes from the warm-up."""
-        t, s = self.trial, lg.TestSettings()
-        s.scenario = getattr(lg.TestScenario, SCENARIOS[t.scenario])
-        s.mode = getattr(lg.TestMode, mode)
+        t, s = self.trial, _loadgen().settings(SCENARIOS[self.trial.scenario], mode)
         s.min_duration_ms = round(t.max_s * 1e3)
         s.min_query_count = t.max_queries or 1
         s.max_query_count = t.max_queries or 0
@@ -130,7 +130,7 @@ class LoadGen:
         s.offline_expected_qps = min(MOST_QPS, t.in_flight * t.batch / max(service_s, 1e-6))
         if t.scenario == "mlperf_server":
             s.server_target_qps = settings.rate(t)
-            s.server_target_latency_ns = settings.bound_ns(t) or s.server_target_latency_ns
+            s.server_target_latency_ns = round(self.options["target_latency_ms"] * 1e6)
         s.schedule_rng_seed = s.sample_index_rng_seed = s.qsl_rng_seed = abs(t.seed)
         return s
 
@@ -197,6 +197,22 @@ class LoadGen:
             effect="The outputs depend on who asks, or on what was asked before",
             fix="the same command again; if it stays so, the engine is not deterministic",
         )
+
+
+class Server(LoadGen):
+    """LoadGen's server scenario, held to a latency."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {
+        "target_latency_ms": Option(100.0, "what LoadGen holds the 99th percentile to", least=1e-3)
+    }
+
+
+def _loadgen() -> ModuleType:
+    """Return the module that speaks with LoadGen; UnavailableError where the package is missing."""
+    registry.need("mlperf_loadgen:TestSettings", "MLPerf LoadGen", registry.LOADGEN)
+    from edgescope.scenarios import mlperf_system
+
+    return mlperf_system
 
 
 def _input_too_short(trial: Trial) -> UsageError:

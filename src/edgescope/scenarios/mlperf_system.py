@@ -104,6 +104,13 @@ def complete(samples: Sequence[int], said: Sequence[bytes] = ()) -> None:
     )
 
 
+def settings(scenario: str, mode: str) -> Any:
+    """Return LoadGen's own settings of a scenario (SingleStream) in a mode (PerformanceOnly)."""
+    made = lg.TestSettings()
+    made.scenario, made.mode = getattr(lg.TestScenario, scenario), getattr(lg.TestMode, mode)
+    return made
+
+
 def run_test(issue: Callable[[Samples], None], settings: Any, n: int, folder: Path) -> None:
     """Run one LoadGen test over a library of `n` samples; its logs go into `folder`."""
     log = lg.LogSettings()

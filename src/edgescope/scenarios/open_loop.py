@@ -9,15 +9,18 @@ of the window longer (a second at least); the rest is dropped, in rows that say 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
+from typing import ClassVar
 
 import numpy as np
 
 from edgescope.clock import Clock
 from edgescope.errors import UsageError
+from edgescope.options import Option, unpinned
 from edgescope.records import Queries, Trial
 from edgescope.scenarios import arrivals, settings
+from edgescope.scenarios.base import CheckedScenario
 from edgescope.scenarios.query_log import Ints, Log, closed
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import EndOfInput, Work
@@ -26,6 +29,8 @@ PATIENCE_SHARE, PATIENCE_S = 0.1, 1.0
 """How much longer than the window the queue is served, so that a healthy run drops nothing."""
 DRAWN = 1024
 """Random gaps drawn at once."""
+MOST_AT_ONCE = 999_999
+"""Queries of one burst."""
 
 
 def patience_s(trial: Trial) -> float:
@@ -33,11 +38,8 @@ def patience_s(trial: Trial) -> float:
     return max(PATIENCE_S, PATIENCE_SHARE * trial.max_s)
 
 
-class OpenLoop:
+class OpenLoop(CheckedScenario):
     """Offers queries on the schedule that a subclass gives."""
-
-    def __init__(self, trial: Trial, plan: Plan) -> None:
-        self.trial, self.plan = settings.checked(trial), plan
 
     def offsets(self) -> Iterator[int]:
         """Yield when each query is due, in nanoseconds from the start, in order."""
@@ -128,23 +130,50 @@ class Server(OpenLoop):
 
 
 class Burst(OpenLoop):
-    """`arrivals` queries at once, then none until `rate` is made up: eight cameras with one trigger."""
+    """`burst_size` queries at once, then none until `rate` is made up: eight cameras with one trigger."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {"burst_size": Option(0, "queries that come at once")}
+
+    def __init__(self, trial: Trial, plan: Plan) -> None:
+        """Raise UsageError where the size of a burst is not said."""
+        super().__init__(trial, plan)
+        self.size: int = self.options["burst_size"]
+        if not 1 <= self.size <= MOST_AT_ONCE:
+            raise UsageError(
+                "E-SCEN-2",
+                "burst needs the number of queries that come at once",
+                evidence=f"burst_size {self.size}, of 1 to {MOST_AT_ONCE}",
+                fix="--scenario burst --scenario-option burst_size=8 --rate 80",
+            )
 
     def offsets(self) -> Iterator[int]:
         """Yield each burst's time as often as it has queries."""
-        rate, size = settings.rate(self.trial), settings.burst(self.trial)
+        rate, size = settings.rate(self.trial), self.size
         return (round(k // size * size * 1e9 / rate) for k in count())
 
 
 class Trace(OpenLoop):
-    """The arrivals of a file, once or over and over: `arrivals` is FILE or loop:FILE."""
+    """The arrivals of a file, once or over and over."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {
+        "trace": Option("", "file with the second at which each query arrived", file=True),
+        "loop": Option(False, "begin again when the file has ended"),
+    }
+
+    def __init__(self, trial: Trial, plan: Plan) -> None:
+        """Raise UsageError where the file is no trace, or the trial names a rate beside it."""
+        super().__init__(trial, plan)
+        if trial.rate is not None:
+            raise UsageError("E-SCEN-5", "a trace brings its own rate", fix="leave --rate out")
+        if not self.options["trace"]:
+            raise UsageError(
+                "E-SCEN-3", "trace needs a file", fix="--scenario trace --scenario-option trace=FILE"
+            )
+        self.recorded = arrivals.read(unpinned(self.options["trace"]))
+        self.period_ns = arrivals.period_ns(self.recorded) if self.options["loop"] else 0
 
     def offsets(self) -> Iterator[int]:
         """Yield the recorded times; looped, again after the last one and a mean gap."""
-        recorded = settings.trace(self.trial)
-        times = recorded.tolist()
-        yield from times
-        if arrivals.looped(self.trial.arrivals):
-            period = arrivals.period_ns(recorded)
-            for turn in count(1):
-                yield from (turn * period + t for t in times)
+        times = self.recorded.tolist()
+        turns = count() if self.options["loop"] else range(1)
+        return (turn * self.period_ns + t for turn in turns for t in times)

@@ -128,7 +128,7 @@ class Search:
         """
         base = replace(self.asked.base, processes=1, sharing="time_slicing", colocated="")
         trial = replace(
-            base, scenario="single_stream", rate=None, arrivals="", min_s=CLOSED_S, max_s=CLOSED_S
+            base, scenario="single_stream", rate=None, scenario_options={}, min_s=CLOSED_S, max_s=CLOSED_S
         )
         self.tell(Step("closed", 1, CLOSED_S))
         self.closed = self._answered(trial)

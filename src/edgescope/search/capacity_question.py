@@ -16,9 +16,9 @@ from edgescope.analysis.cells.objective import Constraint
 from edgescope.analysis.predict import queueing
 from edgescope.analysis.predict.queueing import Load
 from edgescope.errors import UnsupportedError
-from edgescope.records import Absent, Result, Trial
-from edgescope.scenarios.arrivals import pin
-from edgescope.scenarios.open_loop import Server
+from edgescope.options import settled
+from edgescope.records import Absent, Result, Scalar, Trial
+from edgescope.scenarios.open_loop import Server, Trace
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.store.results import Store
 
@@ -71,20 +71,21 @@ class Question:
     def trial(self, clients: int, seconds: float, attempt: int, store: Path) -> Trial:
         """Return the question that `clients` clients put for so many seconds."""
         one = self.serve == "one"
-        scenario, arrivals = SCENARIOS[self.arrivals], ""
+        scenario, options = SCENARIOS[self.arrivals], dict[str, Scalar]()
         rate: float | None = self.rate * (clients if one else 1)
         seed = self.base.seed + (SEEDS if one else max(SEEDS, DRAWS * self.most)) * attempt
         if scenario == "trace" and one:
-            rate, arrivals = None, self._cameras(clients, seconds, seed, store)
+            rate, options = None, self._cameras(clients, seconds, seed, store)
         elif scenario == "trace":
             scenario = "fixed_rate"  # each process is a camera with a phase of its own
-        load = {"scenario": scenario, "rate": rate, "arrivals": arrivals, "processes": 1 if one else clients}
+        load = {"scenario": scenario, "rate": rate, "scenario_options": options}
+        load["processes"] = 1 if one else clients
         window = {"min_s": seconds, "max_s": seconds, "max_queries": None}
         trial = replace(self.base, **load, **window, seed=seed, replicate=self.base.replicate + attempt)  # type: ignore[arg-type]
         return typical(trial) if scenario == "server" else trial
 
-    def _cameras(self, clients: int, seconds: float, seed: int, store: Path) -> str:
-        """Write the arrivals of cameras with random phases beside the store; return the pinned name."""
+    def _cameras(self, clients: int, seconds: float, seed: int, store: Path) -> dict[str, Scalar]:
+        """Write the arrivals of cameras with random phases beside the store; return the options that replay them."""
         frames = math.ceil(seconds * self.rate) * clients
         times = queueing.arrivals(
             Load(self.rate, self.arrivals), clients, frames, np.random.default_rng((seed, clients))
@@ -93,7 +94,7 @@ class Question:
         path = store / "arrivals" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{t:.9f}\n" for t in times))
-        return pin(str(path))
+        return settled({"trace": str(path)}, Trace.OPTIONS)
 
 
 def typical(trial: Trial) -> Trial:

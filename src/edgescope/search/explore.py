@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 
 from edgescope.analysis.cells.choices import choices
-from edgescope.analysis.cells.concurrency import kept_warm
+from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
@@ -171,7 +171,7 @@ class _Exploration:
 
     def _missing(self, row: Row) -> list[int]:
         """Return the numbers of the fresh processes that a cell lacks."""
-        have = {n for n, r in row.replicates.items() if r.status in MEASURED and not kept_warm(r)}
+        have = {n for n, r in row.replicates.items() if r.status in MEASURED and not reused(r)}
         free = (n for n in count(1) if n not in have)
         return list(islice(free, max(0, self.budget.confirm + 1 - len(have))))
 

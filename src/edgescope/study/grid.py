@@ -29,16 +29,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgescope import ranges, registry
+from edgescope import options, registry
 from edgescope.errors import EdgescopeError, UsageError, message
 from edgescope.isolate import placement
 from edgescope.records import Json, Trial, colocated_with
-from edgescope.scenarios import settings
-from edgescope.study import schema, toml_lines
+from edgescope.scenarios.stop_rule import Plan
+from edgescope.study import ranges, schema, toml_lines
 from edgescope.study.rules import Conflict, Place, conflicts
 from edgescope.study.schema import OPTIONS, Problem
 from edgescope.verify import judge
-from edgescope.workloads import options
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -108,15 +107,29 @@ def _trial(keys: dict[str, Any]) -> Trial:
     backend = keys.get("backend")
     if keys.get("device") is None and isinstance(backend, str) and backend in registry.BACKENDS:
         keys["device"] = registry.home(backend)
-    keys = settings.pinned(keys)
-    if given := keys.get("workload_options"):
-        keys["workload_options"] = options.pinned(given, _known(keys.get("workload", "inference")))
+    keys = settled(keys)
     return Trial.from_json({k: v for k, v in keys.items() if (k, v) != ("device", None)})
 
 
-def _known(workload: str) -> Mapping[str, options.Option]:
-    """Return the options of a kind of work; UsageError where there is no such kind."""
-    known: Mapping[str, options.Option] = registry.load(registry.WORKLOADS, workload, "workload").OPTIONS
+#: Tables of options that a member of a family declares: the family, and the key that names the member.
+DECLARED = {
+    "workload_options": (registry.WORKLOADS, "workload"),
+    "scenario_options": (registry.SCENARIOS, "scenario"),
+}
+
+
+def settled(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a Trial's keys with the options of its workload and scenario as a Trial carries them."""
+    given = {table: keys[table] for table in DECLARED if keys.get(table)}
+    for table, values in given.items():
+        family, word = DECLARED[table]
+        given[table] = options.settled(values, _known(family, keys.get(word, getattr(Trial, word)), word))
+    return {**keys, **given}
+
+
+def _known(family: registry.Family, name: str, word: str) -> Mapping[str, options.Option]:
+    """Return the options that a workload or a scenario declares; UsageError where there is none of that name."""
+    known: Mapping[str, options.Option] = registry.load(family, name, word).OPTIONS
     return known
 
 
@@ -136,9 +149,11 @@ def checked(trial: Trial) -> Trial:
             evidence=f"it runs on {' and '.join(able)}",
             fix=f"--device {able[0]}, or another --backend (edgescope backends)",
         )
-    options.read(trial.workload, trial.workload_options, _known(trial.workload))
+    for table, (family, word) in DECLARED.items():
+        name = getattr(trial, word)
+        options.read(name, getattr(trial, table), _known(family, name, word), word)
     judge.required_agreement(trial.precision, trial.min_agreement)
-    settings.checked(trial)
+    registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, Plan(trial))
     ranges.checked(trial)
     placement.colocated(trial)
     for name, shape in trial.shapes.items():

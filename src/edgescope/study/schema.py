@@ -22,32 +22,31 @@ from dataclasses import dataclass
 from edgescope import registry
 from edgescope.analysis.cells import objective
 from edgescope.errors import UsageError, meant
-from edgescope.records import Json, Trial
+from edgescope.records import TABLES, Json, Trial
 from edgescope.study.toml_lines import Path
 
-TEXT, WHOLE, NUMBER, TIME, SWITCH, TABLE, EITHER = (
+TEXT, WHOLE, NUMBER, TIME, SWITCH, TABLE = (
     "text",
     "a whole number",
     "a number",
     "a time",
     "true or false",
     "a table",
-    "text or a number",
 )
 _OF = {"str": TEXT, "int": WHOLE, "int | None": WHOLE, "float": NUMBER, "float | None": NUMBER}
 #: Keys of a Trial with the kind of value each takes; `replicate` is numbered by the sweep.
 TRIAL: Mapping[str, str] = {
     f.name: _OF.get(str(f.type), TABLE) for f in dataclasses.fields(Trial) if f.name != "replicate"
-} | {"arrivals": EITHER}
+}
 #: Keys of [trial] that are tables of options, whose lists are axes, too.
-OPTIONS = ("options", "workload_options")
+OPTIONS = TABLES
 SWEEP: Mapping[str, str] = {
     "cooldown": TIME,
     "cooldown_c": NUMBER,
     "order_seed": WHOLE,
     "timeout": TIME,
     "memory_floor": NUMBER,
-    "warm": SWITCH,
+    "reuse_workers": SWITCH,
     "prune": SWITCH,
 }
 SECTIONS: Mapping[str, Mapping[str, str]] = {
@@ -243,7 +242,6 @@ def _fits(kind: str, value: Json) -> bool:
         TEXT: (str,),
         WHOLE: (int,),
         NUMBER: (int, float),
-        EITHER: (str, int, float),
     }
     return isinstance(value, types.get(kind, ()))
 

@@ -29,7 +29,7 @@ from typing import Protocol
 
 import psutil
 
-from edgescope.analysis.cells.concurrency import kept_warm
+from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.run.usage import GPU, HOST, UNIFIED, gpu_number
 from edgescope.devices.cpu.memory import Memory
 from edgescope.errors import message
@@ -96,7 +96,7 @@ class AsDescribed:
 
 
 def _of_own_workers() -> int:
-    """Return bytes that worker processes kept warm hold alone: the next cell takes their place."""
+    """Return bytes that reused worker processes hold alone: the next cell takes their place."""
     total = 0
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -196,7 +196,7 @@ def _held(result: Result, name: str) -> float:
     found = result.metrics.get(name)
     if not isinstance(found, Measured):
         return 0.0
-    return found.value if name != BOARD or kept_warm(result) else max(0.0, found.value - _before(result))
+    return found.value if name != BOARD or reused(result) else max(0.0, found.value - _before(result))
 
 
 def _before(result: Result) -> float:

@@ -1,10 +1,10 @@
-"""Runs trials in processes that are kept: what a large grid needs when starting an engine takes longer than measuring.
+"""Runs trials in reused worker processes, for a large grid: starting an engine takes longer than measuring a cell.
 
-One process leads the crews, as in `isolate` but for one trial after another; its workers stay alive between trials
-that share model, engine, device, precision, options and sharing. Every trial has the limits it would have alone. A
-result says that its workers were kept warm (`machine.state["warm"]`, `artifact["workers"]`), and one process of its own
-goes through the same crew, so that all cells of a grid compare. Replicates are what fresh processes are for: from the
-second on they run as `sweep.Isolated` runs them, and so does what a kept process cannot do.
+One process leads the workers, as in `isolate` but for one trial after another; they stay alive between trials that
+share model, engine, device, precision, options and sharing. Every trial has the limits it would have alone. A result
+says that its processes were reused (`Result.process`), and a trial of one process goes through the same workers, so
+that all cells of a grid compare. Replicates are what fresh processes are for: from the second on they run as
+`sweep.Isolated` runs them, and so does what a reused process cannot do.
 
 One MPS daemon serves the whole sweep. A cell that fails under it may have been a client's fatal fault, which ends the
 other clients, too; the daemon is started anew then.
@@ -19,33 +19,31 @@ from dataclasses import replace
 from edgescope.devices.base import Mode
 from edgescope.errors import DeviceError, SettingError, UnsupportedError, UsageError
 from edgescope.isolate.fresh import Limits
-from edgescope.isolate.persistent import Served
-from edgescope.isolate.placement import seats
+from edgescope.isolate.persistent import PersistentChild
+from edgescope.isolate.placement import placements
 from edgescope.isolate.pool import alike
 from edgescope.modes import catalog, sharing
 from edgescope.modes.enter import entered, stoppable
 from edgescope.modes.mps import Mps, share
-from edgescope.records import Machine, Result, Status, Trial
+from edgescope.records import Result, Status, Trial
 from edgescope.sweep.run import Runner
 
-KEPT = "kept warm"
-"""What artifact["workers"] says of a result from here."""
 _UNHARMED = frozenset({Status.OK, Status.UNSTABLE, Status.UNSUPPORTED, Status.WRONG_OUTPUT})
 
 
-class Warm:
+class ReusingRunner:
     """A Runner whose workers live on between trials; a context manager that ends them."""
 
-    def __init__(self, cold: Runner) -> None:
-        self.cold = cold
-        self._leader, self._preparer = Served(), Served()
+    def __init__(self, fresh: Runner) -> None:
+        self.fresh = fresh
+        self._leader, self._preparer = PersistentChild(), PersistentChild()
         self._mps: Mps | None = None
-        self._staff: dict[str, int] = {}
-        self._hired: dict[str, int] = {}
+        self._prestart: dict[str, int] = {}
+        self._started: dict[str, int] = {}
         """Workers that the present leader may be keeping, by sharing."""
         self._held, self._life = ExitStack(), ExitStack()
 
-    def __enter__(self) -> Warm:
+    def __enter__(self) -> ReusingRunner:
         self._life.enter_context(stoppable())  # between two trials, too: a daemon may be running
         return self
 
@@ -60,16 +58,16 @@ class Warm:
         self._quit_mps()
 
     def _dismiss(self) -> None:
-        """End the kept workers."""
-        self._leader.let_go()
-        self._hired.clear()
+        """End the workers."""
+        self._leader.close()
+        self._started.clear()
 
     def expect(self, trials: Iterable[Trial]) -> None:
-        """Take note of trials to come: a crew is then started as large as they need it, where memory has room."""
+        """Take note of trials to come: a pool is then started as large as they need it, where memory has room."""
         for trial in trials:
             if not trial.replicate:
-                most = len(seats(trial))
-                self._staff[alike(trial)] = max(most, self._staff.get(alike(trial), 0))
+                most = len(placements(trial))
+                self._prestart[alike(trial)] = max(most, self._prestart.get(alike(trial), 0))
 
     def prepare(self, trial: Trial, limits: Limits) -> Result | None:
         """Build artifact and reference in a process that is kept until the next trial is measured."""
@@ -77,43 +75,45 @@ class Warm:
         return None if result.status is Status.OK else result
 
     def run(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial with kept workers; a mode or a sharing that cannot be had is a Result that says why."""
+        """Run the trial in reused workers; a mode or a sharing that cannot be had is a Result that says why."""
         from edgescope import bench
 
-        self._preparer.let_go()  # an exporter's memory is none of the measured crew's
+        self._preparer.close()  # an exporter's memory is none of the measured workers'
         result = None
         try:
             with entered(_mode(trial)) as mode:
-                if trial.replicate or any(mode.launch()):
-                    return self._cold(trial, limits)
+                if trial.replicate or mode.launch() or trial.tracer != Trial.tracer:
+                    return self._in_fresh(trial, limits)
                 result = self._answered(trial, limits)
         except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
             if result is None:
                 return bench.refused(trial, bench.present(), error)
             result = replace(result, warnings=(*result.warnings, str(error)))  # measured, then not put back
-        if result.reason.startswith("E-CREW-1") and not trial.crowded:
-            return self._cold(trial, limits)
-        return marked(result)
+        if result.reason.startswith("E-WORKER-1") and not trial.multi_process:
+            return self._in_fresh(trial, limits)
+        return replace(result, process="reused")
 
-    def _cold(self, trial: Trial, limits: Limits) -> Result:
-        """Run the trial in fresh processes, with no kept ones beside it."""
+    def _in_fresh(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial in fresh processes, with no reused ones beside it."""
         self._dismiss()
         self._quit_mps()
-        return self.cold.run(trial, limits)
+        return self.fresh.run(trial, limits)
 
     def _answered(self, trial: Trial, limits: Limits) -> Result:
-        """Return the kept workers' answer; memory that idle ones hold never decides over a trial."""
+        """Return the reused workers' answer; memory that idle ones hold never decides over a trial."""
         result = self._once(trial, limits)
-        if result.status is Status.OOM and sum(self._hired.values()) > len(seats(trial)):
+        if result.status is Status.OOM and sum(self._started.values()) > len(placements(trial)):
             self._dismiss()
-            self._staff.pop(alike(trial), None)
+            self._prestart.pop(alike(trial), None)
             result = self._once(trial, limits)
         return result
 
     def _once(self, trial: Trial, limits: Limits) -> Result:
-        env, staff = self._environment(trial), self._staff.get(alike(trial), 0)
-        self._hired[trial.sharing] = max(self._hired.get(trial.sharing, 0), staff, len(seats(trial)))
-        result = self._leader.answer("run", trial, limits, env, staff)
+        env, prestart = self._environment(trial), self._prestart.get(alike(trial), 0)
+        self._started[trial.sharing] = max(
+            self._started.get(trial.sharing, 0), prestart, len(placements(trial))
+        )
+        result = self._leader.answer("run", trial, limits, env, prestart)
         if env:
             assert self._mps is not None
             result = sharing.kept(result, self._mps)
@@ -135,7 +135,7 @@ class Warm:
             self._held.enter_context(entered(daemon))
             self._mps = daemon
         self._mps.begin()
-        return {**self._mps.launch()[0], **share(asked.percent)}
+        return {**self._mps.launch().env, **share(asked.percent)}
 
     def _quit_mps(self) -> None:
         self._mps = None
@@ -146,10 +146,3 @@ def _mode(trial: Trial) -> Mode:
     from edgescope import bench
 
     return catalog.find(trial.mode, {} if trial.mode == catalog.AS_IS else bench.present())
-
-
-def marked(result: Result) -> Result:
-    """Return the result with the word that its workers were kept."""
-    machine = Machine(result.machine.stable, {**result.machine.state, "warm": True})
-    artifact = {**result.artifact, "workers": KEPT} if result.artifact else result.artifact
-    return replace(result, machine=machine, artifact=artifact)

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from edgescope.analysis.cells import machines
 from edgescope.errors import DeviceError, SettingError, StoreError, UnsupportedError, UsageError, message
@@ -48,6 +48,14 @@ class Runner(Protocol):
         """Run the trial."""
 
 
+@runtime_checkable
+class Expects(Protocol):
+    """Optional, of a Runner: it starts more at once where it knows what is to come."""
+
+    def expect(self, trials: Iterable[Trial]) -> None:
+        """Take note of trials to come."""
+
+
 class Isolated:
     """Every trial in a process of its own, in the mode it names; what a mode changed is put back after each."""
 
@@ -64,8 +72,7 @@ class Isolated:
             devices = {} if trial.mode == catalog.AS_IS else bench.present()
             asked, daemon = with_sharing(catalog.find(trial.mode, devices), trial)
             with entered(asked) as mode:
-                env, prefix = mode.launch()
-                result = kept(fresh.run(trial, limits, fresh.Launch(prefix, env)), daemon)
+                result = kept(fresh.run(trial, limits, mode.launch()), daemon)
         except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
             if result is None:
                 return bench.refused(trial, bench.present(), error)
@@ -105,10 +112,10 @@ def pending(
     return [t for t in trials if t.id not in finished]
 
 
-def order(trials: Sequence[Trial], seed: int, *, warm: bool = False) -> list[Trial]:
+def order(trials: Sequence[Trial], seed: int, *, reuse: bool = False) -> list[Trial]:
     """Return the trials replicate by replicate, each round shuffled: neighbours in time are comparable.
 
-    `warm` brings the cells of the first round that one crew of workers can serve together, crews and cells shuffled.
+    `reuse` brings the cells of the first round that the same workers can serve together, pools and cells shuffled.
     """
     rng = random.Random(seed)
     rounds: dict[int, list[Trial]] = {}
@@ -116,11 +123,11 @@ def order(trials: Sequence[Trial], seed: int, *, warm: bool = False) -> list[Tri
         rounds.setdefault(trial.replicate, []).append(trial)
     for cells in rounds.values():
         rng.shuffle(cells)
-    if warm and 0 in rounds:
-        crews: dict[str, list[Trial]] = {}
+    if reuse and 0 in rounds:
+        pools: dict[str, list[Trial]] = {}
         for trial in rounds[0]:
-            crews.setdefault(kin(trial), []).append(trial)
-        rounds[0] = [trial for crew in crews.values() for trial in crew]
+            pools.setdefault(kin(trial), []).append(trial)
+        rounds[0] = [trial for pool in pools.values() for trial in pool]
     return [trial for replicate in sorted(rounds) for trial in rounds[replicate]]
 
 
@@ -164,9 +171,8 @@ class Cells:
     def ahead(self, trials: Iterable[Trial]) -> None:
         """Prepare what all of these need: a runner that keeps processes then needs one for it, not one each time."""
         trials = list(trials)
-        expect = getattr(self.runner, "expect", None)
-        if expect is not None:
-            expect(trials)
+        if isinstance(self.runner, Expects):
+            self.runner.expect(trials)
         for trial in trials:
             self.unprepared(trial)
 
@@ -260,7 +266,7 @@ def run(
     cooldown_s: float = 0.0,
     rest: Callable[[], object] | None = None,
     sieves: Sequence[Sieve] = (),
-    warm: bool = False,
+    reuse: bool = False,
     tell: Tell = lambda progress: None,
 ) -> Iterator[Result]:
     """Run every trial that is not finished yet; yield each Result once it is stored.
@@ -268,10 +274,10 @@ def run(
     `rest` is called between two cells in place of the pause of `cooldown_s`; a trial that one of the `sieves` has a
     reason against is stored as skipped.
     """
-    todo = order(pending(trials, cells.store, cells.where, cells.retry), seed, warm=warm)
+    todo = order(pending(trials, cells.store, cells.where, cells.retry), seed, reuse=reuse)
     pause = rest or (lambda: time.sleep(cooldown_s))
     pace, ran = Pace(), 0
-    if warm:
+    if reuse:
         cells.ahead(todo)
     for result in cells.finished().values() if sieves else ():
         _told(sieves, result)

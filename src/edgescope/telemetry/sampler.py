@@ -10,12 +10,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
-import os
-import select
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -27,8 +22,9 @@ from numpy.typing import NDArray
 
 from edgescope.devices.base import SourceSpec
 from edgescope.errors import UsageError
+from edgescope.process import Message, Pipe, Process
 from edgescope.records import Channel, Json, Readings
-from edgescope.telemetry.watcher import COST_CHANNEL, MARK
+from edgescope.telemetry.watcher import COST_CHANNEL
 
 _ROW = np.dtype([("t_ns", "<i8"), ("channel", "<i2"), ("value", "<f8")])
 _START_S = 20.0
@@ -51,11 +47,11 @@ class Sampler:
             )
         self._specs, self._hz = list(specs), hz
         self._path = folder / "readings.bin"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._channels: list[dict[str, str]] = []
         self._died = "it was never started"
         self._last: dict[str, Any] = {}
-        self._early = self._pending = b""
+        self._pending = b""
         self._every: list[tuple[str, int, int]] = []
 
     @property
@@ -67,81 +63,56 @@ class Sampler:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         try:
-            self._start()
+            # a session: Ctrl-C is for the parent, which then stops the watcher in order
+            self._process = Process([sys.executable, "-m", self.MODULE], session=True)
+            self._start(self._process.pipe)
         except OSError as error:
             self._died = f"it could not be started: {error}"
         return self
 
-    def _start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", self.MODULE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is for the parent, which then stops the watcher in order
-        )
-        assert self._process.stdin
-        request = {"sources": [asdict(s) for s in self._specs], "hz": self._hz, "path": str(self._path)}
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        ready = self._first_line()
-        self._died = "" if ready else "it did not become ready"
-        message = json.loads(ready) if ready else {"channels": [], "every": []}
-        self._channels, self._every = message["channels"], message["every"]
-        self._hz = message.get("hz", self._hz)
-
-    def _first_line(self) -> bytes:
-        assert self._process and self._process.stdout
-        line, deadline = b"", time.monotonic() + _START_S
-        while not line.endswith(b"\n"):
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-                return b""
-            chunk = os.read(self._process.stdout.fileno(), 1 << 16)
-            if not chunk:
-                return b""
-            line += chunk
-        first, _, rest = line.partition(b"\n")
-        self._early = rest
-        return first
+    def _start(self, pipe: Pipe) -> None:
+        self._died = "it did not become ready"
+        pipe.send(sources=[asdict(s) for s in self._specs], hz=self._hz, path=str(self._path))
+        with contextlib.suppress(TimeoutError, EOFError):
+            ready = pipe.receive(_START_S)
+            self._channels, self._every, self._hz = ready["channels"], ready["every"], ready["hz"]
+            self._died = ""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._process is None:
             return
-        early_death = self._process.poll()
+        self._process.pipe.hang_up()
+        patience_s = _STOP_S
         try:
-            out, err = self._process.communicate(timeout=_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            out, err = self._process.communicate()
-        self._digest(out)
-        if not self._last and not self._died.startswith("it did not become"):
-            self._died = _cause(early_death if early_death is not None else self._process.returncode, err)
-        elif self._died and err:
-            self._died += f": {_last_line(err)}"
+            while True:
+                self._digest(self._process.pipe.receive(_STOP_S))
+        except EOFError:
+            pass
+        except TimeoutError:
+            patience_s, self._died = 0.0, self._died or f"it did not stop within {_STOP_S:g} s"
+        self._process.end(patience_s)
+        if not self._last and not self._died:
+            self._died = self._process.ending()
+        if self._died and (last := self._process.tail()[-1:]):
+            self._died += f": {last[0][:300]}"
 
     def mark(self) -> None:
         """Have what is read at edges only read now; a watcher that is gone is told by `cost`."""
-        if self._process and self._process.stdin and not self._process.stdin.closed:
-            with contextlib.suppress(OSError):
-                os.write(self._process.stdin.fileno(), MARK)
+        if self._process:
+            with contextlib.suppress(OSError, ValueError):
+                self._process.pipe.send(mark=True)
 
-    def _digest(self, out: bytes) -> None:
-        """Take in the messages that waited in the pipe."""
-        for line in (self._early + out).splitlines():
-            try:
-                message = json.loads(line)
-            except ValueError:  # cut off by a kill
-                continue
-            if "status" in message:
-                index, status, reason = message["status"]
-                self._channels[index] |= {"status": status, "reason": reason}
-            elif "end" in message:
-                self._last, self._channels = message, message["channels"]
-                self._every = message.get("every", self._every)
-                self._pending = base64.b64decode(message["pending"])
+    def _digest(self, message: Message) -> None:
+        """Take in a message that waited in the pipe."""
+        if "status" in message:
+            index, status, reason = message["status"]
+            self._channels[index] |= {"status": status, "reason": reason}
+        elif "end" in message:
+            self._last, self._channels = message, message["channels"]
+            self._every = message.get("every", self._every)
+            self._pending = base64.b64decode(message["pending"])
 
     def _rows(self) -> NDArray[Any]:
         try:
@@ -186,13 +157,3 @@ class Sampler:
             "lost_rows": int(self._last.get("lost_rows", 0)),
             "write_error": str(self._last.get("write_error", "")),
         }
-
-
-def _cause(code: int, err: bytes) -> str:
-    text = f"killed by signal {-code}" if code < 0 else f"exit code {code} before it was told to stop"
-    return f"{text}: {_last_line(err)}" if err else text
-
-
-def _last_line(err: bytes) -> str:
-    lines = err.decode(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else ""

@@ -1,7 +1,7 @@
 """The sampler's own process: `python -m edgescope.telemetry.watcher`, started by telemetry.sampler.
 
-    stdin    one line of JSON {"sources", "hz", "path"}, then a byte for each edge of a window; closing it means stop
-    stdout   JSON lines: {"channels"} when ready, {"status"} when a channel's fate changes, {"end"} at last
+    stdin    {"sources", "hz", "path"}, then {"mark"} for each edge of a window; closing it means stop
+    stdout   {"channels"} when ready, {"status"} when a channel's fate changes, {"end"} at last
     path     rows of (t_ns int64, channel int16, value float64), little-endian, appended tick by tick
 
 Times are time.monotonic_ns: CLOCK_MONOTONIC is the same in every process, so readings and queries need no
@@ -19,9 +19,7 @@ from __future__ import annotations
 import base64
 import gc
 import importlib
-import json
 import os
-import select
 import struct
 import sys
 import time
@@ -31,11 +29,10 @@ from dataclasses import asdict
 from typing import Any
 
 from edgescope.devices.base import ChannelSpec, Failed, Source, SourceSpec, Unsupported, Value
+from edgescope.process import Pipe
 
 ROW = struct.Struct("<qhd")
 COST_CHANNEL = "sampler_cpu_s"
-MARK = b"|"
-"""What the parent writes at an edge."""
 _SILENT = 50
 """Ticks between two readings of a source that has said of all its channels that they are not here."""
 _AFTER_EDGE = 3
@@ -98,7 +95,7 @@ class Board:
         self._status: list[tuple[str, str]] = []
         self._failures: list[int] = []
         self._messages = 0
-        self.announced = False
+        self.pipe: Pipe | None = None
         """Set once the parent has the table; changes before that are in it."""
 
     def add(self, spec: ChannelSpec) -> int:
@@ -121,9 +118,9 @@ class Board:
         old = self._status[index]
         if new[0] != old[0]:
             self._status[index] = new
-            if self.announced and self._messages < _MAX_MESSAGES:
+            if self.pipe and self._messages < _MAX_MESSAGES:
                 self._messages += 1
-                say({"status": [index, *new]})
+                self.pipe.send(status=[index, *new])
 
     def table(self) -> list[dict[str, str]]:
         """Return every channel as JSON, status and reason included."""
@@ -229,7 +226,8 @@ class Reader:
 class Watcher:
     """Ticks until told to stop."""
 
-    def __init__(self, request: Mapping[str, Any], parent: int) -> None:
+    def __init__(self, request: Mapping[str, Any], pipe: Pipe, parent: int) -> None:
+        self._pipe = pipe
         self._parent, self._period_ns, self._stride = parent, 1e9 / float(request["hz"]), 1
         self._board = Board()
         self._cost = self._board.add(
@@ -244,8 +242,8 @@ class Watcher:
         gc.disable()
         self._end_tick(b"".join(reader.pace(self._period_ns / 1e9) for reader in self._readers))
         self._slow_down()
-        self._board.announced = True
-        say({"channels": self._board.table(), "every": self._cadences(), "hz": 1e9 / self._period_ns})
+        self._board.pipe = self._pipe
+        self._pipe.send(channels=self._board.table(), every=self._cadences(), hz=1e9 / self._period_ns)
         start = time.monotonic_ns()
         while True:
             # late: skip, and never bunch, which the tick of the period that has begun already would
@@ -269,9 +267,13 @@ class Watcher:
 
     def _told_to_stop(self, due_ns: int) -> bool:
         """Wait until a moment; return whether stdin was closed. An edge is read as it comes."""
-        while select.select([0], [], [], max(0, due_ns - time.monotonic_ns()) / 1e9)[0]:
-            if not os.read(0, 4096):
+        while self._pipe.ready((due_ns - time.monotonic_ns()) / 1e9):
+            try:
+                self._pipe.fill()
+            except EOFError:
                 return True
+            for _ in self._pipe.received():
+                pass
             self._file.append(b"".join(r.at_edge(self._period_ns / 1e9) for r in self._readers if r.edges))
         return False
 
@@ -305,19 +307,13 @@ class Watcher:
         }
 
 
-def say(message: Mapping[str, Any]) -> None:
-    """Print one JSON line."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
-
-
 def main() -> int:
     """Watch what stdin asks for."""
-    parent = os.getppid()
-    watcher = Watcher(json.loads(sys.stdin.buffer.readline()), parent)
+    parent, pipe = os.getppid(), Pipe.own()
+    watcher = Watcher(pipe.receive(), pipe, parent)
     why = watcher.run()
     if why == "stopped":
-        say(watcher.end(why))
+        pipe.send(**watcher.end(why))
     return 0
 
 

@@ -1,24 +1,22 @@
-"""No profiler: the command as it is, and no spans. What every trial runs under so far."""
+"""No profiler: the process as it is, and no spans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from edgescope.process import Launch
 from edgescope.records import Spans
 
 
 class NullTracer:
     """Records nothing."""
 
-    def wrap(
-        self, argv: Sequence[str], env: Mapping[str, str], folder: Path
-    ) -> tuple[list[str], dict[str, str]]:
-        """Return the command unchanged."""
-        return list(argv), dict(env)
+    def launch(self, folder: Path) -> Launch:
+        """Return nothing to start with."""
+        return Launch()
 
-    def window(self) -> AbstractContextManager[None]:
+    def window(self, folder: Path) -> AbstractContextManager[None]:
         """Return a context that bounds nothing."""
         return nullcontext()
 

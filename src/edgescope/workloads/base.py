@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from edgescope.backends.base import Backend, Driven
 from edgescope.models.base import Batch, Model
+from edgescope.options import Option
 from edgescope.records import Effective, Field, Json, Machine, ModelInfo, Spans, Trial, Verification
-from edgescope.workloads.options import Option
 
 
 class Done(Protocol):

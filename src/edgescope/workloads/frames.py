@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from edgescope.backends.base import spec_of
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, SeesImages
+from edgescope.options import Option, read, unpinned
 from edgescope.records import UNIT, Field, Machine, Measured, Spans, Trial, Verification
 from edgescope.registry import need
 from edgescope.workloads import gate
 from edgescope.workloads.base import EndOfInput, Glimpse, Opened, Parts
 from edgescope.workloads.blocking import Failures, blocking
 from edgescope.workloads.inference import Loaded, batches_of, loaded
-from edgescope.workloads.options import Option, read, unpinned
 
 if TYPE_CHECKING:
     from edgescope.models.clip.frames import Film

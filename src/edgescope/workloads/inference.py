@@ -32,6 +32,7 @@ from edgescope.backends.base import (
 )
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model, Purpose, Samples
+from edgescope.options import Option, read
 from edgescope.records import (
     UNIT,
     Absent,
@@ -47,7 +48,6 @@ from edgescope.verify import judge
 from edgescope.workloads import gate
 from edgescope.workloads.base import Answer, Exam, Glimpse, Opened, Parts, Program
 from edgescope.workloads.blocking import Failures, Pool, blocking
-from edgescope.workloads.options import Option, read
 
 #: Distinct inputs cycled through, so that no engine answers from a cache and data-dependent work varies.
 POOL = 8

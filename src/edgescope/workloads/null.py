@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 from edgescope.backends.base import spec_of
+from edgescope.options import Option, read
 from edgescope.records import Effective, Trial
 from edgescope.workloads import gate
 from edgescope.workloads.base import Done, Opened, Parts
-from edgescope.workloads.options import Option, read
 
 
 class NullWork:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from edgescope.errors import UnsupportedError
+from edgescope.options import Option, read
 from edgescope.records import Absent, Field, Measured, Spans, Trial, Verification
 from edgescope.registry import need
 from edgescope.workloads.base import Glimpse, Opened, Parts
 from edgescope.workloads.blocking import Failures, blocking
-from edgescope.workloads.options import Option, read
 
 if TYPE_CHECKING:
     from edgescope.backends.pytorch.training import Loop

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgescope.analysis.cells.bounds import Spread, fresh, pooled
-from edgescope.analysis.cells.concurrency import kept_warm
+from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.analysis.cells.percentiles import QUANTILES, percentile_of
 from edgescope.analysis.cells.replicates import (
@@ -30,7 +30,7 @@ from edgescope.analysis.cells.variants import rejection, variant, worst_verdict
 from edgescope.analysis.energy import scopes
 from edgescope.analysis.run.usage import first
 from edgescope.metrics import METRICS, Metric
-from edgescope.records import Absent, Field, Measured, Result, Status, Trial
+from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trial
 from edgescope.stats import upper_bound
 from edgescope.stats.quantiles import quantile_effective_n
 
@@ -48,7 +48,7 @@ def asks_tails(wanted: Wanted) -> bool:
     return any(tail(c.metric) for c in wanted.constraints)
 
 
-Load = tuple[str, str, float | None, str, str, str, int, int]
+Load = tuple[str, str, str, str, int, int]
 
 
 def load(trial: Trial) -> Load:
@@ -60,7 +60,7 @@ def load(trial: Trial) -> Load:
     """
     opened = trial.rate is not None or trial.scenario == "trace"
     met = (trial.in_flight, trial.processes) if opened else (0, 0)
-    return (trial.workload, trial.scenario, trial.rate, trial.arrivals, trial.colocated, trial.io, *met)
+    return (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io, *met)
 
 
 def belongs(trial: Trial, to: Load) -> bool:
@@ -106,7 +106,7 @@ def _longest(group: Sequence[Result]) -> list[Result]:
     finished = [r for r in group if r.status in FINISHED] or group
     most = max(r.trial.max_s for r in finished)
     long = [r for r in group if r.trial.max_s == most]
-    started = [r for r in long if not kept_warm(r)]
+    started = [r for r in long if not reused(r)]
     return started if any(r.status in MEASURED for r in started) else long
 
 
@@ -143,7 +143,7 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
 
 def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
     found = []
-    if done and all(kept_warm(r) for r in done):
+    if done and all(reused(r) for r in done):
         found.append("its workers were kept from the cell before")
     if len(done) == 1 and spreads.of("throughput_sps") is None:
         found.append("one process: what lies between processes is in none of its bounds")

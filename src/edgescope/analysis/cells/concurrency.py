@@ -47,8 +47,6 @@ FIGURES = (
     "memory_rule_bytes",
 )
 TRUST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
-WARM = "warm"
-"""Fact of a machine's state that the runner which keeps its workers writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +58,7 @@ class Cell(Row):
 
     runs: tuple[Result, ...]
     """The finished runs that the figures come from; empty where none finished."""
-    warm: tuple[Result, ...]
+    reused: tuple[Result, ...]
     """Finished runs of workers that had been kept from the cell before; in `runs` where fresh ones are too few."""
     interval: str
     """Where the intervals come from: `5 fresh processes`, `within one run` ..."""
@@ -70,7 +68,7 @@ class Cell(Row):
     @property
     def fresh(self) -> tuple[Result, ...]:
         """The runs whose processes were started for them."""
-        return tuple(r for r in self.runs if not kept_warm(r))
+        return tuple(r for r in self.runs if not reused(r))
 
     @property
     def ok(self) -> bool:
@@ -143,25 +141,25 @@ def cells(results: Iterable[Result]) -> list[Cell]:
     return [_cell(group) for group in groups.values()]
 
 
-def kept_warm(result: Result) -> bool:
-    """Return whether the workers of a result had been kept from the trial before, not started for it."""
-    return result.machine.state.get(WARM) is True
+def reused(result: Result) -> bool:
+    """Return whether the workers of a result had answered other trials before, not been started for it."""
+    return result.process == "reused"
 
 
 def _cell(group: Sequence[Result]) -> Cell:
     newest = sorted(group, key=lambda r: r.started_at)
-    latest = list({(r.trial.id, kept_warm(r)): r for r in newest}.values())
+    latest = list({(r.trial.id, reused(r)): r for r in newest}.values())
     done = [r for r in latest if r.status in MEASURED]
-    warm = [r for r in done if kept_warm(r)]
-    fresh = [r for r in done if not kept_warm(r)]
-    counted = fresh if len(fresh) >= MIN_REPLICATES else [*fresh, *warm]
+    again = [r for r in done if reused(r)]
+    fresh = [r for r in done if not reused(r)]
+    counted = fresh if len(fresh) >= MIN_REPLICATES else [*fresh, *again]
     runs = sorted(counted, key=lambda r: r.trial.replicate)
     end = runs[0] if runs else newest[-1]
     trusts = {r.verdict.trust for r in runs}
     return Cell(
         trial=replace(end.trial, replicate=0),
         runs=tuple(runs),
-        warm=tuple(warm),
+        reused=tuple(again),
         status=Status.OK if runs else end.status,
         rejected="" if runs else end.reason,
         verdict=Verdict(next((t for t in TRUST if t in trusts), Trust.UNKNOWN)),
@@ -196,7 +194,7 @@ def _figures(runs: Sequence[Result]) -> dict[str, Field]:
 
 def _figure(runs: Sequence[Result], name: str) -> Field:
     found = across(runs, name)
-    if isinstance(found, Absent) and name in PLAIN and not runs[0].trial.crowded:
+    if isinstance(found, Absent) and name in PLAIN and not runs[0].trial.multi_process:
         return across(runs, PLAIN[name])
     if name == "fairness" and isinstance(found, Absent) and runs[0].trial.processes == 1:
         return Absent("one process shares with nobody")

@@ -11,7 +11,7 @@ A recommendation of the best throughput asks less of closed loops (choices.load)
 from __future__ import annotations
 
 from edgescope.analysis.run.summary import PILED
-from edgescope.records import Trial, digest
+from edgescope.records import Role, Trial, digest
 
 #: Engines and models that measure the harness; a pick among them would recommend an engine that computes nothing.
 HARNESS = "null"
@@ -19,7 +19,7 @@ HARNESS = "null"
 
 def asked(trial: Trial) -> str:
     """Return the name of the question that a trial answers, the same for all whose figures may be compared."""
-    load = (trial.workload, trial.scenario, trial.rate, trial.arrivals, trial.colocated, trial.io)
+    load = (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io)
     size = () if trial.scenario in PILED else (trial.batch, trial.processes, trial.in_flight)
     shapes = {name: shape[1:] for name, shape in trial.shapes.items()}
     return digest([load, size, shapes])

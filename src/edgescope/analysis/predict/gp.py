@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.records import Json, Scalar, Trial
+from edgescope.records import TABLES, Json, Scalar, Trial
 
 Floats = NDArray[np.float64]
 #: Keys of a Trial that say how a cell is measured, or follow from another key, not where it lies in the grid.
@@ -27,8 +27,7 @@ NO_AXES = frozenset(
         "replicate",
         "seed",
         "shapes",
-        "options",
-        "workload_options",
+        *TABLES,
         "warmup",
         "idle_s",
         "min_s",
@@ -48,7 +47,7 @@ LEVEL_SD = 4.0
 def coordinates(trial: Trial) -> dict[str, Json]:
     """Return what places a trial in a grid: its keys, and its options as `options.threads`."""
     plain = {k: v for k, v in trial.to_json().items() if k not in NO_AXES}
-    tables = {"options": trial.options, "workload_options": trial.workload_options}
+    tables = {name: getattr(trial, name) for name in TABLES}
     inner = ((f"{table}.{name}", value) for table, given in tables.items() for name, value in given.items())
     return plain | dict(inner)
 

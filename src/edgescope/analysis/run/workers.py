@@ -1,6 +1,6 @@
 """From the rows of several workers to a trial's numbers: in total, per process, and how evenly it was shared out.
 
-The window of a crowded trial runs from the latest start to the earliest stop, so that all workers were at work in
+The window of a multi-process trial runs from the latest start to the earliest stop, so that all workers were at work in
 all of it. Throughput counts the queries whose results were there within it, latency describes those that fell due
 within it. Its rows are those of the trial's own workers; what ran beside them has figures of its own. Fairness is
 Jain's index of the workers' throughputs, (sum x)^2 / (n sum x^2): 1 where all get the same, 1/n where one gets
@@ -140,10 +140,10 @@ def _some(queries: Queries, which: NDArray[Any]) -> Queries:
     return Queries({name: column[which] for name, column in queries.columns.items()})
 
 
-def crowd_metrics(
+def worker_metrics(
     trial: Trial, queries: Queries, window: Window, workers: Sequence[Worker]
 ) -> dict[str, Field]:
-    """Return the numbers of a crowded trial by name: those of any trial, over all its own workers, and its own."""
+    """Return the metrics of a multi-process trial: those of any trial, over all its own workers, and its own."""
     own = [w for w in workers if w.number < trial.processes]
     others = [w for w in workers if w.number >= trial.processes]
     each = [throughput(of_worker(queries, w.number, window), window) for w in own]
@@ -250,7 +250,7 @@ def counter_gap(rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int
 
 
 def warnings(trial: Trial, found: Mapping[str, Field], each: Sequence[int], cores: int) -> tuple[str, ...]:
-    """Return what a reader of a crowded trial must know; `each` are the queries that each own worker completed."""
+    """Return what a reader of a multi-process trial must know; `each` own worker completed so many queries."""
     late, gap = found.get("start_skew_s"), found.get("counter_gap_queries")
     checks = []
     closed = (
@@ -267,7 +267,7 @@ def warnings(trial: Trial, found: Mapping[str, Field], each: Sequence[int], core
 
 def _late(seconds: float, workers: int, cores: int) -> str:
     return message(
-        "W-CREW-1",
+        "W-WORKER-1",
         f"the workers started {seconds * 1e3:.1f} ms apart",
         evidence=f"{workers} workers on {cores} cores",
         effect="The window begins with the last of them, so nothing is counted that had no competition",
@@ -277,7 +277,7 @@ def _late(seconds: float, workers: int, cores: int) -> str:
 
 def _gap(queries: float) -> str:
     return message(
-        "W-CREW-3",
+        "W-WORKER-3",
         f"a worker's rows and the shared counter differ by {queries:.0f} queries",
         effect="One of the two accounts of this window is wrong",
         fix="the same command again; report it where it stays",
@@ -286,7 +286,7 @@ def _gap(queries: float) -> str:
 
 def _coarse(queries: int) -> str:
     return message(
-        "W-CREW-4",
+        "W-WORKER-4",
         f"a worker completed only {queries} queries in the window",
         effect=f"One more or less would change its throughput by {1 / max(queries, 1):.0%}",
         fix="--duration 30s",

@@ -131,7 +131,7 @@ def concurrent(
         cells=found,
         memory=memory,
         lines=lines,
-        warm=tuple(_warm(c) for c in found if c.warm and c.fresh),
+        warm=tuple(_warm(c) for c in found if c.reused and c.fresh),
         remarks=remarks.of_cells(found),
         scope=usual([r for c in found for r in c.runs]),
         left_out=left_out + len(here) - len(mine),
@@ -174,4 +174,6 @@ def _known(series: Series, name: str) -> int:
 
 
 def _warm(cell: Cell) -> WarmRatio:
-    return WarmRatio(cell, quotient(cell.warm, cell.fresh, "throughput_sps"), len(cell.warm), len(cell.fresh))
+    return WarmRatio(
+        cell, quotient(cell.reused, cell.fresh, "throughput_sps"), len(cell.reused), len(cell.fresh)
+    )

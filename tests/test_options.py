@@ -1,11 +1,11 @@
-"""Options of a workload: defaults, kinds, bounds, files pinned by content."""
+"""Options of a workload or a scenario: defaults, kinds, bounds, files pinned by content."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
-from edgescope.workloads.options import Option, pinned, read, unpinned
+from edgescope.options import Option, read, settled, unpinned
 
 KNOWN = {
     "loop": Option(True, "again"),
@@ -36,12 +36,12 @@ def test_what_is_not_given_has_its_default():
     ],
 )
 def test_a_value_that_cannot_be_is_refused(given_, says):
-    with pytest.raises(UsageError, match=f"E-WORK-2: {says}"):
+    with pytest.raises(UsageError, match=f"E-OPTION-2: {says}"):
         read("w", given_, KNOWN)
 
 
 def test_an_unknown_option_is_refused_with_the_closest():
-    with pytest.raises(UsageError, match=r"E-WORK-1: w has no option sise .*--workload-option size=3"):
+    with pytest.raises(UsageError, match=r"E-OPTION-1: w has no option sise .*--workload-option size=3"):
         read("w", {"sise": 3}, KNOWN)
     with pytest.raises(UsageError, match="it has none"):
         read("w", {"x": 1}, {})
@@ -64,12 +64,12 @@ def test_whatever_is_read_is_of_its_kind(options):
 def test_a_file_is_pinned_by_its_content_and_missed_when_it_changes(tmp_path):
     film = tmp_path / "film.mp4"
     film.write_bytes(b"one")
-    once = pinned({"source": str(film), "way": str(film)}, KNOWN)
+    once = settled({"source": str(film), "way": str(film)}, KNOWN)
     assert once["source"].startswith(f"{film}#") and once["way"] == str(film)
-    assert pinned(once, KNOWN) == once and unpinned(once["source"]) == film
+    assert settled(once, KNOWN) == once and unpinned(once["source"]) == film
     film.write_bytes(b"two")
-    assert pinned(once, KNOWN)["source"] != once["source"]
-    with pytest.raises(UsageError, match="E-WORK-5"):
+    assert settled(once, KNOWN)["source"] != once["source"]
+    with pytest.raises(UsageError, match="E-OPTION-4"):
         unpinned(once["source"])
-    with pytest.raises(UsageError, match="E-WORK-4"):
-        pinned({"source": str(tmp_path / "none")}, KNOWN)
+    with pytest.raises(UsageError, match="E-OPTION-3"):
+        settled({"source": str(tmp_path / "none")}, KNOWN)

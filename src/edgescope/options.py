@@ -1,4 +1,4 @@
-"""Options that a workload declares: name, default and what it may be; read from a Trial, checked in one place."""
+"""Options that a workload or a scenario declares: name, default, and what each may be. They are checked here."""
 
 from __future__ import annotations
 
@@ -47,23 +47,34 @@ _KINDS: Mapping[type, str] = {
 }
 
 
-def pinned(given: Mapping[str, Scalar], known: Mapping[str, Option]) -> dict[str, Scalar]:
-    """Return the options with each file that one of them names pinned by its content.
+def settled(given: Mapping[str, Scalar], known: Mapping[str, Option]) -> dict[str, Scalar]:
+    """Return the options as a Trial carries them, so that one question has one spelling.
 
+    Defaults are left out, 15 of a number is 15.0 and of a text "15", and a file's name is pinned by its content.
     UsageError where a file cannot be read. What is wrong otherwise is left for `read` to say.
     """
-    return {
-        name: _pin(str(value)) if value and name in known and known[name].file else value
-        for name, value in given.items()
-    }
+    found = {name: _settled(value, known.get(name)) for name, value in given.items()}
+    return {name: value for name, value in found.items() if name not in known or value != known[name].default}
+
+
+def _settled(value: Scalar, option: Option | None) -> Scalar:
+    if option is None:
+        return value
+    if option.file and value:
+        return _pin(str(value))
+    if type(value) in (int, float) and type(option.default) is str:
+        return f"{value:g}"
+    return float(value) if type(option.default) is float and type(value) is int else value
 
 
 def _pin(name: str) -> str:
     bare = PIN.sub("", name)
     try:
+        if not Path(bare).is_file():  # a device would be read for ever
+            raise OSError("not a regular file" if Path(bare).exists() else "no such file")
         return f"{bare}#{cache.content(Path(bare))[:12]}"
-    except OSError as error:
-        raise UsageError("E-WORK-4", f"the file {bare} cannot be read", evidence=str(error)) from error
+    except (OSError, ValueError) as error:
+        raise UsageError("E-OPTION-3", f"the file {bare!r} cannot be read", evidence=str(error)) from error
 
 
 def unpinned(name: str) -> Path:
@@ -71,7 +82,7 @@ def unpinned(name: str) -> Path:
     bare, found = PIN.sub("", name), PIN.search(name)
     if found and _pin(bare) != name:
         raise UsageError(
-            "E-WORK-5",
+            "E-OPTION-4",
             f"{bare} is not the file this trial was planned with",
             evidence=f"content {_pin(bare)[-12:]}, planned {name[-12:]}",
             effect="Its numbers would be filed under another input",
@@ -80,22 +91,25 @@ def unpinned(name: str) -> Path:
     return Path(bare)
 
 
-def read(workload: str, given: Mapping[str, Scalar], known: Mapping[str, Option]) -> dict[str, Any]:
+def read(
+    name: str, given: Mapping[str, Scalar], known: Mapping[str, Option], of: str = "workload"
+) -> dict[str, Any]:
     """Return every option of `known`, those not `given` with their defaults.
 
-    UsageError for an option that the workload has not, or a value that it cannot have.
+    `name` is that of the workload or scenario, `of` which of the two it is. UsageError for an option that it does
+    not have, or a value that the option cannot have.
     """
     unknown = sorted(set(given) - set(known))
     if unknown:
-        listing = "; ".join(f"{name}: {option.text} ({option.default})" for name, option in known.items())
-        close = [f"--workload-option {c}={given[u]}" for u in unknown if (c := meant(u, known))]
+        listing = "; ".join(f"{key}: {option.text} ({option.default})" for key, option in known.items())
+        close = [f"--{of}-option {c}={given[u]}" for u in unknown if (c := meant(u, known))]
         raise UsageError(
-            "E-WORK-1",
-            f"{workload} has no option {', '.join(unknown)}",
+            "E-OPTION-1",
+            f"{name} has no option {', '.join(unknown)}",
             evidence=f"it has {listing}" if known else "it has none",
             fix=" ".join(close),
         )
-    problems = (known[name].problem(name, value) for name, value in given.items())
+    problems = (known[key].problem(key, value) for key, value in given.items())
     if problem := next(filter(None, problems), ""):
-        raise UsageError("E-WORK-2", problem, evidence=f"an option of the workload {workload}")
-    return {name: given.get(name, option.default) for name, option in known.items()}
+        raise UsageError("E-OPTION-2", problem, evidence=f"an option of the {of} {name}")
+    return {key: given.get(key, option.default) for key, option in known.items()}

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from edgescope.errors import UsageError
 from edgescope.isolate import placement
-from edgescope.isolate import staff as staffing
-from edgescope.isolate.pool import Crews, alike
-from edgescope.isolate.process import Seat
-from edgescope.isolate.staff import Staff
+from edgescope.isolate import pool as pooling
+from edgescope.isolate.pool import Prestart, WorkerPools, alike
+from edgescope.isolate.worker import Placement
+from edgescope.process import Launch
 from edgescope.records import Trial
 from edgescope.study.grid import grid
 
@@ -33,19 +33,19 @@ def test_cpus_are_dealt_out_whole_evenly_and_side_by_side(cpus, workers):
 
 
 def test_only_pinned_workers_have_cpus_of_their_own():
-    assert placement.seats(TRIAL) == [Seat()] * 5
-    pinned = placement.seats(replace(TRIAL, sharing="pinned", colocated=""), allowed=[7, 2, 3, 5, 9])
-    assert [seat.cpus for seat in pinned] == [(2, 3), (5, 7), (9,)]
-    assert [seat.prefix[-2] for seat in pinned] == ["2-3", "5,7", "9"]
+    assert placement.placements(TRIAL) == [Placement()] * 5
+    pinned = placement.placements(replace(TRIAL, sharing="pinned", colocated=""), allowed=[7, 2, 3, 5, 9])
+    assert [place.cpus for place in pinned] == [(2, 3), (5, 7), (9,)]
+    assert [place.launch.prefix[-2] for place in pinned] == ["2-3", "5,7", "9"]
 
 
 @pytest.mark.parametrize(("cpus", "warned"), [(4, True), (5, False), (6, False)])
 def test_pinned_workers_that_must_share_are_warned_of(cpus, warned):
     pinned = replace(TRIAL, sharing="pinned")
-    assert bool(placement.crammed(pinned, cpus)) is warned
-    assert not placement.crammed(TRIAL, cpus)
+    assert bool(placement.oversubscribed(pinned, cpus)) is warned
+    assert not placement.oversubscribed(TRIAL, cpus)
     if warned:
-        assert "5 workers on 4 CPUs" in placement.crammed(pinned, cpus)
+        assert "5 workers on 4 CPUs" in placement.oversubscribed(pinned, cpus)
 
 
 def test_every_worker_answers_a_trial_of_one_process_with_a_seed_of_its_own():
@@ -91,41 +91,42 @@ def test_the_present_trial_may_take_nine_tenths_of_the_limit_less_what_has_passe
     now = [1000.0]
     monkeypatch.setattr("edgescope.isolate.pool.time.monotonic", lambda: now[0])
     monkeypatch.setenv("EDGESCOPE_TIMEOUT", "100")
-    crews = Crews()
-    assert crews.limit_s == 90.0
+    pools = WorkerPools()
+    assert pools.limit_s == 90.0
     now[0] += 30
-    assert crews.limit_s == 60.0
+    assert pools.limit_s == 60.0
     now[0] += 1000
-    assert crews.limit_s == 1.0
-    crews.begin({"A": "1"}, Staff(4))
-    assert crews.limit_s == 90.0 and crews.env == {"A": "1"} and crews.staff.workers == 4
+    assert pools.limit_s == 1.0
+    pools.begin({"A": "1"}, Prestart(4))
+    assert pools.limit_s == 90.0 and pools.launch.env == {"A": "1"} and pools.prestart.workers == 4
     monkeypatch.delenv("EDGESCOPE_TIMEOUT")
-    assert crews.limit_s == 540.0
+    assert pools.limit_s == 540.0
 
 
-class FakeCrew:
+class FakePool:
     def __init__(self, *, grace_s):
-        self.grace_s, self.dismissed, self.closed, self.members = grace_s, 0, 0, [1, 2, 3, 4]
+        self.grace_s, self.dismissed, self.closed, self.workers = grace_s, 0, 0, [1, 2, 3, 4]
 
     def dismiss(self):
         self.dismissed += 1
 
-    def close(self):
+    def close(self, patience_s):
+        assert patience_s == 0  # nobody is under a tracer
         self.closed += 1
 
 
 def test_workers_are_kept_for_what_they_loaded_and_crews_for_their_sharing(monkeypatch):
-    monkeypatch.setattr("edgescope.isolate.pool.Crew", FakeCrew)
+    monkeypatch.setattr("edgescope.isolate.pool.WorkerPool", FakePool)
     one = Trial(model="null", backend="null", processes=2)
-    with Crews({"E": "1"}, grace_s=2.0) as crews:
-        first = crews.of(one)
-        assert first.grace_s == 2.0 and crews.of(replace(one, processes=4, batch=8, seed=3)) is first
-        assert first.dismissed == 0 and crews.idle(one) == 2 and crews.idle(replace(one, processes=6)) == 0
-        assert crews.of(replace(one, precision="fp16")) is first and first.dismissed == 1
-        other = crews.of(replace(one, sharing="pinned"))
-        assert other is not first and crews.idle(one) == 6
-        assert [s.env for s in crews.seats(one)] == [{"E": "1"}] * 2
-    assert (first.closed, other.closed) == (1, 1) and crews.idle(one) == 0
+    with WorkerPools(Launch(env={"E": "1"}), grace_s=2.0) as pools:
+        first = pools.of(one)
+        assert first.grace_s == 2.0 and pools.of(replace(one, processes=4, batch=8, seed=3)) is first
+        assert first.dismissed == 0 and pools.idle(one) == 2 and pools.idle(replace(one, processes=6)) == 0
+        assert pools.of(replace(one, precision="fp16")) is first and first.dismissed == 1
+        other = pools.of(replace(one, sharing="pinned"))
+        assert other is not first and pools.idle(one) == 6
+        assert [dict(p.launch.env) for p in pools.placements(one)] == [{"E": "1"}] * 2
+    assert (first.closed, other.closed) == (1, 1) and pools.idle(one) == 0
 
 
 @pytest.mark.parametrize(
@@ -162,8 +163,8 @@ class FakeMemory:
 
 
 def test_more_workers_are_started_as_long_as_the_floor_is_left_alone(monkeypatch):
-    monkeypatch.setattr(staffing, "Memory", FakeMemory)
-    monkeypatch.setattr(staffing, "floor_of", lambda asked, memory: 400 if asked is None else asked)
-    assert staffing.available() == 1000
-    assert Staff(9).fits(3, 200.0) and not Staff(9).fits(3, 200.1)
-    assert Staff(9, 100).fits(9, 100.0) and not Staff(9, 100).fits(10, 100.0)
+    monkeypatch.setattr(pooling, "Memory", FakeMemory)
+    monkeypatch.setattr(pooling, "floor_of", lambda asked, memory: 400 if asked is None else asked)
+    assert pooling.available() == 1000
+    assert Prestart(9).fits(3, 200.0) and not Prestart(9).fits(3, 200.1)
+    assert Prestart(9, 100).fits(9, 100.0) and not Prestart(9, 100).fits(10, 100.0)

@@ -1,25 +1,23 @@
 """What is told of a worker that has ended or hangs, with shells in its place."""
 
-import io
-import os
 import signal
 import time
 
 import pytest
 
-from edgescope.isolate import process as members
-from edgescope.isolate.pipe import Talk
-from edgescope.isolate.process import Member, Seat
+from edgescope.isolate import worker as workers
+from edgescope.isolate.worker import Placement, WorkerProcess
+from edgescope.process import Launch
 from edgescope.records import Status
 
 
 @pytest.fixture
-def shell(tmp_path):
+def shell():
     """A worker whose program is this line of shell."""
     made = []
 
     def start(line, number=3, env=None):
-        made.append(Member(number, Seat(env=env or {}, prefix=("sh", "-c", line, "sh")), tmp_path))
+        made.append(WorkerProcess(number, Placement(Launch(("sh", "-c", line, "sh"), env or {}))))
         return made[-1]
 
     yield start
@@ -27,33 +25,43 @@ def shell(tmp_path):
         one.end()
 
 
-def told(member):
+def told(worker):
     """Listen until it is lost."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:
-            member.listen()
-        except members.CrewError as error:
+            worker.listen()
+        except workers.WorkerError as error:
             return error
         time.sleep(0.005)
     raise AssertionError("still there")
 
 
 def test_its_words_are_heard_line_by_line_however_they_are_cut(shell):
-    one = shell("""printf '{"said": "a"}\\n{"sa'; sleep 0.1; printf 'id": "b"}\\n'; cat >/dev/null""")
-    deadline = time.monotonic() + 10
-    while len(one.inbox) < 2 and time.monotonic() < deadline:
+    one = shell(
+        """printf 'nsys\\n{"event": "a"}\\n{"ev'; sleep 0.1; printf 'ent": "b"}\\n'; cat >/dev/null"""
+    )
+    deadline, found = time.monotonic() + 10, []
+    while len(found) < 2 and time.monotonic() < deadline:
         one.listen()
-    assert list(one.inbox) == [{"said": "a"}, {"said": "b"}]
+        found += one.events()
+    assert found == [{"event": "a"}, {"event": "b"}]  # what a launcher prints is none
+
+
+def test_below_a_launcher_the_worker_says_its_own_id(shell):
+    one = shell("""echo '{"event": "here", "pid": 7}'; cat >/dev/null""")
+    assert one.pipe.ready(10)
+    one.listen()
+    assert list(one.events()) == [{"event": "here", "pid": 7}] and one.pid == 7
 
 
 def test_an_exit_is_told_with_its_code_and_last_words(shell):
     error = told(shell("echo starting >&2; printf 'no\\033 card\\n\\n' >&2; exit 3"))
     assert error.status is Status.CRASHED
-    assert error.reason.startswith("E-CREW-2: worker 3 ended with 3 (starting | no  card).")
+    assert error.reason.startswith("E-WORKER-2: worker 3 exited with 3 (starting | no  card).")
     gone = shell("exit 0")
     assert "wrote nothing to stderr" in told(gone).reason
-    gone.say("open")  # harmless: found out when it is listened to
+    gone.order("open")  # harmless: found out when it is listened to
 
 
 def test_a_signal_is_named_and_a_kill_may_have_been_the_kernels(shell, monkeypatch):
@@ -63,7 +71,7 @@ def test_a_signal_is_named_and_a_kill_may_have_been_the_kernels(shell, monkeypat
         killed.status is Status.CRASHED and "died of SIGKILL (often the kernel's OOM killer" in killed.reason
     )
     one = shell("kill -KILL $$")
-    monkeypatch.setattr(members, "oom_kills", lambda: one.kills + 2)
+    monkeypatch.setattr(workers, "oom_kills", lambda: one.kills + 2)
     ours = told(one)
     assert ours.status is Status.OOM and "OOM killer ended 2 of this group's processes" in ours.reason
     ended = shell("exit 9")
@@ -74,24 +82,24 @@ def test_a_signal_is_named_and_a_kill_may_have_been_the_kernels(shell, monkeypat
 def test_one_that_hangs_is_told_with_its_state(shell):
     one = shell("echo loading >&2; kill -STOP $$")
     deadline = time.monotonic() + 10
-    while "T (stopped)" not in one._state() and time.monotonic() < deadline:
+    while "T (stopped)" not in one.state() and time.monotonic() < deadline:
         time.sleep(0.005)
     error = one.silent("ready", 2.5)
     assert error.status is Status.TIMEOUT
     assert error.reason.startswith(
-        f"E-CREW-3: worker 3 hangs: it was not ready after 2.5 s (process {one.pid} is T (stopped); loading)."
+        f"E-WORKER-3: worker 3 hangs: it was not ready after 2.5 s (process {one.pid} is T (stopped); loading)."
     )
-    one.process.send_signal(signal.SIGCONT)
+    one._child.send_signal(signal.SIGCONT)
     one.end()
-    assert one._state() == "gone"
+    assert one.state() == "gone"
 
 
 def test_only_the_end_of_what_it_wrote_is_told(shell):
     one = shell("i=0; while [ $i -lt 3000 ]; do echo line$i >&2; i=$((i+1)); done; exit 1")
-    text = told(one) and one.words()
+    text = told(one) and one.said()
     assert text.endswith("line2998 | line2999") and len(text) == 600
-    os.unlink(one._words)
-    assert one.words() == ""
+    one.end()
+    assert one.said() == text  # it is known when it is gone
 
 
 def test_its_environment_adds_to_ours(shell, monkeypatch):
@@ -99,15 +107,3 @@ def test_its_environment_adds_to_ours(shell, monkeypatch):
     assert (
         "(yes and added)" in told(shell('echo "$KEPT and $MORE" >&2; exit 1', env={"MORE": "added"})).reason
     )
-
-
-def test_a_talk_is_lines_of_json_until_the_leader_has_gone():
-    orders = io.BytesIO(b'{"do": "open", "n": 1}\n{"do": "close"}\n')
-    words = io.BytesIO()
-    talk = Talk(orders, words)
-    assert talk.hear() == {"do": "open", "n": 1}
-    assert list(talk.heard()) == [{"do": "close"}]
-    with pytest.raises(EOFError):
-        talk.hear()
-    talk.say("ready", settled=True)
-    assert words.getvalue() == b'{"said": "ready", "settled": true}\n'

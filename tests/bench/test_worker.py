@@ -1,4 +1,4 @@
-"""A worker's side of a shift in this process: what it says to which order."""
+"""A worker's side of a run in this process: what it says to which order."""
 
 import time
 from dataclasses import replace
@@ -21,12 +21,12 @@ class Script:
     """A leader that gives these orders and keeps what it is told; a start is named when it is asked for."""
 
     def __init__(self, *orders, window_s=0.1):
-        self.orders, self.said, self.window_s = list(orders), [], window_s
+        self.orders, self.sent, self.window_s = list(orders), [], window_s
 
-    def say(self, said, **what):
-        self.said.append((said, what))
+    def send(self, event, **what):
+        self.sent.append((event, what))
 
-    def hear(self):
+    def receive(self):
         if not self.orders:
             raise EOFError("the leader has gone")
         order = self.orders.pop(0)
@@ -35,12 +35,12 @@ class Script:
             order = order | {"start_ns": begin, "stop_ns": begin + round(self.window_s * 1e9)}
         return order
 
-    def heard(self):
+    def __iter__(self):
         while self.orders:
-            yield self.hear()
+            yield self.receive()
 
-    def words(self, said):
-        return [what for name, what in self.said if name == said]
+    def events(self, name):
+        return [what for event, what in self.sent if event == name]
 
 
 def order(folder, trial=TRIAL, **keys):
@@ -60,18 +60,18 @@ MACHINE = {"stable": {}, "state": {}}
 
 
 def served(tmp_path, *orders, **keys):
-    talk = Script(*orders, **keys)
+    pipe = Script(*orders, **keys)
     with Counter(tmp_path / "counter", 2) as counter:
-        worker.serve(talk)
-        return talk, counter.look().counts
+        worker.serve(pipe)
+        return pipe, counter.look().counts
 
 
-def test_a_whole_shift_is_told_step_by_step(tmp_path):
+def test_a_whole_run_is_told_step_by_step(tmp_path):
     asked = ({"do": "answer"}, {"do": "verify", "machine": MACHINE}, {"do": "close"})
-    talk, counts = served(tmp_path, order(tmp_path), *DRIVE, *asked)
-    names = [name for name, _ in talk.said]
+    pipe, counts = served(tmp_path, order(tmp_path), *DRIVE, *asked)
+    names = [name for name, _ in pipe.sent]
     assert names == ["here", "opened", "ready", "driven", "answer", "verified", "closed"]
-    (opened,), (driven,), (ready,) = (talk.words(name) for name in ("opened", "driven", "ready"))
+    (opened,), (driven,), (ready,) = (pipe.events(name) for name in ("opened", "driven", "ready"))
     assert opened["effective"]["precision"] == "fp32" and opened["model"]["name"] == "null"
     assert "load_s" in opened["facts"] and ready == {"settled": True}
     with np.load(driven["rows"]) as columns:
@@ -79,7 +79,7 @@ def test_a_whole_shift_is_told_step_by_step(tmp_path):
     assert driven["first"] == 0 and driven["stop"] == len(rows["query_id"]) > 10
     assert driven["stopped_by"] == "the agreed stop" and driven["failure"] == ""
     assert set(rows["samples"]) == {2} and counts == (0, 2 * len(rows["query_id"]))
-    (answer,) = talk.words("answer")
+    (answer,) = pipe.events("answer")
     with np.load(answer["outputs"]) as outputs:
         assert answer["output_bytes"] == sum(outputs[name].nbytes for name in outputs.files)
     assert answer["input_bytes"] == 2 * zoo.get("null").samples(Purpose.BENCH, 1).arrays["input"].nbytes
@@ -87,31 +87,31 @@ def test_a_whole_shift_is_told_step_by_step(tmp_path):
 
 def test_a_second_trial_follows_the_first_and_the_end_of_the_leader_ends_it(tmp_path):
     close = {"do": "close"}
-    talk, _ = served(tmp_path, order(tmp_path), *DRIVE, close, order(tmp_path, again=False), *DRIVE, close)
-    assert len(talk.words("driven")) == 2 == len(talk.words("closed"))
-    talk, _ = served(tmp_path, order(tmp_path), *DRIVE)
-    assert [name for name, _ in talk.said][-1] == "driven"
+    pipe, _ = served(tmp_path, order(tmp_path), *DRIVE, close, order(tmp_path, again=False), *DRIVE, close)
+    assert len(pipe.events("driven")) == 2 == len(pipe.events("closed"))
+    pipe, _ = served(tmp_path, order(tmp_path), *DRIVE)
+    assert [name for name, _ in pipe.sent][-1] == "driven"
 
 
 @pytest.mark.parametrize(
     "orders", [[{"do": "abandon"}], [{"do": "drive"}, {"do": "abandon"}], [*DRIVE, {"do": "abandon"}]]
 )
 def test_a_trial_that_is_given_up_is_closed_without_a_word_more(tmp_path, orders):
-    talk, _ = served(tmp_path, order(tmp_path), *orders)
-    assert talk.said[-1] == ("closed", {}) and not talk.words("failed")
+    pipe, _ = served(tmp_path, order(tmp_path), *orders)
+    assert pipe.sent[-1] == ("closed", {}) and not pipe.events("failed")
 
 
 def test_what_fails_is_told_with_its_status_and_closed(tmp_path, capfd):
     bad = Trial(model="no_such_model", backend="null")
-    talk, _ = served(tmp_path, order(tmp_path, bad), {"do": "verify"})
-    assert [name for name, _ in talk.said] == ["here", "failed", "closed"]
-    (failed,) = talk.words("failed")
+    pipe, _ = served(tmp_path, order(tmp_path, bad), {"do": "verify"})
+    assert [name for name, _ in pipe.sent] == ["here", "failed", "closed"]
+    (failed,) = pipe.events("failed")
     assert failed["status"] == "failed" and "no_such_model" in failed["reason"]
 
 
 def test_workers_are_cameras_with_phases_of_their_own_and_one_alone_has_none(tmp_path):
     def phase(**keys):
-        return worker.Shift(Script(), order(tmp_path, **keys)).plan.phase
+        return worker.WorkerRun(Script(), order(tmp_path, **keys)).plan.phase
 
     first, again = phase(), phase()
     other = phase(trial=Trial(model="null", backend="null", seed=6))
@@ -134,19 +134,19 @@ def test_what_owns_its_loop_cannot_agree_on_a_start(tmp_path, monkeypatch, scena
         monkeypatch.setattr(worker, "scenario_of", lambda trial, plan: Loadgen())
     if not drivable:
         monkeypatch.delattr(worker, "open_work")  # it is refused before anything is opened
-    talk, _ = served(tmp_path, order(tmp_path, replace(TRIAL, scenario=scenario)), *DRIVE, {"do": "close"})
+    pipe, _ = served(tmp_path, order(tmp_path, replace(TRIAL, scenario=scenario)), *DRIVE, {"do": "close"})
     if drivable:
-        assert len(talk.words("driven")) == 1
+        assert len(pipe.events("driven")) == 1
     else:
-        (failed,) = talk.words("failed")
+        (failed,) = pipe.events("failed")
         assert failed["status"] == "unsupported"
-        assert failed["reason"].startswith(f"E-CREW-1: {scenario} owns its loop")
+        assert failed["reason"].startswith(f"E-WORKER-1: {scenario} owns its loop")
 
 
 def test_a_program_of_its_own_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "program_of", lambda trial: object())
-    talk, _ = served(tmp_path, order(tmp_path, Trial(model="null", backend="trtexec")))
-    assert talk.words("failed")[0]["reason"].startswith("E-CREW-1: trtexec owns its loop")
+    pipe, _ = served(tmp_path, order(tmp_path, Trial(model="null", backend="trtexec")))
+    assert pipe.events("failed")[0]["reason"].startswith("E-WORKER-1: trtexec owns its loop")
 
 
 def test_a_glimpse_is_the_first_input_as_often_as_the_batch_is_large():
@@ -166,8 +166,8 @@ def test_a_glimpse_is_the_first_input_as_often_as_the_batch_is_large():
 
 
 def test_loading_ahead_says_what_it_took_and_swallows_what_is_wrong(tmp_path):
-    talk, _ = served(tmp_path, {"do": "load", "trial": TRIAL.to_json()})
-    assert talk.words("loaded")[0]["peak_bytes"] > 1e6
+    pipe, _ = served(tmp_path, {"do": "load", "trial": TRIAL.to_json()})
+    assert pipe.events("loaded")[0]["peak_bytes"] > 1e6
     broken = Trial(model="no_such_model", backend="null")
-    talk, _ = served(tmp_path, {"do": "load", "trial": broken.to_json()}, {"do": "other"})
-    assert [name for name, _ in talk.said] == ["here", "loaded"]
+    pipe, _ = served(tmp_path, {"do": "load", "trial": broken.to_json()}, {"do": "other"})
+    assert [name for name, _ in pipe.sent] == ["here", "loaded"]

@@ -11,12 +11,12 @@ import pytest
 
 import edgescope
 import making
-from edgescope.bench import workers as crowd
+from edgescope.bench import workers as joint
 from edgescope.isolate import persistent
 from edgescope.isolate.fresh import Limits, until_readable
 from edgescope.modes import enter, mps
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.sweep.reuse import Warm
+from edgescope.sweep.reuse import ReusingRunner
 from edgescope.sweep.run import Isolated
 
 QUICK = Trial(
@@ -32,15 +32,15 @@ def state(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def warm():
+def reusing():
     """One runner for all: a cell that goes wrong must not harm the next."""
-    with Warm(Isolated()) as runner:
+    with ReusingRunner(Isolated()) as runner:
         yield runner
 
 
 @pytest.fixture
 def own():
-    with Warm(Isolated()) as runner:
+    with ReusingRunner(Isolated()) as runner:
         yield runner
 
 
@@ -55,7 +55,7 @@ def value(result, name):
     return result.metrics[name].value
 
 
-def test_a_crowded_result_is_whole():
+def test_a_multi_process_result_is_whole():
     result = edgescope.run(replace(QUICK, colocated="null"))
     assert result.status in (Status.OK, Status.UNSTABLE), result.reason
     assert [w.number for w in result.workers] == [0, 1, 2] and len({w.pid for w in result.workers}) == 3
@@ -81,21 +81,21 @@ def test_queries_of_many_calls_are_counted_as_queries():
 
 def test_a_trace_that_ends_early_ends_the_window(tmp_path):
     (tmp_path / "t").write_text("".join(f"{k / 100}\n" for k in range(30)))
-    trace = replace(QUICK, scenario="trace", arrivals=str(tmp_path / "t"), max_s=1.5)
+    trace = replace(QUICK, scenario="trace", scenario_options={"trace": str(tmp_path / "t")}, max_s=1.5)
     window = edgescope.run(trace).window
     assert 0.2 < (window.stop_ns - window.start_ns) / 1e9 < 1.0
 
 
 def test_an_open_loop_lasts_as_long_as_it_may():
     long = replace(QUICK, min_s=1.0, max_s=10.0)
-    assert crowd.seconds(long) == 2.0
-    assert crowd.seconds(replace(long, scenario="fixed_rate", rate=5.0)) == 10.0
+    assert joint.seconds(long) == 2.0
+    assert joint.seconds(replace(long, scenario="fixed_rate", rate=5.0)) == 10.0
 
 
-def test_a_crew_is_as_large_as_what_is_to_come_and_started_at_once(warm):
+def test_a_pool_is_as_large_as_what_is_to_come_and_started_at_once(reusing):
     other = replace(QUICK, options={"delay_us": 900})
-    warm.expect([other, replace(other, processes=4), replace(other, processes=8, replicate=1)])
-    small = warm.run(other, LIMITS)
+    reusing.expect([other, replace(other, processes=4), replace(other, processes=8, replicate=1)])
+    small = reusing.run(other, LIMITS)
     assert len(small.workers) == 2 and len(workers()) == 4
     shared = [small.metrics["processes_pss_bytes"], *(w.pss_bytes for w in small.workers)]
     assert all(isinstance(f, Absent) and "2 kept workers that do nothing" in f.reason for f in shared)
@@ -107,14 +107,14 @@ class Leader:
     def __init__(self, *statuses):
         self.statuses, self.asked, self.stops = list(statuses), [], 0
 
-    def answer(self, verb, trial, limits, env, staff):
-        self.asked.append(staff)
+    def answer(self, verb, trial, limits, env, prestart):
+        self.asked.append(prestart)
         return making.result(trial, status=self.statuses.pop(0), reason="it said so")
 
     def stop(self):
         self.stops += 1
 
-    close = let_go = stop
+    close = stop
 
 
 def test_memory_that_idle_workers_hold_decides_over_no_cell(own):
@@ -146,7 +146,7 @@ def test_a_leader_that_died_between_two_cells_harms_neither(own, monkeypatch):
 def test_a_kept_runner_can_be_stopped_between_two_cells():
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the runner of all tests has one of its own
     try:
-        with Warm(Isolated()) as runner:
+        with ReusingRunner(Isolated()) as runner:
             runner._leader = Leader(Status.OK)
             runner.run(QUICK, LIMITS)
             with pytest.raises(SystemExit):
@@ -162,50 +162,48 @@ def test_a_kept_runner_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(scratch))  # of the processes that it starts
     monkeypatch.setattr(tempfile, "tempdir", None)
     others = workers()
-    with Warm(Isolated()) as runner:
+    with ReusingRunner(Isolated()) as runner:
         runner.run(QUICK, LIMITS)
-        assert list(scratch.rglob("edgescope-crew-*"))
+        assert list(scratch.rglob("edgescope-workers-*"))
         late = runner.run(replace(QUICK, min_s=9, max_s=9), Limits(timeout_s=1))
         assert late.status is Status.TIMEOUT  # those who were stopped had no time to clear up
     assert list(scratch.iterdir()) == [] and workers() == others
 
 
-def test_kept_workers_answer_cell_after_cell_and_say_so(warm):
-    assert warm.prepare(QUICK, LIMITS) is None
-    first, second = warm.run(QUICK, LIMITS), warm.run(replace(QUICK, batch=4), LIMITS)
-    alone = warm.run(replace(QUICK, processes=1), LIMITS)
+def test_kept_workers_answer_cell_after_cell_and_say_so(reusing):
+    assert reusing.prepare(QUICK, LIMITS) is None
+    first, second = reusing.run(QUICK, LIMITS), reusing.run(replace(QUICK, batch=4), LIMITS)
+    alone = reusing.run(replace(QUICK, processes=1), LIMITS)
     pids = [w.pid for w in first.workers]
     assert [w.pid for w in second.workers] == pids and [w.pid for w in alone.workers] == pids[:1]
-    assert all(
-        r.machine.state["warm"] is True and r.artifact["workers"] == "kept warm" for r in (first, alone)
-    )
-    replicate = warm.run(replace(QUICK, replicate=1), LIMITS)
+    assert (first.process, alone.process) == ("reused", "reused")
+    replicate = reusing.run(replace(QUICK, replicate=1), LIMITS)
     assert first.machine.id == replicate.machine.id
-    assert "warm" not in replicate.machine.state and not {w.pid for w in replicate.workers} & set(pids)
+    assert replicate.process == "fresh" and not {w.pid for w in replicate.workers} & set(pids)
     assert workers() == []  # none was kept beside it
 
 
-def test_a_worker_killed_within_a_cell_fails_that_cell_alone(warm):
-    pid = warm.run(QUICK, LIMITS).workers[1].pid
+def test_a_worker_killed_within_a_cell_fails_that_cell_alone(reusing):
+    pid = reusing.run(QUICK, LIMITS).workers[1].pid
     threading.Timer(1.0, os.kill, (pid, signal.SIGKILL)).start()
-    broken = warm.run(replace(QUICK, min_s=5, max_s=5), LIMITS)
+    broken = reusing.run(replace(QUICK, min_s=5, max_s=5), LIMITS)
     assert broken.status is Status.CRASHED and "worker 1 died of SIGKILL" in broken.reason
-    assert warm.run(QUICK, LIMITS).status in (Status.OK, Status.UNSTABLE)
+    assert reusing.run(QUICK, LIMITS).status in (Status.OK, Status.UNSTABLE)
 
 
-def test_the_limits_hold_for_every_cell(warm):
-    low = warm.run(QUICK, Limits(floor_bytes=1 << 60))
+def test_the_limits_hold_for_every_cell(reusing):
+    low = reusing.run(QUICK, Limits(floor_bytes=1 << 60))
     assert low.status is Status.OOM and low.reason.startswith("E-MEM-1")
-    late = warm.run(replace(QUICK, min_s=9, max_s=9), Limits(timeout_s=1))
+    late = reusing.run(replace(QUICK, min_s=9, max_s=9), Limits(timeout_s=1))
     assert late.status is Status.TIMEOUT
     assert workers() == []  # neither left anything behind
 
 
-def test_a_leader_that_dies_is_a_crash_and_takes_its_workers_along(warm):
-    warm.run(QUICK, LIMITS)
+def test_a_leader_that_dies_is_a_crash_and_takes_its_workers_along(reusing):
+    reusing.run(QUICK, LIMITS)
     leader, old = workers()[0].parent(), workers()
     threading.Timer(0.5, leader.kill).start()
-    broken = warm.run(replace(QUICK, min_s=5, max_s=5), LIMITS)
+    broken = reusing.run(replace(QUICK, min_s=5, max_s=5), LIMITS)
     assert broken.status is Status.CRASHED and "SIGKILL" in broken.reason
     assert not psutil.wait_procs(old, timeout=5)[1]
 
@@ -256,9 +254,9 @@ def test_one_daemon_serves_the_whole_sweep_and_ends_with_it(fake, own):
     assert not os.path.exists(pipe)
 
 
-def test_a_daemon_that_refuses_is_unsupported_with_its_words(fake, warm):
+def test_a_daemon_that_refuses_is_unsupported_with_its_words(fake, reusing):
     (fake / "broken").write_text("An instance of this daemon is already running")
-    result = warm.run(ON_GPU, LIMITS)
+    result = reusing.run(ON_GPU, LIMITS)
     assert result.status is Status.UNSUPPORTED
     assert result.reason.startswith("E-MPS-1") and "already running" in result.reason
     cold = Isolated().run(ON_GPU, LIMITS)
@@ -307,6 +305,6 @@ def test_workers_that_no_daemon_serves_are_not_measured_as_clients():
     assert result.status is Status.FAILED and result.reason.startswith("E-MPS-4")
 
 
-def test_mps_on_a_cpu_would_be_a_wrong_label(warm):
-    result = warm.run(replace(QUICK, sharing="mps"), LIMITS)
+def test_mps_on_a_cpu_would_be_a_wrong_label(reusing):
+    result = reusing.run(replace(QUICK, sharing="mps"), LIMITS)
     assert result.status is Status.UNSUPPORTED and result.reason.startswith("E-MPS-3")

@@ -2,13 +2,12 @@
 
 import pytest
 
-from edgescope import ranges
 from edgescope.cli.main import main
 from edgescope.errors import UsageError
 from edgescope.isolate import fresh
 from edgescope.models import zoo
 from edgescope.records import Trial
-from edgescope.study import grid
+from edgescope.study import grid, ranges
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,46 @@
+"""A process below a warden (warden.py), which ends whatever the process has started."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgescope.isolate import warden
+from edgescope.process import Launch, Process
+
+#: Seconds that a warden is given to end what it guards: longer than it gives them.
+PATIENCE_S = warden.PATIENCE_S + 2.0
+
+
+class GuardedProcess(Process):
+    """A process in a session of its own, below a warden that removes `folder` where this process ends before it.
+
+    FileNotFoundError where there is no such program: the warden itself could always be started.
+    """
+
+    def __init__(
+        self, program: Sequence[str], folder: Path, launch: Launch = Launch(), *, talks: bool = False
+    ) -> None:
+        argv = [*launch.prefix, *program]
+        if shutil.which(argv[0], path={**os.environ, **launch.env}.get("PATH")) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+        guard = (sys.executable, "-I", "-S", warden.__file__, str(os.getpid()), str(folder))
+        super().__init__(program, Launch(guard) + launch, talks=talks, session=True)
+        self.launch = launch  # the warden ends as the program does
+
+    def end(self, patience_s: float = PATIENCE_S) -> None:
+        """Have the warden end everything it guards, and itself; harmless when it is gone."""
+        self.terminate()
+        if (
+            self.wait(patience_s) is None
+        ):  # stopped, or starved: then this does what the warden should have done
+            for pid in (self.pid, *warden.below(self.pid)):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        super().end()

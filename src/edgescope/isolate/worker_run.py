@@ -1,0 +1,187 @@
+"""One trial in several workers, led: they open it, a start and a stop are named, what they did is collected.
+
+The leader computes nothing itself and imports no engine. While it waits it hears every worker, so that one that dies
+ends the trial at once, and one that hangs ends it after a limit; both say which worker it was and what it last wrote.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from edgescope.isolate.barrier import Span
+from edgescope.isolate.counter import Counter, Look
+from edgescope.isolate.worker import WorkerError, WorkerProcess, oom_kills
+from edgescope.process import Message
+from edgescope.records import Json, Status, Trial
+
+#: From naming the start to it: every worker must have read the line and gone to sleep by then.
+LEAD_NS = 100_000_000
+#: Seconds a worker may need after the stop for the query it is at, beside what its first query took.
+GRACE_S = 10.0
+PATIENCE_S = 600.0
+
+Seen = TypeVar("Seen")
+
+
+@dataclass(frozen=True)
+class Driven(Generic[Seen]):
+    """What one run did: the agreed span, two looks at the counters, what each worker said, what the stop showed."""
+
+    span: Span
+    looks: tuple[Look, Look]
+    ready: list[Message]
+    done: list[Message]
+    seen: Seen
+
+
+class WorkerRun:
+    """One trial, open in several workers."""
+
+    def __init__(
+        self,
+        workers: Sequence[WorkerProcess],
+        folder: Path,
+        counter: Counter,
+        limit_s: float,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self.workers, self.folder, self.counter = workers, folder, counter
+        self.begun, self.limit_s, self.grace_s = time.monotonic(), limit_s, grace_s
+        self.opened: list[Message] = []
+
+    def open(self, trials: Sequence[Trial]) -> None:
+        """Have every worker open its trial."""
+        for worker, trial in zip(self.workers, trials, strict=True):
+            worker.kills = oom_kills()
+            worker.order(
+                "open",
+                trial=trial.to_json(),
+                number=worker.number,
+                workers=len(self.workers),
+                folder=str(self.folder),
+                again=worker.used,
+            )
+        self.opened = self.gather("opened", "open")
+
+    def order(self, do: str, **what: Json) -> None:
+        """Give every worker the same order."""
+        for worker in self.workers:
+            worker.order(do, **what)
+
+    def gather(
+        self,
+        event: str,
+        done: str,
+        *,
+        limit_s: float | None = None,
+        of: Sequence[WorkerProcess] | None = None,
+        until_ns: int | None = None,
+        before: Sequence[Message | None] = (),
+    ) -> list[Message]:
+        """Return every worker's event of that name.
+
+        WorkerError where one fails, dies, or is not `done` in time: `limit_s`, or what is left to the run. With
+        `until_ns` it returns then, with an empty event of those that have not come so far.
+        """
+        workers = list(self.workers if of is None else of)
+        found: dict[int, Message] = {w.number: told for w, told in zip(workers, before, strict=False) if told}
+        by_handle = {worker.fileno(): worker for worker in workers}
+        ears = select.poll()
+        for handle in by_handle:
+            ears.register(handle, select.POLLIN)
+        started = time.monotonic_ns()
+        left_s = max(0.0, self.limit_s - (time.monotonic() - self.begun))
+        wait_s = left_s if limit_s is None else min(limit_s, left_s)
+        end = started + round(wait_s * 1e9) if until_ns is None else until_ns
+        while len(found) < len(workers):
+            left_ms = (end - time.monotonic_ns()) / 1e6
+            if left_ms <= 0:
+                if until_ns is not None:
+                    break
+                late = next(w for w in workers if w.number not in found)
+                raise late.silent(done, wait_s)
+            for handle, _ in ears.poll(left_ms):
+                by_handle[handle].listen()
+            self._sort(workers, event, found)
+        return [found.get(w.number, {}) for w in workers]
+
+    def _sort(self, workers: Sequence[WorkerProcess], name: str, found: dict[int, Message]) -> None:
+        """Read what was said: what was waited for into `found`; WorkerError for a worker that has failed."""
+        for worker in workers:
+            for event in worker.events():
+                if event["event"] == "failed":
+                    alone = len(self.workers) == 1
+                    reason = event["reason"] if alone else _of_worker(worker.number, event["reason"])
+                    raise WorkerError(Status(event["status"]), reason)
+                if event["event"] == name:
+                    found[worker.number] = event
+
+    def drive(
+        self,
+        seconds: float,
+        at_stop: Callable[[Sequence[int]], Seen],
+        *,
+        patience_s: float = 0.0,
+        edge: Callable[[], object] = int,
+    ) -> Driven[Seen]:
+        """Have all warm up, agree on a start and a stop `seconds` later, and collect; `at_stop(pids)` is asked then.
+
+        `edge` is called at the start and at the stop. `patience_s` is what the scenario may take after the stop to
+        serve what waits.
+        """
+        self.order("drive")
+        ready = self.gather("ready", "ready")
+        first = self.counter.look()
+        start = time.monotonic_ns() + LEAD_NS
+        span = Span(start, start + round(seconds * 1e9))
+        self.order("start", start_ns=span.start_ns, stop_ns=span.stop_ns)
+        time.sleep(max(0, span.start_ns - time.monotonic_ns()) / 1e9)
+        edge()
+        early = self.gather("driven", "done", until_ns=span.stop_ns)
+        last = self.counter.look()
+        edge()
+        seen = at_stop([worker.pid for worker in self.workers])
+        done = self.gather("driven", "done", limit_s=self._grace_s() + patience_s, before=early)
+        return Driven(span, (first, last), ready, done, seen)
+
+    def _grace_s(self) -> float:
+        first = max((e["facts"].get("first_s", {}).get("value", 0.0) for e in self.opened), default=0.0)
+        return self.grace_s + 2 * len(self.workers) * float(first)
+
+    def ask(self, do: str, event: str, of: Sequence[WorkerProcess], **what: Json) -> list[Message]:
+        """Have some workers do one thing with the open session; return their answers."""
+        for worker in of:
+            worker.order(do, **what)
+        return self.gather(event, event, of=of)
+
+    def abandon(self) -> bool:
+        """Have all give the trial up; return whether each has closed what it had opened."""
+        try:
+            self.order("abandon")
+            for worker in self.workers:
+                self._until_closed(worker)
+        except WorkerError:
+            return False
+        return True
+
+    def _until_closed(self, worker: WorkerProcess) -> None:
+        ears = select.poll()
+        ears.register(worker.fileno(), select.POLLIN)
+        end = time.monotonic() + self.grace_s
+        while time.monotonic() < end:
+            if any(event["event"] == "closed" for event in worker.events()):
+                return
+            if ears.poll(100):
+                worker.listen()
+        raise worker.silent("closed", self.grace_s)
+
+
+def _of_worker(number: int, reason: str) -> str:
+    """Return the reason with the worker's number behind its code."""
+    code, colon, rest = reason.partition(": ")
+    return f"{code}: worker {number}: {rest}" if colon else reason

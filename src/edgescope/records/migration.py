@@ -1,0 +1,48 @@
+"""Results that an earlier edgescope stored, in today's words: what a field is called now, with the same figures.
+
+Schema 1 called `colocated` beside, `min_agreement` gate and `time_slicing` shared, and kept the options of four
+scenarios in one text, `arrivals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from edgescope.records.field import Json
+
+RENAMED = {"beside": "colocated", "gate": "min_agreement"}
+METRICS = {
+    "beside_throughput_sps": "colocated_throughput_sps",
+    "beside_latency_p99_s": "colocated_latency_p99_s",
+}
+USUAL_GAPS = "0,10,33,100,1000,10000"
+
+
+def migrated(data: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return a stored result's JSON as today's schema has it; KeyError or ValueError where it is not whole."""
+    return _from_1(data) if data["schema_version"] == 1 else data
+
+
+def _from_1(data: Mapping[str, Json]) -> Mapping[str, Json]:
+    trial = {RENAMED.get(name, name): value for name, value in data["trial"].items()}
+    if trial.get("sharing") == "shared":
+        trial["sharing"] = "time_slicing"
+    arrivals = str(trial.pop("arrivals", ""))
+    options = _OPTIONS.get(trial.get("scenario", ""))
+    trial["scenario_options"] = options(arrivals) if arrivals and options else {}
+    metrics = {METRICS.get(name, name): value for name, value in data["metrics"].items()}
+    return {**data, "trial": trial, "metrics": metrics}
+
+
+def _trace(text: str) -> dict[str, Json]:
+    looped = text.startswith("loop:")
+    return {"trace": text.removeprefix("loop:")} | ({"loop": True} if looped else {})
+
+
+_OPTIONS: Mapping[str, Callable[[str], dict[str, Json]]] = {
+    "burst": lambda text: {"burst_size": int(text)},
+    "trace": _trace,
+    "idle_gap": lambda text: {} if text == USUAL_GAPS else {"gaps_ms": text},
+    "mlperf_server": lambda text: {"target_latency_ms": float(text.removesuffix("ms"))},
+}
+"""What `arrivals` meant, by scenario."""
