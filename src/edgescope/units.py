@@ -99,6 +99,17 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def ranges(numbers: Iterable[int]) -> str:
+    """Return a list as the kernel writes it: 0-3,8."""
+    parts: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if parts and parts[-1][-1] == n - 1:
+            parts[-1] = [parts[-1][0], n]
+        else:
+            parts.append([n])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
 def counted(count: int, word: str) -> str:
     """Return `1 cell`, `2 cells`, `3 processes`."""
     return f"{count} {word}" if count == 1 else f"{count} {word}{'es' if word.endswith('s') else 's'}"

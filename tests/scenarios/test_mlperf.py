@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from edgescope import bench, registry
-from edgescope.cli import load_view
 from edgescope.errors import DeviceError, UnavailableError, UsageError
 from edgescope.models.base import Samples
 from edgescope.models.null import NullModel
 from edgescope.records import QUERY_OK, Absent, ModelInfo, Status, Trial
+from edgescope.report.document import plain
+from edgescope.report.result import load
 from edgescope.scenarios import Foreign, mlperf_log
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.store import results
@@ -53,8 +54,8 @@ def test_single_stream_is_driven_by_loadgen_and_its_percentiles_are_ours():
     estimate = said["early_stopping"]["90.0"]
     assert estimate["loadgen_ns"] == pytest.approx(estimate["ours_ns"], rel=0.25)
     assert "Result is : VALID" in result.artifact["files"][mlperf_log.SUMMARY]
-    shown = dict(load_view.lines(result))
-    assert str(shown["loadgen"]).startswith("VALID") and "drove" in str(shown["loadgen"])
+    shown = {key: plain(value) for key, value in load(result)}
+    assert shown["loadgen"].startswith("VALID") and "drove" in shown["loadgen"]
 
 
 @needs_loadgen

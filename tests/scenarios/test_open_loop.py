@@ -260,14 +260,14 @@ def test_a_list_of_an_option_is_an_axis():
 
 def test_a_run_that_fell_behind_blames_the_load_not_the_warm_up():
     from edgescope import bench
-    from edgescope.cli import load_view
     from edgescope.records import Status
+    from edgescope.report.result import load
 
     keys = {"scenario": "fixed_rate", "rate": 1000.0, "options": {"delay_us": 4000}, "max_s": 0.5}
     made = bench.run(trial(**keys), hz=0, devices={})
     assert made.status is Status.UNSTABLE
     assert "E-STAT-2" in made.reason and "a lower --rate" in made.reason
-    (line,) = load_view.lines(made)
+    (line,) = load(made)
     assert line[0] == "load"
     assert "1000 queries/s offered" in str(line[1])
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from edgescope.analysis.capacity.promises import Kept, promises
-from edgescope.cli import capacity_view
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Measured, Status, Trial, Trust, Verdict
-from edgescope.report.capacity_words import sentence_of
+from edgescope.records.codec import to_plain
+from edgescope.report.capacity import facts, sentence_of
 from edgescope.search import capacity
 from edgescope.search.capacity import Search
 from edgescope.search.capacity_question import Question
@@ -197,7 +197,7 @@ def test_promises_of_memory_and_power(tmp_path):
 
 def test_json_holds_every_run(tmp_path):
     search = searched(tmp_path, QueueServer(0.005))
-    page = json.loads(json.dumps(capacity_view.to_json(search.answer(), search.asked)))
+    page = json.loads(json.dumps(to_plain(facts(search.answer(), search.asked))))
     assert page["clients"] == page["confirmed"]["clients"] and len(page["points"]) == len(search.points)
     assert page["limit"]["name"] == "latency" and page["question"]["constraints"] == ["p99<40ms"]
 

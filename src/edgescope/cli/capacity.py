@@ -36,6 +36,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     _add_promise(sub)
     _add_serving(sub)
     _add_search(sub)
+    opened.add_verbose(sub)
     trial_flags.add_engine(sub.add_argument_group("engine"))
     trial_flags.add_safety(sub)
     sub.set_defaults(scenario="single_stream", processes="1", colocated="")  # the search sets them
@@ -82,19 +83,19 @@ def _add_search(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--exhaustive", action="store_true", help=text)
     text = "measure again what the store already holds, with the same arrivals; goes on with such a search that was cut"
     group.add_argument("--fresh", action="store_true", help=text)
-    text = "also write a page with the curve of each promise over the clients"
-    group.add_argument("--out", type=Path, default=None, metavar="FILE.html", help=text)
+    text = "also write the answer (.html, with the curve of each promise; .md, .csv, .json)"
+    group.add_argument("--out", type=Path, default=None, metavar="FILE", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
     """Search, print the table and the sentence; exit 1 when not one client fits."""
-    from edgescope.cli import capacity_view
+    from edgescope.report import RENDERERS, capacity, save, writable
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
     from edgescope.search.capacity import Search, going_on
 
     if args.out:
-        from edgescope.report import capacity, writable
-
-        writable(args.out, capacity.SUFFIXES)  # before minutes are spent
+        writable(args.out, RENDERERS)  # before minutes are spent
     opened.limits(args)
     asked = question(args)
     opened.check_modes([asked.base])
@@ -108,16 +109,13 @@ def run(args: argparse.Namespace) -> int:
     if search.stored:
         text = f"{search.stored} of {len(search.points) + 1} runs are from the store; --fresh measures them again"
         print(text, file=sys.stderr)
+    page = capacity.document(found, asked, command=opened.command(), written=str(args.out or ""))
     if args.out:
-        from edgescope.report.capacity import write
-
-        write(found, args.out)  # first: what prints may be a pipe that is closed
+        save(page, args.out)  # first: what prints may be a pipe that is closed
     if args.json:
-        print(json.dumps(capacity_view.to_json(found, asked), indent=1))
+        print(as_json.text(page))
     else:
-        capacity_view.show(found)
-        if args.out:
-            print(f"written to {args.out}")
+        terminal.show(page, verbose=args.verbose)
     return 0 if found.clients else 1
 
 
@@ -193,19 +191,21 @@ def tell(step: Step) -> None:
 
 def heard(point: Point) -> None:
     """Print how a run came out on stderr."""
-    from edgescope.report.capacity_words import line
+    from edgescope.report.capacity import line
 
     print(f"  {line(point)}", file=sys.stderr, flush=True)
 
 
 def _nothing(search: Search, as_json: bool) -> int:
     """Say why nothing could be asked; return the exit code of the run that showed it."""
-    from edgescope.cli import capacity_view, card
+    from edgescope.report import capacity
+    from edgescope.report import result as card
+    from edgescope.report.render import terminal
 
     result = search.points[-1].result if search.points else search.closed
     assert result is not None
     if as_json:
-        print(json.dumps(capacity_view.nothing(result, search.asked), indent=1))
+        print(json.dumps(capacity.nothing(result, search.asked), indent=1))
     else:
-        card.show(result)
+        terminal.show(card.document(result), limit=None)
     return opened.exit_code(result)

@@ -24,7 +24,7 @@ from edgescope.store import whole_file
 if TYPE_CHECKING:
     from edgescope.analysis.offload.model import Place
     from edgescope.analysis.offload.network import Profile
-    from edgescope.cli.offload_view import Page
+    from edgescope.analysis.offload.question import Question
     from edgescope.store.results import Store
 
 HELP = "edge, cloud or both: from two machines' results and a network; --probe measures one"
@@ -54,8 +54,11 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     text = "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7 ...; may be repeated"
     group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
-    sub.add_argument("--out", type=Path, default=None, metavar="FILE", help="also write .html, .csv or .json")
+    sub.add_argument(
+        "--out", type=Path, default=None, metavar="FILE", help="also write .html, .md, .csv or .json"
+    )
     sub.add_argument("--json", action="store_true")
+    opened.add_verbose(sub)
 
 
 def _network(group: argparse._ArgumentGroup) -> None:
@@ -98,22 +101,19 @@ def run(args: argparse.Namespace) -> int:
         return _serve(args)
     if args.probe:
         return _probe(args)
-    from edgescope.cli import offload_view
+    from edgescope.report import offload, save
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
 
-    page = _page(args)
+    found = _question(args)
+    page = offload.document(found, opened.command(), written=str(args.out or ""))
     if args.out:
-        from edgescope.report import offload as report
-
-        report.write(page.question, args.out, page.command)  # first: what prints may be a pipe that is closed
+        save(page, args.out)  # first: what prints may be a pipe that is closed
     if args.json:
-        from edgescope.report.offload_json import facts
-
-        print(json.dumps(facts(page.question, page.command), indent=1))
+        print(as_json.text(page))
     else:
-        offload_view.show(page)
-        if args.out:
-            print(f"written to {args.out}")
-    return 0 if page.question.answer.pick else 1
+        terminal.show(page, verbose=args.verbose)
+    return 0 if found.answer.pick else 1
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -134,8 +134,9 @@ def _serve(args: argparse.Namespace) -> int:
 def _probe(args: argparse.Namespace) -> int:
     """Measure a network, write its profile, print what it comes to."""
     from edgescope.analysis.offload.network import profile
-    from edgescope.cli import offload_view
     from edgescope.network.probe import address, probe
+    from edgescope.report.offload import probed
+    from edgescope.report.render import terminal
 
     host, port = address(args.probe)
     keys = probe(host, port, tell=lambda text: print(text, file=sys.stderr, flush=True))
@@ -145,35 +146,33 @@ def _probe(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(keys))
     else:
-        offload_view.network(profile(keys), keys)
+        terminal.printed(probed(profile(keys), keys))
         print(f"written to {path}")
     return 0
 
 
-def _page(args: argparse.Namespace) -> Page:
+def _question(args: argparse.Namespace) -> Question:
     """Return the whole answer."""
     from edgescope.analysis.cells.objective import wanted
     from edgescope.analysis.offload.model import Model
     from edgescope.analysis.offload.places import remarks
     from edgescope.analysis.offload.question import question
     from edgescope.cli.offload_request import request
-    from edgescope.cli.offload_view import Page
     from edgescope.errors import UsageError
 
     if not args.local or not args.remote:
         fix = "edgescope list, then: edgescope offload EDGE CLOUD --rtt 20ms --bandwidth 20Mbit"
         raise UsageError("E-OFF-4", "two cells are needed, one of the edge and one of the cloud", fix=fix)
     if args.out:
-        from edgescope.report import offload, writable
+        from edgescope.report import RENDERERS, writable
 
-        writable(args.out, offload.SUFFIXES)
+        writable(args.out, RENDERERS)
     asked, network = wanted(args.objective, args.constraint), _profile(args)
     store = opened.store(args)
     near = _place(store, args.local, args.machine, "edge")
     far = _place(_other(args, store), args.remote, args.remote_machine, "cloud")
     warnings, (asking, notes) = remarks(near, far), request(args, near)
-    found = question(Model(near, far, asking, asked), network, [*warnings, *notes])
-    return Page(found, opened.command())
+    return question(Model(near, far, asking, asked), network, [*warnings, *notes])
 
 
 def _profile(args: argparse.Namespace) -> Profile:

@@ -13,7 +13,6 @@ question of its own; several models that are named compete in one. Flags that sa
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -51,6 +50,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "--machine", default="", metavar="ID", help="`here`, or the beginning of a machine's id"
     )
     group.add_argument("--all", action="store_true", help="show every cell, not the Pareto set alone")
+    opened.add_verbose(sub)
     _add_search(sub.add_argument_group("search"))
     trial_flags.add_load(sub, lists=True, processes="1,2,4")
     trial_flags.add_timing(sub)
@@ -83,16 +83,16 @@ def run(args: argparse.Namespace) -> int:
     if study is not None and study.store is not None and args.store is None:
         args.store = str(study.store)
     answers = [_answer(args, question, study, wanted) for question in questions(args, study)]
+    from edgescope.report.recommendation import document
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
+
+    pages = [document(a, everything=args.all) for a in answers]
     if args.json:
-        from edgescope.cli import recommend_json
-
-        print(json.dumps({"answers": [recommend_json.answer(a) for a in answers]}, indent=1))
-    else:
-        from edgescope.cli import recommend_view
-
-        for number, answer in enumerate(answers):
-            print("\n" * (number > 0), end="")
-            recommend_view.show(answer, everything=args.all)
+        print(as_json.joined("answers", pages))
+    for number, page in enumerate(() if args.json else pages):
+        print("\n" * (number > 0), end="")
+        terminal.show(page, verbose=args.verbose, limit=None if args.all else terminal.LINES)
     return 0 if all(a.pick for a in answers) else 1
 
 
@@ -193,7 +193,9 @@ def _explore(
 
 def _tell(step: Step) -> None:
     """Print where the search stands on stderr."""
-    left = "" if step.eta_s is None else f", about {step.eta_s:.0f} s left"
+    from edgescope.units import duration
+
+    left = "" if step.eta_s is None else f", about {duration(step.eta_s)} left"
     model = step.trial.model.partition("#")[0]
     print(
         f"[{step.stage} {step.position}/{step.total}] {model} {step.trial.label}{left}",

@@ -19,12 +19,24 @@ from typing import TYPE_CHECKING, Any
 from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from edgescope.records import Trial
     from edgescope.study.grid import Study
 
 #: Flags that may stand beside a study file: those that say nothing of what is measured.
 MANNER = ("cooldown", "cooldown_c", "order_seed", "timeout", "memory_floor", "reuse_workers", "prune")
-BESIDE_STUDY = {"study", "dry_run", "machine", "store", "retry", "json", "allow_power_limit", *MANNER}
+BESIDE_STUDY = {
+    "study",
+    "dry_run",
+    "machine",
+    "store",
+    "retry",
+    "json",
+    "verbose",
+    "allow_power_limit",
+    *MANNER,
+}
 
 HELP = "measure a grid of models, engines, precisions, batches and processes; resumable"
 INTERRUPTED = "What was finished is stored; the same command goes on where it was."
@@ -43,6 +55,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--dry-run", action="store_true", help="print the grid and which cells are finished; run nothing"
     )
+    opened.add_verbose(sub)
     _add_manner(sub.add_argument_group("how it is run"))
     trial_flags.add_load(sub, lists=True)
     trial_flags.add_timing(sub)
@@ -66,7 +79,7 @@ def _add_manner(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run what the store lacks; print one line a cell and a summary, or JSON lines."""
+    """Run what the store lacks; print what became of the grid, or JSON lines."""
     from edgescope.analysis.cells import machines
     from edgescope.bench import here
     from edgescope.sweep import run as sweep
@@ -79,36 +92,52 @@ def run(args: argparse.Namespace) -> int:
     store, where = opened.store(args), here()
     machines.unmixed(plan.trials, store.results(), where, args.machine)
     if args.dry_run:
-        from edgescope.cli import grid_view
-
-        missing = sweep.pending(plan.trials, store, where, opened.retried(args))
-        grid_view.show(plan.trials, {t.id for t in missing}, as_json=args.json)
+        missing = {t.id for t in sweep.pending(plan.trials, store, where, opened.retried(args))}
+        _dry(plan.trials, missing, as_json=args.json)
         return 0
     return _measure(plan.trials, args)
+
+
+def _dry(trials: Sequence[Trial], missing: Collection[str], *, as_json: bool) -> None:
+    """Print the grid; as JSON each cell as soon as it is known."""
+    from edgescope.report.render import terminal
+    from edgescope.report.sweep import grid
+
+    if not as_json:
+        terminal.show(grid(trials, missing), limit=None)
+        return
+    before = "[\n "
+    for t in trials:
+        row = {"trial": t.id, "label": f"{t.model} {t.label}", "finished": t.id not in missing}
+        print(before + json.dumps(row), end="")
+        before = ",\n "
+    print("\n]" if trials else "[]")
 
 
 def _measure(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
     """Run the cells and show them; return 1 where one of the grid has not ended well, now or in an earlier run."""
     from edgescope.cli import sweep_manner
-    from edgescope.cli.sweep_view import GOOD, View
+    from edgescope.cli.sweep_screen import Screen
     from edgescope.records import codec
+    from edgescope.report.sweep import GOOD
     from edgescope.sweep import run as sweep
 
-    cells, view = opened.cells(args, opened.store(args)), View(trials, args.study or "")
+    cells = opened.cells(args, opened.store(args))
+    screen = Screen(trials, args.study or "", verbose=args.verbose)
     new = {}
     with sweep_manner.manner(args, cells) as manner:
-        told = opened.tell if args.json else view.tell
+        told = opened.tell if args.json else screen.tell
         if args.reuse_workers:
             opened.say("building what the cells need first ...")
         for result in sweep.run(trials, cells, tell=told, **manner):
             if args.json:
                 print(json.dumps(codec.to_json(result)), flush=True)
             else:
-                view.show(result)
+                screen.show(result)
             new[result.trial.id] = result
     known = cells.finished() | new
     if not args.json:
-        view.close(known)
+        screen.close(known)
     return int(any(t.id not in known or known[t.id].status not in GOOD for t in trials))
 
 

@@ -13,8 +13,8 @@ from edgescope.command import option_value
 from edgescope.errors import UsageError, message
 from edgescope.isolate.worker import Placement
 from edgescope.modes import launcher
-from edgescope.modes.affinity import ranges
 from edgescope.records import Trial
+from edgescope.units import ranges
 
 #: What may differ between a trial and what runs beside it; any other word is an option of that one's workload.
 DIFFERS = ("workload", "backend", "device", "precision", "batch")

@@ -70,13 +70,13 @@ Value = str | int | float | Field | Mark | None | tuple["Value", ...]
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table that is more than one value."""
+    """A cell of a table, or the value of a key, that is more than one value."""
 
     value: Value
     below: Value = None
     """What belongs to it, on a line of its own: shown on a page."""
     brief: str | None = None
-    """What a terminal shows instead."""
+    """What a terminal shows instead without -v; '' leaves a key out."""
 
 
 @dataclass(frozen=True)
@@ -199,9 +199,12 @@ class Items:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Keys and values; with a title they are folded away on a page. A glossary's keys are defined by their values."""
+    """Keys and values; with a title they are folded away on a page.
 
-    rows: tuple[tuple[Value, Value], ...]
+    kind: facts; glossary, whose keys the values define; card, whose rows have one line each on a terminal without -v.
+    """
+
+    rows: tuple[tuple[Value, Value | Cell], ...]
     title: str = ""
     kind: str = "facts"
     level: Level = MAIN
@@ -254,6 +257,16 @@ class Document:
     """What JSON prints: fields as {value, lo, hi, n, unit} or {absent: reason}."""
     command: str = ""
     """What made it, or would make it again."""
+
+
+def warnings(texts: Sequence[str], title: str = "") -> tuple[Part, ...]:
+    """Return warnings: a terminal without -v says their codes alone."""
+    if not texts:
+        return ()
+    items = Items(tuple(Mark(text, "warn") for text in texts), kind="warnings", level=DETAIL)
+    codes = ", ".join(dict.fromkeys(text.partition(":")[0] for text in texts))
+    brief = Text(f"{units.counted(len(texts), 'warning')}: {codes} (-v)", "warning", BRIEF)
+    return (Section(title, (items,), level=DETAIL), brief)
 
 
 def badge(trust: Trust, evidence: Sequence[str] = ()) -> Mark:

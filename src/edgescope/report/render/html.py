@@ -171,12 +171,13 @@ class _Page:
 
     def pairs(self, part: Pairs) -> Markup:
         """Return keys and values."""
+        rows = [(k, v.value if isinstance(v, Cell) else v) for k, v in part.rows]
         if part.kind == "glossary":
-            terms = ((plain(k), k.anchor if isinstance(k, Mark) else None, v) for k, v in part.rows)
+            terms = ((plain(k), k.anchor if isinstance(k, Mark) else None, v) for k, v in rows)
             items = [join(tag("dt", k, id=anchor), tag("dd", self.words(v))) for k, anchor, v in terms]
             return tag("dl", items, class_="glossary")
-        rows = [tag("div", tag("dt", self.words(k)), tag("dd", self.words(v))) for k, v in part.rows]
-        return _folded(part.title, tag("dl", rows or "nothing was recorded", class_="facts"))
+        pairs = [tag("div", tag("dt", self.words(k)), tag("dd", self.words(v))) for k, v in rows]
+        return _folded(part.title, tag("dl", pairs or "nothing was recorded", class_="facts"))
 
     # -- words -----------------------------------------------------------------------------------------------
 

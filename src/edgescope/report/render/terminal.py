@@ -73,6 +73,12 @@ def show(document: Document, *, verbose: bool = False, limit: int | None = LINES
         print(painted(line))
 
 
+def listing(document: Document) -> None:
+    """Print rows without end: as wide as the terminal, or in a file as wide as they are."""
+    wide = width() if sys.stdout.isatty() else 10_000
+    print("\n".join(painted(line) for line in lines(document, wide, limit=None)))
+
+
 def width() -> int:
     """Return the columns of the terminal; WIDTH where output goes to a file."""
     return max(40, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
@@ -86,7 +92,7 @@ def painted(line: Words) -> str:
 
 
 def _coloured(text: str, style: str) -> str:
-    codes = ";".join(str(_CODES[word]) for word in style.split())
+    codes = ";".join(str(_CODES[word]) for word in style.split() if word in _CODES)
     return f"\x1b[{codes}m{text}\x1b[0m" if codes else text
 
 
@@ -140,7 +146,7 @@ def _part(part: Part, wide: int, levels: Sequence[doc.Level], rows: int | None) 
         for item in part.items:
             yield from wrapped([("- ", "dim"), *_styled(item)], wide, "  ")
     elif isinstance(part, Pairs):
-        yield from _pairs(part, wide, cut=not verbose and part.kind == "card")
+        yield from _pairs(part, wide, verbose)
     elif isinstance(part, Table):
         yield from _table(part, wide, verbose, rows)
     elif isinstance(part, Code):
@@ -152,21 +158,34 @@ def _part(part: Part, wide: int, levels: Sequence[doc.Level], rows: int | None) 
 def _answer(part: Answer, wide: int, levels: Sequence[doc.Level]) -> Iterator[Words]:
     style = "bold red" if part.kind == "none" else "bold green"
     named = bool(plain(part.pick))
-    yield from wrapped([(f"{part.word}  " if named else part.word, style), *_styled(part.pick, "bold")], wide)
+    word = f"{part.word}  " if part.word and named else part.word
+    yield from wrapped([(word, style), *_styled(part.pick, "bold" if part.word else style)], wide)
     said = part.short if DETAIL not in levels or not part.reason else (part.reason,)
     for text in said:
         yield from wrapped([(text, "")], wide)
     yield from _drawn(part.more, wide, levels, None)
 
 
-def _pairs(part: Pairs, wide: int, cut: bool) -> Iterator[Words]:
+def _pairs(part: Pairs, wide: int, verbose: bool) -> Iterator[Words]:
     if part.title:
         yield [(part.title, "bold")]
-    keys = [plain(key) for key, _ in part.rows]
-    indent = max((len(key) for key in keys), default=0) + len(GAP)
-    for key, (_, value) in zip(keys, part.rows, strict=True):
+    rows = [(plain(key), _said(value, verbose)) for key, value in part.rows]
+    indent = max((len(key) for key, value in rows if value != ""), default=0) + len(GAP)
+    for key, value in rows:
         words = [(key.ljust(indent), "dim"), *_styled(value)]
-        yield from [_cut(words, wide)] if cut else wrapped(words, wide, " " * indent)
+        if value != "":
+            yield from (
+                [_cut(words, wide)]
+                if part.kind == "card" and not verbose
+                else wrapped(words, wide, " " * indent)
+            )
+
+
+def _said(value: Value | Cell, verbose: bool) -> Value:
+    """Return what a cell shows."""
+    if not isinstance(value, Cell):
+        return value
+    return value.value if verbose or value.brief is None else value.brief
 
 
 # -- words ---------------------------------------------------------------------------------------------------
@@ -258,10 +277,8 @@ def _fewest(rows: Sequence[Row], most: int) -> list[Row]:
 
 
 def _cell(cell: Value | Cell, column: Column, row: Row, verbose: bool) -> tuple[str, str]:
-    value = cell.value if isinstance(cell, Cell) else cell
+    value = _said(cell, verbose)
     style = _ROWS.get(row.kind, "")
-    if isinstance(cell, Cell) and cell.brief is not None:
-        return cell.brief, style
     if isinstance(value, Measured | Absent):
         return units.cell(value, column.unit or "", interval=verbose), style
     if isinstance(value, float) and column.unit is not None:
@@ -312,7 +329,7 @@ def _fitting(columns: Sequence[Column], grid: Grid, among: Sequence[int], wide: 
 
 
 def _widths(grid: Grid, kept: Sequence[int]) -> list[int]:
-    return [max(len(cells[i][0]) for cells in grid) for i in kept]
+    return [max(len(line) for cells in grid for line in cells[i][0].split("\n")) for i in kept]
 
 
 def _wide(grid: Grid, kept: Sequence[int]) -> int:
@@ -339,7 +356,8 @@ def _squeezed(columns: Sequence[Column], kept: Sequence[int], sizes: list[int], 
     sizes = list(sizes)
     words = [n for n, i in enumerate(kept) if columns[i].unit is None]
     while (over := sum(sizes) + len(GAP) * (len(sizes) - 1) - wide) > 0:
-        widest = max(words, key=lambda n: sizes[n], default=None)
+        able = [n for n in words if n and sizes[n] > _NARROWEST] or words  # names go last
+        widest = max(able, key=lambda n: sizes[n], default=None)
         if widest is None or sizes[widest] <= _NARROWEST:
             break
         second = max((sizes[n] for n in words if n != widest), default=0)
@@ -349,9 +367,26 @@ def _squeezed(columns: Sequence[Column], kept: Sequence[int], sizes: list[int], 
 
 def _folded(text: str, size: int, verbose: bool) -> list[str]:
     """Return a cell's lines: under -v all of it, else one that ends with `…` where it was cut."""
-    if len(text) <= size:
-        return [text]
-    return textwrap.wrap(text, size, break_on_hyphens=False) if verbose else [text[: size - 1] + "…"]
+    if not verbose:
+        return [text if len(text) <= size else f"{text[: size - 1]}…"]
+    parts = (textwrap.wrap(part, size, break_on_hyphens=False) or [""] for part in text.split("\n"))
+    return [line for lines in parts for line in lines]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Value]], below: Sequence[str] = ()) -> None:
+    """Print a table of words; columns whose headings are in `below` go there where there is no room."""
+    columns = tuple(Column(head, rank=1 + below.index(head) if head in below else 0) for head in heads)
+    printed([Table(columns, tuple(Row(tuple(row)) for row in rows))])
+
+
+def note(text: str) -> None:
+    """Print a sentence that is no part of the answer."""
+    printed([Text(text, "dim")])
+
+
+def words(part: Text) -> str:
+    """Return a paragraph as one line without colours."""
+    return "".join(text for text, _ in _styled(part.value)).rstrip()
 
 
 def printed(parts: Iterable[Part | None], *, verbose: bool = True) -> None:
