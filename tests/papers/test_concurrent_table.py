@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from crowds import CPU, GPU, cpu_trials, crowd, dead, gpu_trials
-from edgescope.analysis.cells.concurrency import WARM, cells
+from edgescope.analysis.cells.concurrency import cells
 from edgescope.errors import UsageError
 from edgescope.papers.concurrent_inference.table import concurrent
 from edgescope.papers.paper import paper
-from edgescope.records import Absent, Machine, Measured, Status, Trust, Verdict
+from edgescope.records import Absent, Measured, Status, Trust, Verdict
 
 SMALL = dict(models=("resnet50",), precisions=("fp16",), batches=(1,))
 
@@ -19,8 +19,7 @@ def results(trials):
 
 
 def warmed(result):
-    state = {**result.machine.state, WARM: True}
-    return replace(result, machine=Machine(result.machine.stable, state), id=result.id + "w")
+    return replace(result, process="reused", id=result.id + "w")
 
 
 def scaled_total(result, factor):
