@@ -7,7 +7,7 @@ Absent(reason).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from edgescope.analysis.cells.concurrency import PRECISIONS, Cell, sharing_words
@@ -19,35 +19,27 @@ from edgescope.records import Absent, Measured
 
 COLOUR = {p: COLOURS[i] for p, i in zip(PRECISIONS, (4, 0, 3, 2, 1), strict=True)}
 DASHES = {"time_slicing": ("solid", "circle"), "mps": ("dash", "square"), "pinned": ("dot", "triangle-up")}
-RATE = Scale(1.0, "samples/s")
-WATTS = Scale(1.0, "W")
-JOULES = Scale(1e3, "mJ")
-SECONDS = Scale(1e3, "ms")
-Pick = Callable[[Cell], bool]
+SCALES = {
+    "samples/s": Scale(1.0, "samples/s"),
+    "W": Scale(1.0, "W"),
+    "J": Scale(1e3, "mJ"),
+    "s": Scale(1e3, "ms"),
+    "bytes": Scale(1e-6, "MB"),
+}
+POWER = (("power", "power_w", "W"), ("energy a sample", "energy_per_sample_j", "J"))
+Quantity = tuple[str, str, str]
+"""Title, figure, unit."""
 
 
 def over_batch(table: Concurrent) -> Figure | Absent:
     """Return throughput against batch size of one process, a line a precision."""
     cells = _alone(table)
-    if len({c.trial.batch for c in cells}) < 2:
+    ticks = sorted({float(c.trial.batch) for c in cells})
+    if len(ticks) < 2:
         return Absent("only one batch size was measured with one process")
-    rows = [
-        Row("throughput", RATE, [_lines(table, cells, m, "throughput_sps", _batch) for m in table.models])
-    ]
-    rows += _power_rows(table, cells)
-    return panels(table.models, rows, _powers(_batch(c) for c in cells), "batch size")
-
-
-def _power_rows(table: Concurrent, cells: Sequence[Cell]) -> list[Row]:
-    """Return rows of power and energy a sample, where any cell has them."""
-    out = []
-    for title, name, scale in (
-        ("power", "power_w", WATTS),
-        ("energy a sample", "energy_per_sample_j", JOULES),
-    ):
-        if any(c.value(name) is not None for c in cells):
-            out.append(Row(title, scale, [_lines(table, cells, m, name, _batch) for m in table.models]))
-    return out
+    rows = _rows(table, cells, [("throughput", "throughput_sps", "samples/s"), *POWER], "batch")
+    x = {"type": "log", "tickvals": ticks, "ticktext": [f"{t:g}" for t in ticks]}
+    return panels(table.models, rows, x, "batch size")
 
 
 def over_precision(table: Concurrent) -> Figure | Absent:
@@ -57,20 +49,11 @@ def over_precision(table: Concurrent) -> Figure | Absent:
         return Absent("no cell of one process finished")
     least = min(c.trial.batch for c in alone)
     cells = [c for c in alone if c.trial.batch == least]
-    if len({c.trial.precision for c in cells}) < 2:
-        return Absent("only one precision was measured")
-    wanted = (
-        ("throughput", "throughput_sps", RATE),
-        ("memory", table.memory, _bytes(cells, table.memory)),
-        ("power", "power_w", WATTS),
-        ("energy a sample", "energy_per_sample_j", JOULES),
-    )
-    rows = [
-        Row(title, scale, [_bars(cells, m, name) for m in table.models], zero=True)
-        for title, name, scale in wanted
-        if any(c.value(name) is not None for c in cells)
-    ]
     order = [p for p in PRECISIONS if any(c.trial.precision == p for c in cells)]
+    if len(order) < 2:
+        return Absent("only one precision was measured")
+    wanted = [("throughput", "throughput_sps", "samples/s"), ("memory", table.memory, "bytes"), *POWER]
+    rows = _rows(table, cells, wanted, "precision")
     x = {"type": "category", "categoryorder": "array", "categoryarray": order}
     return panels(table.models, rows, x, f"precision (batch {least}, one process)")
 
@@ -80,42 +63,18 @@ def over_processes(table: Concurrent, batch: int) -> Figure | Absent:
     cells = [c for c in table.measured if c.trial.batch == batch]
     if len({c.trial.processes for c in cells}) < 2:
         return Absent(f"only one number of processes was measured at batch {batch}")
-    wanted = (
-        ("throughput in all", "throughput_sps", RATE),
-        ("throughput a process", "throughput_per_process_sps", RATE),
-        ("p99 latency", "latency_p99_s", SECONDS),
-        ("memory", table.memory, _bytes(cells, table.memory)),
-    )
-    rows = []
-    for title, name, scale in wanted:
-        if any(c.value(name) is not None for c in cells):
-            shown = [_lines(table, cells, m, name, _processes) for m in table.models]
-            rows.append(Row(title, scale, shown, zero=name == table.memory))
+    wanted = [
+        ("throughput in all", "throughput_sps", "samples/s"),
+        ("throughput a process", "throughput_per_process_sps", "samples/s"),
+        ("p99 latency", "latency_p99_s", "s"),
+        ("memory", table.memory, "bytes"),
+    ]
+    rows = _rows(table, cells, wanted, "processes")
     for panel, model in zip(rows[-1].panels, table.models, strict=True):
         if panel.values and rows[-1].zero:
             panel.marks += _rule(table, model, batch)
     x = {"tickvals": sorted({x for row in rows for panel in row.panels for x in panel.places})}
     return panels(table.models, rows, x, f"processes (batch {batch})")
-
-
-def _rule(table: Concurrent, model: str, batch: int) -> list[Marks]:
-    """Return the paper's P x (model + 2 x batch) as a line for each precision."""
-    out: dict[str, Marks] = {}
-    for line in table.lines:
-        t = line.series.cells[-1].trial
-        if (t.model, t.batch) == (model, batch) and isinstance(line.rule, Measured):
-            look = Look(f"{t.precision}, P × (model + 2 × batch)", COLOUR[t.precision], "dot", "")
-            places = [c.trial.processes for c in line.series.cells]
-            points = [
-                Point(
-                    p,
-                    replace(line.rule, value=p * line.rule.value),
-                    f"{look.name} = {p * line.rule.value * 1e-6:,.0f} MB",
-                )
-                for p in places
-            ]
-            out.setdefault(t.precision, Marks(look, points))
-    return list(out.values())
 
 
 def power_over_throughput(table: Concurrent) -> Figure | Absent:
@@ -124,14 +83,8 @@ def power_over_throughput(table: Concurrent) -> Figure | Absent:
     if not cells:
         why = next((f.reason for c in table.measured if isinstance(f := c["power_w"], Absent)), "no cell ran")
         return Absent(why)
-    row = Row("power", WATTS, [_scattered(cells, m) for m in table.models], zero=True)
+    row = Row("power", SCALES["W"], [_scattered(cells, m) for m in table.models], zero=True)
     return panels(table.models, [row], {"rangemode": "tozero", "nticks": 5}, "throughput in all (samples/s)")
-
-
-def _bytes(cells: Sequence[Cell], name: str) -> Scale:
-    """Return GB where the largest fills two of them, else MB."""
-    most = max((v for c in cells if (v := c.value(name)) is not None), default=0.0)
-    return Scale(1e-9, "GB") if most >= 2e9 else Scale(1e-6, "MB")
 
 
 def _alone(table: Concurrent) -> list[Cell]:
@@ -139,122 +92,116 @@ def _alone(table: Concurrent) -> list[Cell]:
     return [c for c in table.measured if c.trial.processes == 1 and c.trial.sharing == "time_slicing"]
 
 
-def _batch(cell: Cell) -> float:
-    return float(cell.trial.batch)
+def _rows(table: Concurrent, cells: Sequence[Cell], wanted: Sequence[Quantity], axis: str) -> list[Row]:
+    """Return a row of panels for each quantity that some cell has: bars over precisions, else lines."""
+    rows = []
+    for title, name, unit in wanted:
+        known = [v for c in cells if (v := c.value(name)) is not None]
+        if not known:
+            continue
+        scale = Scale(1e-9, "GB") if unit == "bytes" and max(known) >= 2e9 else SCALES[unit]
+        bars = axis == "precision"
+        draw = _bars if bars else _lines
+        shown = [draw(table, cells, model, name, axis) for model in table.models]
+        rows.append(Row(title, scale, shown, zero=bars or unit == "bytes"))
+    return rows
 
 
-def _processes(cell: Cell) -> float:
-    return float(cell.trial.processes)
-
-
-def _powers(values: Iterable[float]) -> dict[str, object]:
-    """Return a logarithmic axis with a tick at each value that was measured."""
-    ticks = sorted(set(values))
-    return {"type": "log", "tickvals": ticks, "ticktext": [f"{t:g}" for t in ticks]}
-
-
-def _lines(
-    table: Concurrent, cells: Sequence[Cell], model: str, name: str, x: Callable[[Cell], float]
-) -> Panel:
+def _lines(table: Concurrent, cells: Sequence[Cell], model: str, name: str, axis: str) -> Panel:
     """Return one panel: a line a precision and sharing; P = 1 begins every line of its precision."""
     mine = [c for c in cells if c.trial.model == model]
+    several = len({c.trial.sharing for c in cells}) > 1
     panel = Panel()
     for precision in PRECISIONS:
         for sharing in dict.fromkeys(c.trial.sharing for c in mine):
             line = [c for c in mine if (c.trial.precision, c.trial.sharing) == (precision, sharing)]
             if sharing != "time_slicing" and line and all(c.trial.processes > 1 for c in line):
-                line = [c for c in mine if _begins(c, precision)] + line
-            points = _points(sorted(line, key=x), name, x)
-            if points:
-                panel.marks.append(Marks(_look(line[-1], len({c.trial.sharing for c in cells}) > 1), points))
-    panel.marks += _theirs(table, model, name, x, cells)
+                begin = (precision, 1, "time_slicing")
+                line = [c for c in mine if _how(c) == begin] + line
+            points = _points(sorted(line, key=lambda c: getattr(c.trial, axis)), name, axis)
+            panel.marks += [Marks(_look(line[-1], several), points)] if points else []
+    panel.marks += _theirs(table, model, name, axis, cells)
     return panel
 
 
-def _begins(cell: Cell, precision: str) -> bool:
-    t = cell.trial
-    return (t.precision, t.processes, t.sharing) == (precision, 1, "time_slicing")
+def _how(cell: Cell) -> tuple[str, int, str]:
+    return cell.trial.precision, cell.trial.processes, cell.trial.sharing
 
 
-def _look(cell: Cell, crowd: bool) -> Look:
-    t = cell.trial
-    dash, symbol = DASHES.get(t.sharing.partition("=")[0], ("longdashdot", "star"))
-    name = f"{t.precision}, {sharing_words(t)}" if crowd else t.precision
-    return Look(name, COLOUR[t.precision], dash if "=" not in t.sharing else "longdash", symbol)
-
-
-def _points(cells: Sequence[Cell], name: str, x: Callable[[Cell], float]) -> list[Point]:
-    found = [(c, measured(c[name])) for c in cells]
-    return [Point(x(c), y, hover(c, name, y)) for c, y in found if y is not None]
-
-
-def hover(cell: Cell, name: str, y: Measured) -> str:
-    """Return what a mark says of itself: its cell, value, interval, where that is from, and the verdict."""
-    units = {"samples/s": (1.0, "samples/s"), "bytes": (1e-6, "MB"), "s": (1e3, "ms"), "J": (1e3, "mJ")}
-    factor, unit = units.get(y.unit, (1.0, y.unit))
-    return f"{cell.place}: {interval(y, factor, unit)}; {cell.interval}, {cell.verdict.trust.value}"
-
-
-def _bars(cells: Sequence[Cell], model: str, name: str) -> Panel:
-    panel = Panel()
-    for cell in sorted((c for c in cells if c.trial.model == model), key=lambda c: c.trial.precision):
-        y = measured(cell[name])
-        if y is not None:
-            p = cell.trial.precision
-            panel.marks.append(Marks(Look(p, COLOUR[p]), [Point(p, y, hover(cell, name, y))], bars=True))
-    return panel
+def _bars(_: Concurrent, cells: Sequence[Cell], model: str, name: str, axis: str) -> Panel:
+    mine = sorted((c for c in cells if c.trial.model == model), key=lambda c: c.trial.precision)
+    found = [(c.trial.precision, _points([c], name, axis)) for c in mine]
+    return Panel([Marks(Look(p, COLOUR[p]), points, bars=True) for p, points in found if points])
 
 
 def _scattered(cells: Sequence[Cell], model: str) -> Panel:
-    panel = Panel()
     groups: dict[tuple[str, str], list[Cell]] = {}
     for c in cells:
-        if c.trial.model == model:
+        if c.trial.model == model and c.value("throughput_sps"):
             groups.setdefault((c.trial.precision, c.trial.sharing), []).append(c)
-    for group in groups.values():
-        found = [(c, measured(c["power_w"]), c.value("throughput_sps")) for c in group]
-        points = [Point(x, y, hover(c, "power_w", y)) for c, y, x in found if y is not None and x]
-        panel.marks.append(Marks(_look(group[0], True), points, joined=False))
-    return panel
+    found = ((g, _points(g, "power_w", lambda c: c.value("throughput_sps") or 0.0)) for g in groups.values())
+    return Panel([Marks(_look(group[0], True), points, joined=False) for group, points in found])
 
 
-def _theirs(
-    table: Concurrent, model: str, name: str, x: Callable[[Cell], float], cells: Sequence[Cell]
-) -> list[Marks]:
+def _look(cell: Cell, several: bool) -> Look:
+    t = cell.trial
+    kind, _, part = t.sharing.partition("=")
+    dash, symbol = DASHES.get(kind, ("longdashdot", "star"))
+    name = f"{t.precision}, {sharing_words(t)}" if several else t.precision
+    return Look(name, COLOUR[t.precision], "longdash" if part else dash, symbol)
+
+
+def _points(cells: Sequence[Cell], name: str, x: str | Callable[[Cell], float]) -> list[Point]:
+    """Return the marks of the cells that have the figure, over a key of their trials or a figure of theirs."""
+    points = []
+    for cell in cells:
+        if (y := measured(cell[name])) is not None:
+            at = x(cell) if callable(x) else getattr(cell.trial, x)
+            points.append(Point(at if isinstance(at, str) else float(at), y, hover(cell, y)))
+    return points
+
+
+def hover(cell: Cell, y: Measured) -> str:
+    """Return what a mark says of itself: its cell, value, interval, where that is from, and the verdict."""
+    scale = SCALES.get(y.unit, Scale(1.0, y.unit))
+    shown = interval(y, scale.factor, scale.unit)
+    return f"{cell.place}: {shown}; {cell.interval}, {cell.verdict.trust.value}"
+
+
+def _rule(table: Concurrent, model: str, batch: int) -> list[Marks]:
+    """Return the paper's P x (model + 2 x batch) as a line for each precision."""
+    out: dict[str, Marks] = {}
+    for line in table.lines:
+        t, rule = line.series.cells[-1].trial, line.rule
+        if (t.model, t.batch) == (model, batch) and isinstance(rule, Measured):
+            look = Look(f"{t.precision}, P × (model + 2 × batch)", COLOUR[t.precision], "dot", "")
+            costs = [(p, p * rule.value) for p in (c.trial.processes for c in line.series.cells)]
+            points = [Point(p, replace(rule, value=v), f"{look.name} = {v * 1e-6:,.0f} MB") for p, v in costs]
+            out.setdefault(t.precision, Marks(look, points))
+    return list(out.values())
+
+
+def _theirs(table: Concurrent, model: str, name: str, axis: str, cells: Sequence[Cell]) -> list[Marks]:
     """Return the paper's figures of this model and quantity, at the cells' batch where the axis is processes."""
-    over = {x(c) for c in cells}
     batches = {c.trial.batch for c in cells}
-    mine = [n for n in table.paper.numbers if n.figure == name and table.paper.is_of(n, model)]
-    if x is _batch:
-        mine = [n for n in mine if n.processes == 1]
-    else:
-        mine = [n for n in mine if n.batch in batches] + _alone_per_process(table, model, name, batches)
+    furthest = 2 * max(getattr(c.trial, axis) for c in cells)
     out: dict[str, list[Point]] = {}
-    for n in sorted(mine, key=lambda n: (n.processes, n.batch)):
-        at = float(n.batch if x is _batch else n.processes)
-        if at <= 2 * max(over):
-            y = Measured(n.value, "samples/s")
-            out.setdefault(_their_name(n), []).append(
-                Point(at, y, f"{n.board}: {n.text} ({n.source}). Other hardware")
-            )
+    for n in sorted(table.paper.numbers, key=lambda n: (n.processes, n.batch)):
+        fits = n.processes == 1 if axis == "batch" else n.batch in batches
+        at = n.batch if axis == "batch" else n.processes
+        if table.paper.is_of(n, model) and fits and at <= furthest and _says(n, name):
+            kind = f", {n.precision}" if n.precision else ""
+            key = f"paper: {n.board}{kind} (other hardware; {n.known})"
+            text = f"{n.board}: {n.text} ({n.source}). Other hardware"
+            out.setdefault(key, []).append(Point(float(at), Measured(n.value, "samples/s"), text))
+    looks = {key: "diamond" if "Orin" in key else "star-diamond" for key in out}
     return [
-        Marks(
-            Look(key, BASELINE_COLOUR, symbol="diamond" if "Orin" in key else "star-diamond"),
-            points,
-            theirs=True,
-        )
+        Marks(Look(key, BASELINE_COLOUR, symbol=looks[key]), points, theirs=True)
         for key, points in out.items()
     ]
 
 
-def _alone_per_process(table: Concurrent, model: str, name: str, batches: set[int]) -> list[Number]:
-    """Return the paper's throughputs of one process, which are its T/P at P = 1."""
-    if name != "throughput_per_process_sps":
-        return []
-    numbers = [n for n in table.paper.numbers if n.figure == "throughput_sps" and n.processes == 1]
-    return [n for n in numbers if table.paper.is_of(n, model) and n.batch in batches]
-
-
-def _their_name(number: Number) -> str:
-    kind = f", {number.precision}" if number.precision else ""
-    return f"paper: {number.board}{kind} (other hardware; {number.known})"
+def _says(number: Number, name: str) -> bool:
+    """Whether a number is of this figure; the throughput of one process is its T/P at P = 1."""
+    alone = number.figure == "throughput_sps" and number.processes == 1
+    return number.figure == name or (name == "throughput_per_process_sps" and alone)
