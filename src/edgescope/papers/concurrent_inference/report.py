@@ -31,8 +31,6 @@ from edgescope.report.document import (
     DETAIL,
     MAIN,
     Column,
-    Document,
-    Figure,
     Items,
     Mark,
     Section,
@@ -78,13 +76,13 @@ def document(
     show: str = "",
     left_out: int = 0,
     command: str = "",
-) -> Document:
+) -> doc.Document:
     """Return the whole answer; `study` are the cells that were asked for, `show` the quantity that is always shown."""
     asked = [t for t in study if not models or t.model.startswith(models)]
     return of(concurrent(results, of_setup=setup, left_out=left_out, asked=asked), show, command)
 
 
-def of(found: Concurrent, show: str = "", command: str = "") -> Document:
+def of(found: Concurrent, show: str = "", command: str = "") -> doc.Document:
     """Return a table as a document."""
     many = Text("-v prints what each claim rests on, every cell, and what did not run", "lead", BRIEF)
     parts = (
@@ -100,7 +98,7 @@ def of(found: Concurrent, show: str = "", command: str = "") -> Document:
         _theirs(found),
         _rows(found),
     )
-    return Document(title(found), parts, {"command": command, **_data(found)}, command)
+    return doc.Document(title(found), parts, {"command": command, **_data(found)}, command)
 
 
 def _listed(heading: str, lines: Sequence[str], level: doc.Level = DETAIL) -> Section | None:
@@ -223,13 +221,13 @@ def warm(each: WarmRatio) -> str:
 # -- figures and cells ---------------------------------------------------------------------------------------
 
 
-def _figures(found: Concurrent) -> Iterator[Figure]:
+def _figures(found: Concurrent) -> Iterator[doc.Figure]:
     batches = sorted({c.trial.batch for c in found.measured if c.trial.processes > 1})
     drawn = (n for n in found.paper.numbers if n.figure in (THROUGHPUT, PER_PROCESS))
     theirs = THEIRS if any(found.paper.is_of(n, m) for n in drawn for m in found.models) else ""
 
-    def figure(name: str, heading: str, caption: str, call: str, *more: int) -> Figure:
-        return Figure(name, heading, caption, partial(_drawn, call, found, *more))
+    def figure(name: str, heading: str, caption: str, call: str, *more: int) -> doc.Figure:
+        return doc.Figure(name, heading, caption, partial(_drawn, call, found, *more))
 
     yield figure("batch", "Over batch size, one process", WHISKERS + theirs, "over_batch")
     yield figure("precision", "Over precision", f"Bars begin at 0. {WHISKERS}", "over_precision")
@@ -354,27 +352,22 @@ def _rate(cell: Cell, figure: str) -> str:
 # -- what a program reads ------------------------------------------------------------------------------------
 
 
+CELL = ("model", "precision", "batch", "processes", "sharing", "cell")
+HEAD = ("model", "setup", *CELL[1:5], "status", "reason", "verdict", "runs", "interval", "machine", "cell")
+COLUMNS = (THROUGHPUT, PER_PROCESS, "latency_p50_s", "latency_p99_s", *FIGURES[1:], *ACTIVITY)
+
+
 def _rows(found: Concurrent) -> Table:
     """Return a row a cell, for a CSV: each value with its interval, n, and why it is absent."""
-    facts = ("model", "setup", "precision", "batch", "processes", "sharing", "status", "reason", "verdict")
-    facts += ("runs", "interval", "machine", "cell")
-    figures = (THROUGHPUT, PER_PROCESS, "latency_p50_s", "latency_p99_s", *FIGURES[1:], *ACTIVITY)
     machine = found.machine.id if found.machine else ""
     rows = []
     for c in found.cells:
-        t, none = c.trial, Absent(f"{c.status.value}: {c.rejected}")
-        cells: list[doc.Value] = [
-            t.model,
-            found.setup,
-            t.precision,
-            t.batch,
-            t.processes,
-            t.sharing,
-            c.status.value,
-        ]
-        cells += [c.rejected, c.verdict.trust.value if c.ok else "", len(c.runs), c.interval, machine, t.cell]
-        rows.append(doc.Row((*cells, *(c[name] if c.ok else none for name in figures))))
-    return Table(tuple(Column(name, key=name) for name in (*facts, *figures)), tuple(rows), level=DATA)
+        model, *axes, cell = (getattr(c.trial, name) for name in CELL)
+        end = (c.status.value, c.rejected, c.verdict.trust.value if c.ok else "", len(c.runs), c.interval)
+        none = Absent(f"{c.status.value}: {c.rejected}")
+        fields = (c[name] if c.ok else none for name in COLUMNS)
+        rows.append(doc.Row((model, found.setup, *axes, *end, machine, cell, *fields)))
+    return Table(tuple(Column(name, key=name) for name in (*HEAD, *COLUMNS)), tuple(rows), level=DATA)
 
 
 def _data(found: Concurrent) -> dict[str, Any]:
@@ -402,8 +395,7 @@ def _data(found: Concurrent) -> dict[str, Any]:
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
-    names = ("model", "precision", "batch", "processes", "sharing", "cell")
-    return {name: getattr(cell.trial, name) for name in names} | {
+    return {name: getattr(cell.trial, name) for name in CELL} | {
         "status": cell.status.value,
         "reason": cell.rejected,
         "verdict": cell.verdict.trust.value if cell.ok else None,

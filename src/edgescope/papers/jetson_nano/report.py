@@ -22,17 +22,15 @@ from edgescope.report.document import (
     BRIEF,
     DATA,
     DETAIL,
+    MAIN,
     Cell,
     Column,
-    Document,
-    Figure,
     Items,
     Mark,
     Section,
     Table,
     Text,
     Tile,
-    badge,
 )
 
 FIGURE = (
@@ -73,16 +71,16 @@ def document(
     ceilings: Ceilings | None = None,
     left_out: int = 0,
     command: str = "",
-) -> Document:
+) -> doc.Document:
     """Return the whole answer; `left_out` results of other loads have no place in it."""
     return of(nano_table(results, models, device=device, ceilings=ceilings), command)
 
 
-def of(found: NanoTable, command: str = "") -> Document:
+def of(found: NanoTable, command: str = "") -> doc.Document:
     """Return a table as a document."""
     where = f" on {called(found.machine)}" if found.machine else ""
     wrong = sum(len(r.study.misprints) for r in found.rows)
-    figure = Figure("speedups", "Speed-ups, ours and the study's", FIGURE, partial(_drawn, found))
+    figure = doc.Figure("speedups", "Speed-ups, ours and the study's", FIGURE, partial(_drawn, found))
     parts = (
         _answer(found),
         figure,
@@ -95,7 +93,9 @@ def of(found: NanoTable, command: str = "") -> Document:
         _sizes(found),
         _rows(found),
     )
-    return Document(f"The Jetson Nano study's table{where} ({found.device})", parts, _data(found), command)
+    return doc.Document(
+        f"The Jetson Nano study's table{where} ({found.device})", parts, _data(found), command
+    )
 
 
 def _drawn(found: NanoTable) -> Any:
@@ -109,20 +109,20 @@ def _drawn(found: NanoTable) -> Any:
 
 def _answer(found: NanoTable) -> doc.Answer:
     page, n, of = found.study, len(found.measured), len(found.rows)
-    theirs = (
-        f"the study's own seconds give {page.geometric_mean:.2f}x (arithmetic {page.arithmetic_mean:.2f}x)"
-    )
+    geometric, arithmetic = f"{page.geometric_mean:.2f}", f"arithmetic {page.arithmetic_mean:.2f}"
+    theirs = f"the study's own seconds give {geometric}x ({arithmetic}x)"
+    printed, abstract = page.mean_speedup_in_conclusion, f"abstract: {page.mean_speedup_in_abstract}"
     tiles = (
-        Tile("Geometric mean here", found.geometric, "ratio", _small(found.geometric, "steady / steady, gated")),
-        Tile("Timed the study's way", found.claimed, "ratio", _small(found.claimed, "cold / warm, same processes")),
-        Tile("The study, recomputed", f"{page.geometric_mean:.2f}×", small=(f"arithmetic {page.arithmetic_mean:.2f}×",)),
-        Tile("The study, printed", f"{page.mean_speedup_in_conclusion}×", small=(f"abstract: {page.mean_speedup_in_abstract}",)),
-    )  # fmt: skip
+        _tile("Geometric mean here", found.geometric, "steady before / steady after, gated"),
+        _tile("Timed the study's way", found.claimed, "cold before / warm after, same processes"),
+        Tile("The study, recomputed", f"{geometric}×", small=(f"{arithmetic}×",)),
+        Tile("The study, printed", f"{printed}×", small=(abstract,)),
+    )
     if not n:
         none = f"None of the {of} networks was measured on {found.device}: edgescope study nano_table --run"
         return doc.Answer("Nothing measured", "", (none, theirs), none, tiles, kind="none")
     short = (
-        f"{theirs}, printed {page.mean_speedup_in_conclusion}x",
+        f"{theirs}, printed {printed}x",
         f"timed the study's way, cold before and warm after: {units.ratio(found.claimed)}",
         *disturbed(found),
     )
@@ -136,9 +136,9 @@ def _answer(found: NanoTable) -> doc.Answer:
     return doc.Answer(f"{n} of {of} networks", pick, short, reason.rstrip(), tiles)
 
 
-def _small(field: Field, what: str) -> tuple[str, ...]:
+def _tile(title: str, field: Field, what: str) -> Tile:
     between = units.column("ratio", [field]).interval(field) if isinstance(field, Measured) else ""
-    return tuple(filter(None, (between, what)))
+    return Tile(title, field, "ratio", tuple(filter(None, (between, what))))
 
 
 def disturbed(found: NanoTable) -> list[str]:
@@ -151,46 +151,43 @@ def disturbed(found: NanoTable) -> list[str]:
 
 
 def _here(found: NanoTable) -> Section:
-    columns = [
+    limit = any(isinstance(r.of_limit, Measured) for r in found.rows)
+    columns = (
         Column("Network"),
         *(Column(f"{t[:-2].title()} before", "s", head=t[:-2], rank=7 - i) for i, t in enumerate(TIMES)),
         Column("Steady after", "s", head="after", rank=2),
         Column("Speed-up", "ratio", note="steady / steady", head="speed-up"),
         Column("Study's way", "ratio", note="cold / warm", head="cold/warm", rank=3),
-        Column("Of the limit", "share", head="of limit", rank=1),
+        Column("Of the limit", "share", head="of limit", rank=1, level=MAIN if limit else DATA),
         Column("The study", "ratio", note="its seconds", head="study"),
         Column("After", head="variant", rank=8),
-    ]
-    rows = [_row(r) for r in found.rows]
-    if not any(isinstance(r.of_limit, Measured) for r in found.rows):
-        columns.pop(8)
-        rows = [doc.Row((*r.cells[:8], *r.cells[9:]), r.kind) for r in rows]
+    )
+    table = Table(columns, tuple(map(_row, found.rows)))
     notes = Items(tuple(row_notes(found)), "Gates, rejections, gaps", "missing", DETAIL)
-    parts = (Table(tuple(columns), tuple(rows)), Items(LEGEND, kind="missing", level=DETAIL), notes)
-    return Section("Before and after, timed four ways", parts)
+    legend = Items(LEGEND, kind="missing", level=DETAIL)
+    return Section("Before and after, timed four ways", (table, legend, notes))
 
 
 def _row(row: NanoRow) -> doc.Row:
-    badges = [(badge(Trust(v)), " ") for v in dict.fromkeys(filter(None, row.verdicts))]
-    name = Cell(row.model, tuple(badges) or None)
+    badges = tuple((doc.badge(Trust(v)), " ") for v in dict.fromkeys(filter(None, row.verdicts)))
     star = "*" if row.study.misprints else ""
     printed = Cell(Measured(row.study.recomputed, "ratio"), brief=f"{row.study.recomputed:.2f}x{star}")
-    times = [getattr(row.before, t) for t in TIMES] + [row.after.steady_s]
-    figures = (row.speedup, row.claimed, row.of_limit)
+    times = (*(getattr(row.before, t) for t in TIMES), row.after.steady_s)
+    cells = (*times, row.speedup, row.claimed, row.of_limit, printed, row.variant or "n/a")
     kind = "dim" if isinstance(row.speedup, Absent) and not row.variant else ""
-    return doc.Row((name, *times, *figures, printed, row.variant or "n/a"), kind)
+    return doc.Row((Cell(row.model, badges or None), *cells), kind)
 
 
 def row_notes(found: NanoTable) -> list[str]:
     """Return why rows are empty, what was rejected on the way and which gate the pick passed, once a sentence."""
-    models: dict[str, list[str]] = {}
+    found_of: dict[str, list[str]] = {}
     for row in found.rows:
         mine = [n for n in row.notes if n not in row.study.notes]
         if isinstance(row.speedup, Absent) and (row.variant or not mine):
             mine = [*mine, row.speedup.reason]
         for note in (*mine, *([f"gate: {row.gate}"] if row.gate else [])):
-            models.setdefault(note, []).append(row.model)
-    return [f"{', '.join(names)}: {note}" for note, names in models.items()]
+            found_of.setdefault(note, []).append(row.model)
+    return [f"{', '.join(names)}: {note}" for note, names in found_of.items()]
 
 
 def _empty(found: NanoTable) -> Iterator[str]:
@@ -199,8 +196,8 @@ def _empty(found: NanoTable) -> Iterator[str]:
     for row in found.rows:
         if isinstance(row.speedup, Absent):
             notes = [n for n in row.notes if n not in row.study.notes]
-            why = [*notes, row.speedup.reason] if row.variant else notes
-            reasons.setdefault("; ".join(why) or "no result in this store", []).append(row.model)
+            said = [*notes, row.speedup.reason] if row.variant else notes
+            reasons.setdefault("; ".join(said) or "no result in this store", []).append(row.model)
     for why, names in reasons.items():
         yield f"not measured, {why}: {', '.join(names)}"
     if reasons:
@@ -248,22 +245,16 @@ def study_notes(found: NanoTable) -> list[str]:
 
 
 def _sizes(found: NanoTable) -> Section:
-    heads = (
-        "Parameters, ours",
-        "Parameters, the study",
-        "MACs, ours",
-        "FLOPs, ours: 2 × MACs",
-        "FLOPS column, the study",
-    )
-    columns = (Column("Network"), *(Column(h, "1", rank=i) for i, h in enumerate(heads)), Column("It counts"))
+    heads = ("Parameters, ours", "Parameters, the study", "MACs, ours", "FLOPs, ours: 2 × MACs")
+    figures = (Column(h, "1", rank=i) for i, h in enumerate((*heads, "FLOPS column, the study")))
     rows = []
     for r in found.rows:
-        params, macs, flops = (
-            f"{f.value:,.0f}" if isinstance(f, Measured) else "n/a" for f in (r.params, r.macs, r.flops)
-        )
+        ours = (f"{f.value:,.0f}" if isinstance(f, Measured) else "n/a" for f in (r.params, r.macs, r.flops))
+        params, macs, flops = ours
         theirs = (f"{r.study.params:,}", macs, flops, f"{r.study.flops:,}")
         rows.append(doc.Row((r.model, params, *theirs, r.flops_count)))
-    return Section("Sizes", (Table(columns, tuple(rows), lead=SIZES, level=DETAIL),), level=DETAIL)
+    table = Table((Column("Network"), *figures, Column("It counts")), tuple(rows), lead=SIZES, level=DETAIL)
+    return Section("Sizes", (table,), level=DETAIL)
 
 
 # -- what a program reads ------------------------------------------------------------------------------------
@@ -276,26 +267,19 @@ STUDY = ("before_s", "after_s", "ratio", "speedup", "recomputed", "params", "flo
 def _rows(found: NanoTable) -> Table:
     """Return a row a network, for a CSV: each value with its interval, n, and why it is absent."""
     machine = found.machine.id if found.machine else ""
-    names = [
-        *FACTS,
-        "bound_by",
-        "limit_precision",
-        *(f"{s}_{t}" for s in ("before", "after") for t in TIMES),
-        *FIELDS,
-    ]
+    names = [*FACTS, "bound_by", "limit_precision"]
+    names += [*(f"{side}_{t}" for side in ("before", "after") for t in TIMES), *FIELDS]
     names += [*(f"study_{s}" for s in STUDY), "study_flops_count", "study_misprints"]
     rows = []
     for r in found.rows:
-        facts = (r.model, r.study.name, found.device, machine, r.variant, *r.verdicts, r.gate)
-        figures = (
-            *(getattr(side, t) for side in (r.before, r.after) for t in TIMES),
-            *(getattr(r, f) for f in FIELDS),
-        )
+        facts = (r.model, r.study.name, found.device, machine, r.variant, *r.verdicts, r.gate, r.bound_by)
+        times = (getattr(side, t) for side in (r.before, r.after) for t in TIMES)
+        figures = (getattr(r, f) for f in FIELDS)
         wrong = "; ".join(
             f"{m.column} {m.printed} should be {m.correct} ({m.why})" for m in r.study.misprints
         )
         theirs = (*(str(getattr(r.study, name)) for name in STUDY), r.flops_count, wrong)
-        rows.append(doc.Row((*facts, r.bound_by, r.limit_precision, *figures, *theirs)))
+        rows.append(doc.Row((*facts, r.limit_precision, *times, *figures, *theirs)))
     return Table(tuple(Column(name, key=name) for name in names), tuple(rows), level=DATA)
 
 
