@@ -7,47 +7,28 @@ function returns what was found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
-from edgescope.analysis.cells.concurrency import (
-    NEAR,
-    WIDTH,
-    Cell,
-    MemoryLine,
-    Series,
-    over_batches,
-    over_precisions,
-    over_processes,
-    scaled,
-)
+from edgescope.analysis.cells import concurrency as grid
+from edgescope.analysis.cells.concurrency import Cell, MemoryLine, Series, over_precisions, over_processes
 from edgescope.analysis.cells.replicates import NOTICED, above, of_fields, quotient
 from edgescope.analysis.cells.sharing_gain import digits, times
-from edgescope.papers.claim import (
-    Answer,
-    Claim,
-    Found,
-    Voice,
-    brief,
-    distinct,
-    heard,
-    held,
-    per_cent,
-    unknown,
-)
+from edgescope.papers.claim import Answer, Claim, Found, Voice, brief, heard, held, per_cent, unknown
 from edgescope.records import Absent, Field, Json, Machine, Measured, Status
 
 if TYPE_CHECKING:
     from edgescope.papers.concurrent_inference.table import Concurrent
 
+Voices = Callable[["Concurrent"], Iterable[Voice | None]]
 STABLE = 1.25
 """Latency over that of one process up to which it counts as stable: the paper's own spread was 1 to 2 ms."""
 AGREES = 0.10
 """Share by which a slope may differ from model + 2 x batch."""
 TOP, SPAN, LEAST = 0.05, 1.2, 4
-"""Power within TOP of the largest is saturated; throughput that changes by SPAN still changes; of LEAST cells or more."""
+"""Power within TOP of the largest is saturated, throughput that changes by SPAN still changes, of LEAST cells on."""
 BUSY, IDLE_PARTS = 0.90, 0.30
 """A GPU busy at least this much; parts active at most that much."""
 EC = (
@@ -67,6 +48,11 @@ def missing(table: Concurrent, figure: str, otherwise: str) -> str:
     """Return why a figure was not measured: what the first finished cell says, in short."""
     fields = [c[figure] for c in table.measured]
     return next((f"{figure}: {brief(f.reason)}" for f in fields if isinstance(f, Absent)), otherwise)
+
+
+def each(axis: Callable[[Iterable[Cell]], list[Series]], voice: Callable[[Series], Voice | None]) -> Voices:
+    """Return the voices of a table's series along an axis."""
+    return lambda table: map(voice, axis(table.cells))
 
 
 def memory_words(table: Concurrent) -> str:
@@ -96,30 +82,38 @@ def cores(table: Concurrent) -> Found:
     n = usable_cores(table.machine)
     if n is None:
         return unknown("the number of CPU cores of this machine is not known")
-    voices = [v for s in over_processes(table.cells) if (v := _growth(s, n / 2))]
-    ratio = "latency at the largest P, of that at P = 1"
-    found = heard(voices, "series", "needs both P = 1 and P > 1 runs", ratio)
+    voices = [v for s in over_processes(table.cells) if (v := _growth(n / 2, s))]
     if not voices:
-        return found
+        return unknown("needs both P = 1 and P > 1 runs")
+    found = heard(voices, "series", "", "latency at the largest P, of that at P = 1")
     tested = any(1 < c.trial.processes <= n / 2 for v in voices for c in v.cells)
     alone = "" if tested else " (no P between 2 and that: only the growth beyond was tested)"
     text = f"with {n} cores, cores/2 = {n / 2:g}{alone}: {found.found}. {EC}"
     return Found(found.answer, text, found.cells, found.evidence, found.agree)
 
 
-def _growth(series: Series, half: float) -> Voice | None:
-    """Return what a series says: latency over that of one process, at each P."""
+def _over_first(series: Series, figure: str, *, each: bool = False) -> list[tuple[int, Measured]]:
+    """Return (P, figure over that of the series' first P) where it is measured; `each`: of one process's share."""
     first, *rest = series.cells
-    found = [(c.trial.processes, quotient(c.runs, first.runs, "latency_p50_s")) for c in rest]
-    known = [(p, r) for p, r in found if isinstance(r, Measured)]
-    if first.trial.processes != 1 or not known:
+    least = first.trial.processes
+    found = [(c.trial.processes, quotient(c.runs, first.runs, figure)) for c in rest]
+    shares = [(p, grid.scaled(r, least / p) if each else r) for p, r in found]
+    return [(p, r) for p, r in shares if isinstance(r, Measured)]
+
+
+def _at(known: Sequence[tuple[int, Measured]]) -> str:
+    return ", ".join(f"{times(r)} at P = {p}" for p, r in known)
+
+
+def _growth(half: float, series: Series) -> Voice | None:
+    """Return what a series says: latency over that of one process, at each P."""
+    known = _over_first(series, "latency_p50_s")
+    if series.cells[0].trial.processes != 1 or not known:
         return None
     inside = [above(r, STABLE) for p, r in known if p <= half]
     beyond = [above(r, STABLE) for p, r in known if p > half]
-    shown = ", ".join(f"{times(r)} at P = {p}" for p, r in known)
-    return Voice(
-        _stable(inside, beyond), f"{series.words}: latency {shown}", series.cells, known[-1][1].value
-    )
+    text = f"{series.words}: latency {_at(known)}"
+    return Voice(_stable(inside, beyond), text, series.cells, known[-1][1].value)
 
 
 def _stable(inside: Sequence[bool | None], beyond: Sequence[bool | None]) -> bool | None:
@@ -141,28 +135,24 @@ def _gain(series: Series) -> Voice | None:
     return Voice(holds, text, (first, last), ratio.value)
 
 
-batch: Claim[Concurrent] = Claim(
-    lambda table: map(_gain, over_batches(table.cells)),
+batch = Claim(
+    each(grid.over_batches, _gain),
     "only one batch size was measured",
     "throughput of the largest batch over the smallest",
 )
 
 
 def _fall(series: Series) -> Voice | None:
-    first, *rest = series.cells
-    ratios = [(c.trial.processes, quotient(c.runs, first.runs, "throughput_sps")) for c in rest]
-    found = [(p, scaled(r, first.trial.processes / p)) for p, r in ratios]
-    known = [(p, r) for p, r in found if isinstance(r, Measured)]
+    known = _over_first(series, "throughput_sps", each=True)
     if not known:
         return None
     side = above(known[-1][1])
-    shown = ", ".join(f"{times(r)} at P = {p}" for p, r in known)
-    text = f"{series.words}: T/P is {shown} of that at P = {first.trial.processes}"
+    text = f"{series.words}: T/P is {_at(known)} of that at P = {series.cells[0].trial.processes}"
     return Voice(None if side is None else not side, text, series.cells, known[-1][1].value)
 
 
-per_process: Claim[Concurrent] = Claim(
-    lambda table: map(_fall, over_processes(table.cells)),
+per_process = Claim(
+    each(over_processes, _fall),
     "only one number of processes was measured",
     "T/P at the largest P, of that at the smallest",
 )
@@ -179,7 +169,7 @@ def best_precision(table: Concurrent) -> Found:
     shown = "fastest here: " + ", ".join(f"{p} in {n} of {len(groups)}" for p, n in best.most_common())
     with_int8 = [s for s in groups if s.cells[0].trial.precision == "int8"]
     if not with_int8:
-        cells = distinct(c for s in groups for c in s.cells)
+        cells = len({c.trial.id for s in groups for c in s.cells})
         return Found(Answer.UNKNOWN, f"{shown}; int8 {why}", cells, tuple(map(_ladder, groups)))
     found = heard([_int8(s) for s in with_int8], "series", "", "int8 over the fastest other")
     return Found(found.answer, f"{shown}; int8: {found.found}", found.cells, found.evidence, found.agree)
@@ -227,25 +217,24 @@ def fallback(table: Concurrent) -> Found:
 
 
 def _off_line(table: Concurrent) -> str:
-    if any(m.points == 2 for m in table.lines):
-        why = "two numbers of processes were measured, and two points lie on any line"
-    else:
-        absent = (m.slope.reason for m in table.lines if isinstance(m.slope, Absent))
-        why = next(absent, "no series over processes was measured")
-    return f"{memory_words(table)}: {why}"
+    absent = (m.slope.reason for m in table.lines if isinstance(m.slope, Absent))
+    why = next(absent, "no series over processes was measured")
+    two = "two numbers of processes were measured, and two points lie on any line"
+    return f"{memory_words(table)}: {two if any(m.points == 2 for m in table.lines) else why}"
 
 
 def _line(line: MemoryLine) -> str:
-    known = isinstance(line.residual, Measured)
-    off = f", at most {per_cent(line.residual.value, 1)} off the line" if known else ""  # type: ignore[union-attr]
-    return f"{line.series.words}: {megabytes(line.slope)} a process from {megabytes(line.start)}{off}"
+    off = line.residual
+    said = f", at most {per_cent(off.value, 1)} off the line" if isinstance(off, Measured) else ""
+    return f"{line.series.words}: {megabytes(line.slope)} a process from {megabytes(line.start)}{said}"
 
 
-memory_linear: Claim[Concurrent] = Claim(
-    lambda table: (Voice(m.linear, _line(m), m.series.cells) for m in table.lines if m.linear is not None),
-    _off_line,
-    of=f"series (no point over {per_cent(NEAR)} off its line)",
-    read_off=True,
+def _straight(table: Concurrent) -> Iterator[Voice]:
+    yield from (Voice(m.linear, _line(m), m.series.cells) for m in table.lines if m.linear is not None)
+
+
+memory_linear = Claim(
+    _straight, _off_line, of=f"series (no point over {per_cent(grid.NEAR)} off its line)", read_off=True
 )
 
 
@@ -264,11 +253,14 @@ def _agrees(against: Measured) -> bool | None:
     return False if outside[0] is True or outside[1] is False else None
 
 
-memory_rule: Claim[Concurrent] = Claim(
+def _no_slope(table: Concurrent) -> str:
+    absent = (m.against.reason for m in table.lines if isinstance(m.against, Absent))
+    return next(absent, "no series over processes")
+
+
+memory_rule = Claim(
     _slopes,
-    lambda table: next(
-        (m.against.reason for m in table.lines if isinstance(m.against, Absent)), "no series over processes"
-    ),
+    _no_slope,
     "one more process costs, of model + 2 x batch",
     f"series (slope within {per_cent(AGREES)} of the rule)",
     read_off=True,
@@ -285,18 +277,18 @@ def memory_limit(table: Concurrent) -> Found:
     return Found(Answer.HOLDS, text, len(out), tuple(f"{c.place}: {c.rejected}" for c in out))
 
 
-def _more(series: Series, memory: str) -> Voice | None:
-    first, last = series.cells[0], series.cells[-1]
-    words = (f"{series.words}: {last.trial.precision} takes ", f" the memory of {first.trial.precision}")
-    return held(of_fields(last[memory], first[memory]), words, (first, last), exact=True)
+def _more(table: Concurrent) -> Iterator[Voice | None]:
+    for series in over_precisions(table.cells):
+        first, last = series.cells[0], series.cells[-1]
+        words = (f"{series.words}: {last.trial.precision} takes ", f" the memory of {first.trial.precision}")
+        yield held(of_fields(last[table.memory], first[table.memory]), words, (first, last), exact=True)
 
 
-memory_precision: Claim[Concurrent] = Claim(
-    lambda table: (_more(s, table.memory) for s in over_precisions(table.cells)),
-    lambda table: f"{memory_words(table)}: not at two precisions",
-    "memory of the most bits over the fewest",
-    read_off=True,
-)
+def _not_twice(table: Concurrent) -> str:
+    return f"{memory_words(table)}: not at two precisions"
+
+
+memory_precision = Claim(_more, _not_twice, "memory of the most bits over the fewest", read_off=True)
 
 
 def megabytes(field: Field) -> str:
@@ -320,15 +312,15 @@ def megabytes(field: Field) -> str:
 def _joules(series: Series) -> Voice | None:
     first, last = series.cells[0], series.cells[-1]
     few, many = first.trial.precision, last.trial.precision
-    if WIDTH[few] == WIDTH[many]:
+    if grid.WIDTH[few] == grid.WIDTH[many]:
         return None
     ratio = of_fields(first["energy_per_sample_j"], last["energy_per_sample_j"])
     words = (f"{series.words}: {few} takes ", f" the energy a sample of {many}")
     return held(ratio, words, (first, last), rises=False)
 
 
-energy_precision: Claim[Concurrent] = Claim(
-    lambda table: map(_joules, over_precisions(table.cells)),
+energy_precision = Claim(
+    each(over_precisions, _joules),
     partial(missing, figure="energy_per_sample_j", otherwise="only one precision ran"),
     "energy a sample of the fewest bits over the most",
 )
@@ -362,17 +354,12 @@ def _plateau(cells: Sequence[Cell]) -> Voice:
     return Voice(len(rates) > 1 and span >= SPAN, text, cells)
 
 
-def _no_power(table: Concurrent, otherwise: str) -> str:
+def _no_power(otherwise: str, table: Concurrent) -> str:
     return otherwise if _powered(table) else missing(table, "power_w", "no cell ran")
 
 
-power_plateau: Claim[Concurrent] = Claim(
-    _plateaus,
-    partial(
-        _no_power, otherwise=f"power was measured in fewer than {LEAST} cells of any model and precision"
-    ),
-    of="groups of a model and precision",
-)
+FEW = f"power was measured in fewer than {LEAST} cells of any model and precision"
+power_plateau = Claim(_plateaus, partial(_no_power, FEW), of="groups of a model and precision")
 
 
 def _most(cells: Sequence[Cell]) -> Voice | None:
@@ -386,9 +373,10 @@ def _most(cells: Sequence[Cell]) -> Voice | None:
     return held(of_fields(ours[0]["power_w"], rival["power_w"]), words, cells)
 
 
-fcn_power: Claim[Concurrent] = Claim(
+NO_FCN = "no FCN-ResNet50 and another model with power at equal cells"
+fcn_power = Claim(
     lambda table: map(_most, _powered(table, "precision", "batch", "processes", "sharing")),
-    partial(_no_power, otherwise="no FCN-ResNet50 and another model with power at equal cells"),
+    partial(_no_power, NO_FCN),
     "its power over the next model's",
     "equal cells",
 )
@@ -435,8 +423,8 @@ def _rise(series: Series) -> Voice | None:
     return Voice(last > first if abs(last - first) >= NOTICED else None, text, series.cells)
 
 
-sm_processes: Claim[Concurrent] = Claim(
-    lambda table: map(_rise, over_processes(table.cells)),
+sm_processes = Claim(
+    each(over_processes, _rise),
     partial(missing, figure="sm_active", otherwise="only one number of processes was measured"),
 )
 
@@ -453,7 +441,7 @@ def _tensor(series: Series) -> Voice | None:
     return Voice(mine < least if far else None, f"{series.words}: tensor cores active {shown}", series.cells)
 
 
-tensor_int8: Claim[Concurrent] = Claim(
-    lambda table: map(_tensor, over_precisions(table.cells)),
+tensor_int8 = Claim(
+    each(over_precisions, _tensor),
     partial(missing, figure="tensor_active", otherwise="no int8 beside fp16 or tf32"),
 )
