@@ -5,4 +5,4 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
 
-from analysis.conftest import make  # noqa: E402, F401
+from analysis.conftest import make  # noqa: F401

@@ -9,8 +9,9 @@ import pytest
 from crowds import GPU, cpu_trials, crowd, dead, gpu_trials
 from edgescope.analysis.run.usage import activity
 from edgescope.papers.claim import Answer, Found, Voice, heard
-from edgescope.papers.concurrent_inference.claims import megabytes, usable_cores
-from edgescope.papers.concurrent_inference.table import concurrent
+from edgescope.papers.paper import paper
+from edgescope.papers.sweep_table import sweep_table
+from edgescope.papers.voices import megabytes, usable_cores
 from edgescope.records import Channel, Machine, Measured, Readings, Result, Status, Window
 
 HOLDS, FAILS, UNSURE, UNKNOWN = Answer
@@ -19,7 +20,7 @@ SLICED = gpu_trials(precisions=("int8", "fp32"))
 
 
 def answers(results) -> dict[str, Found]:
-    return {c.claim.key: c.found for c in concurrent(results).claims}
+    return {c.claim.key: c.found for c in sweep_table(paper("concurrent_inference"), results).claims}
 
 
 def world(trials, law: Callable[[Result], dict[str, float]] = lambda r: {}):

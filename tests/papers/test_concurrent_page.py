@@ -8,32 +8,36 @@ import json
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from crowds import cpu_trials, crowd, dead, gpu_trials
-from edgescope.papers.concurrent_inference import figures as plots
-from edgescope.papers.concurrent_inference import report
-from edgescope.papers.concurrent_inference.table import Concurrent, concurrent
+from edgescope.papers import sweep_figures as plots
+from edgescope.papers import sweep_report as report
+from edgescope.papers.paper import paper
+from edgescope.papers.sweep_table import SweepTable, sweep_table
 from edgescope.records import Absent, Measured
 from edgescope.report import save
 from edgescope.report import write as usual
 from edgescope.report.document import Document, plain
 from edgescope.report.render import terminal
 
+PAPER = paper("concurrent_inference")
 MODELS = ("resnet50", "yolov8n_class")
+concurrent = partial(sweep_table, PAPER)
 
 
 @pytest.fixture(scope="module")
-def found() -> Concurrent:
+def found() -> SweepTable:
     trials = gpu_trials(models=MODELS, batches=(1, 16))
     out = dead(replace(trials[-1], batch=64))
     return concurrent([*map(crowd, trials), out])
 
 
 @pytest.fixture(scope="module")
-def written(found: Concurrent, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def written(found: SweepTable, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("out")
     kinds = ("html", "md", "csv", "json")
     page = report.of(found, command="edgescope study concurrent")
@@ -55,7 +59,7 @@ def test_the_page_says_what_stands_out_first(written: dict[str, str]) -> None:
     assert "edgescope study concurrent" in page and "E-OOM-1: CUDA out of memory" in page
 
 
-def test_the_pages_figures_hold_the_tables_numbers(found: Concurrent, written: dict[str, str]) -> None:
+def test_the_pages_figures_hold_the_tables_numbers(found: SweepTable, written: dict[str, str]) -> None:
     islands = dict(
         re.findall(r'<script type="application/json" data-plot="([^"]+)">(.*?)</script>', written["html"])
     )
@@ -71,7 +75,7 @@ def test_the_pages_figures_hold_the_tables_numbers(found: Concurrent, written: d
     assert line["error_y"]["array"][1] == pytest.approx(by[2].total.hi - by[2].total.value)  # type: ignore[union-attr]
 
 
-def test_the_papers_numbers_are_apart_and_say_where_they_are_from(found: Concurrent) -> None:
+def test_the_papers_numbers_are_apart_and_say_where_they_are_from(found: SweepTable) -> None:
     figure = plots.over_batch(found)
     theirs = {t.name: t for t in figure.data if "paper" in t.name}
     assert set(theirs) == {
@@ -95,14 +99,14 @@ def test_a_panel_without_the_model_has_none_of_the_papers_numbers() -> None:
     assert isinstance(power, Absent) and "no power sensor" in power.reason
 
 
-def test_memory_is_drawn_over_the_papers_rule(found: Concurrent) -> None:
+def test_memory_is_drawn_over_the_papers_rule(found: SweepTable) -> None:
     figure = plots.over_processes(found, 16)
     rule = next(t for t in figure.data if t.name == "fp16, P × (model + 2 × batch)")
     assert rule.mode == "lines" and list(rule.y) == pytest.approx([p * 0.2392 for p in (1, 2, 4, 8)])
     assert figure.layout.xaxis.tickvals == (1.0, 2.0, 4.0, 8.0)
 
 
-def test_bars_of_precision_begin_at_zero(found: Concurrent) -> None:
+def test_bars_of_precision_begin_at_zero(found: SweepTable) -> None:
     figure = plots.over_precision(found)
     bars = [t for t in figure.data if t.type == "bar"]
     assert (
@@ -111,7 +115,7 @@ def test_bars_of_precision_begin_at_zero(found: Concurrent) -> None:
     assert bars[0].x == ("fp16",) and "resnet50 fp16 batch 1, P = 1" in bars[0].text[0]
 
 
-def test_every_mark_is_finite_and_inside_its_axis(found: Concurrent) -> None:
+def test_every_mark_is_finite_and_inside_its_axis(found: SweepTable) -> None:
     for figure in (
         plots.over_batch(found),
         plots.over_processes(found, 1),
@@ -126,7 +130,7 @@ def test_every_mark_is_finite_and_inside_its_axis(found: Concurrent) -> None:
 
 
 def test_markdown_holds_grids_claims_and_the_papers_figures(
-    found: Concurrent, written: dict[str, str]
+    found: SweepTable, written: dict[str, str]
 ) -> None:
     text = written["md"]
     assert text.startswith("# Concurrent inference on NVIDIA H100 80GB HBM3\n\n56 cells of 2 models")
@@ -142,7 +146,7 @@ def test_markdown_holds_grids_claims_and_the_papers_figures(
     assert "Made by `edgescope study concurrent`" in text
 
 
-def test_a_terminal_answers_first_and_gives_each_claim_a_line(found: Concurrent) -> None:
+def test_a_terminal_answers_first_and_gives_each_claim_a_line(found: SweepTable) -> None:
     brief = said(report.of(found)).splitlines()
     assert brief[0] == "Claims  6 of 17 claims hold here, 3 do not, 8 cannot be said"
     lines = [line for line in brief if "✓ holds" in line or "✗ does not" in line or "? not measured" in line]
@@ -153,7 +157,7 @@ def test_a_terminal_answers_first_and_gives_each_claim_a_line(found: Concurrent)
     assert "Start skew between processes" in full and "E-OOM-1: CUDA out of memory" in full
 
 
-def test_a_quantity_is_shown_on_a_terminal_where_it_is_asked_for(found: Concurrent) -> None:
+def test_a_quantity_is_shown_on_a_terminal_where_it_is_asked_for(found: SweepTable) -> None:
     text = said(report.of(found, "memory"))
     assert re.search(r"resnet50 fp32 batch 1, MPS +· +902 MB +1.7 GB +3.31 GB", text)
     assert "fp16 batch 64, MPS" in text and "oom" in text
@@ -161,7 +165,7 @@ def test_a_quantity_is_shown_on_a_terminal_where_it_is_asked_for(found: Concurre
 
 
 def test_csv_carries_each_value_with_its_interval_or_its_reason(
-    found: Concurrent, written: dict[str, str]
+    found: SweepTable, written: dict[str, str]
 ) -> None:
     rows = list(csv.DictReader(io.StringIO(written["csv"])))
     assert len(rows) == len(found.cells)
@@ -175,7 +179,7 @@ def test_csv_carries_each_value_with_its_interval_or_its_reason(
             assert row["throughput_sps_absent"] == "oom: E-OOM-1: CUDA out of memory"
 
 
-def test_json_is_whole(found: Concurrent, written: dict[str, str]) -> None:
+def test_json_is_whole(found: SweepTable, written: dict[str, str]) -> None:
     page = json.loads(written["json"])
     assert len(page["cells"]) == len(found.cells) and len(page["claims"]) == 17
     assert page["claims"][2]["answer"] == "holds" and len(page["claims"][2]["evidence"]) == 16
@@ -187,8 +191,10 @@ def test_json_is_whole(found: Concurrent, written: dict[str, str]) -> None:
 def test_nothing_stored_is_a_page_that_says_how_to_measure(tmp_path: Path) -> None:
     empty = report.of(concurrent([]))
     page = save(empty, tmp_path / "c.html").read_text("utf-8")
-    assert "No finished cell of concurrent inference" in page and report.RUN in page and "Plotly" not in page
-    assert " ".join(said(empty).split()).endswith(report.RUN)
+    assert (
+        "No finished cell of concurrent inference" in page and PAPER.measure in page and "Plotly" not in page
+    )
+    assert " ".join(said(empty).split()).endswith(PAPER.measure)
     assert save(empty, tmp_path / "c.csv").read_text("utf-8").count("\n") == 1
 
 
@@ -220,7 +226,7 @@ def test_other_setups_and_skew_are_in_the_notes() -> None:
 def test_the_cells_of_a_study_that_are_missing_are_named() -> None:
     trials = gpu_trials(models=("resnet50",), precisions=("fp16",), batches=(1,))
     more = [*trials, replace(trials[0], batch=64), replace(trials[0], model="yolov8n_class")]
-    page = report.document(map(crowd, trials), models=("resnet50",), study=more, left_out=2)
+    page = report.document(PAPER, map(crowd, trials), models=("resnet50",), study=more, left_out=2)
     text = " ".join(said(page, verbose=True).split())
     assert "Coverage: 7 of the study's 8 cells; missing: resnet50 fp16 batch 64, P = 1." in text
     assert "2 results are left out: another scenario" in text

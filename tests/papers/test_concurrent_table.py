@@ -1,17 +1,22 @@
 """Stored results to the sweep's table: cells, replicates, machines, setups, memory's line, warm against fresh."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from crowds import CPU, GPU, cpu_trials, crowd, dead, gpu_trials
 from edgescope.analysis.cells.concurrency import cells
 from edgescope.errors import UsageError
-from edgescope.papers.concurrent_inference.table import concurrent
 from edgescope.papers.paper import paper
+from edgescope.papers.sweep_table import sweep_table
 from edgescope.records import Absent, Measured, Status, Trust, Verdict
 
+PAPER = paper("concurrent_inference")
 SMALL = dict(models=("resnet50",), precisions=("fp16",), batches=(1,))
+
+
+concurrent = partial(sweep_table, PAPER)
 
 
 def results(trials):
@@ -131,7 +136,7 @@ def test_of_several_setups_the_fullest_is_shown_and_others_named():
     assert (
         len(concurrent(every, of_setup="torch_eager cuda").cells) == 1
     )  # the exact name comes before a part of one
-    with pytest.raises(UsageError, match="E-CONC-1"):
+    with pytest.raises(UsageError, match="E-PAPER-2"):
         concurrent(every, of_setup="tensorrt")
 
 

@@ -103,15 +103,12 @@ class Claim(Generic[T]):
         return heard(voices, self.of, missing, self.ratio, read_off=self.read_off)
 
 
-def answered(paper: Paper, judges: Any, table: T, nothing: str = "") -> tuple[Answered, ...]:
-    """Return every claim of a paper with its answer; `judges` has a judge under each claim's key.
-
-    `nothing` says why none can be answered: no cell finished.
-    """
+def answered(paper: Paper, table: T, nothing: str = "") -> tuple[Answered, ...]:
+    """Return every claim of a paper with its answer; `nothing` says why none can be answered: no cell finished."""
 
     def one(claim: Stated) -> Found:
         why = nothing or claim.unmeasured
-        found: Found = unknown(why) if why else getattr(judges, claim.key)(table)
+        found: Found = unknown(why) if why else getattr(paper.judges, claim.key)(table)
         return found
 
     return tuple(Answered(claim, one(claim)) for claim in paper.claims)

@@ -1,13 +1,13 @@
-"""A published study as a folder of this package: a paper.toml, and a report.py that answers it on a machine's results.
+"""A published study as a folder of this package, which is all that registers it: `edgescope study NAME` finds it.
 
     paper.toml    [paper] its name on the command line, title, source, boards; [options.NAME] flags of its own;
                   [[number]] its figures, each with its board and where it is known from; [[claim]] what it claims
-    report.py     wanted(trial, models, ...) -> bool    which stored results are its
-                  document(results, ...) -> Document    the answer, for every renderer
     claims.py     how a claim is judged, under the claim's key (claim.py); a claim that says `unmeasured` needs none
+    report.py     only where the study is no sweep over precision, batch, processes and sharing (sweep_report.py):
+                  wanted(trial, models, ...) -> bool, which stored results are its
+                  document(paper, results, ...) -> Document, the answer for every renderer
 
-The folder is all that registers it: `edgescope study NAME` finds it. Figures of other boards stand beside this
-machine's and are never divided by them.
+Figures of other boards stand beside this machine's and are never divided by them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,8 @@ class Number:
     known: str
     """confirmed (the paper's own text) or secondary (quoted from it by others)."""
     note: str = ""
+    unmeasured: str = ""
+    """Why nothing that edgescope measures is the same."""
 
     @property
     def source(self) -> str:
@@ -88,6 +91,10 @@ class Paper:
     title: str
     source: str
     boards: str
+    measure: str
+    """The command that fills a store with what it is about."""
+    heading: str = ""
+    """What it is about, in a few words."""
     method: str = ""
     measured_by: str = ""
     """`optimize` where --run can measure what the store does not hold; '' where a sweep does."""
@@ -106,30 +113,59 @@ class Paper:
 
     @property
     def report(self) -> ModuleType:
-        """The module that answers it."""
-        return importlib.import_module(f"{__package__}.{self.folder}.report")
+        """The module that answers it: its own, or that of sweeps."""
+        own = f"{__package__}.{self.folder}.report"
+        return importlib.import_module(own if find_spec(own) else f"{__package__}.sweep_report")
+
+    @property
+    def judges(self) -> ModuleType:
+        """The module that judges its claims."""
+        return importlib.import_module(f"{__package__}.{self.folder}.claims")
+
+
+#: The flags of a paper that is a sweep.
+SWEEP: Mapping[str, Mapping[str, Any]] = {
+    "setup": {
+        "metavar": "WORDS",
+        "help": "engine and options, or a part of them, where the store holds several",
+    },
+    "study": {
+        "kind": "grid",
+        "metavar": "FILE",
+        "help": "study file that the cells are of: says which of its cells are missing",
+    },
+    "show": {
+        "choices": ("throughput", "per_process", "p99", "memory", "power", "energy", "fairness", "skew"),
+        "help": "print this quantity of every cell, too",
+    },
+}
 
 
 @cache
 def paper(folder: str) -> Paper:
     """Return what a folder's paper.toml holds."""
-    page = tomllib.loads((files(__package__) / folder / "paper.toml").read_text(encoding="utf-8"))
-    return Paper(
-        folder,
-        **page["paper"],
-        numbers=tuple(Number(**n) for n in page.get("number", ())),
-        claims=tuple(Stated(**c) for c in page.get("claim", ())),
-        options=page.get("options", {}),
-        page=page,
-    )
+    return next(each for each in papers().values() if each.folder == folder)
 
 
 @cache
 def papers() -> Mapping[str, Paper]:
     """Return name -> paper for every folder that has one."""
-    places = (p for p in files(__package__).iterdir() if (p / "paper.toml").is_file())
-    found = [paper(p.name) for p in sorted(places, key=lambda p: p.name)]
+    homes = importlib.import_module(str(__package__)).__path__
+    places = [place for home in homes for place in sorted(Path(home).glob("*/paper.toml"))]
+    found = [_read(place.parent.name, place.read_text(encoding="utf-8")) for place in places]
     return {each.name: each for each in found}
+
+
+def _read(folder: str, text: str) -> Paper:
+    page = tomllib.loads(text)
+    return Paper(
+        folder,
+        **page["paper"],
+        numbers=tuple(Number(**n) for n in page.get("number", ())),
+        claims=tuple(Stated(**c) for c in page.get("claim", ())),
+        options=page.get("options", SWEEP),
+        page=page,
+    )
 
 
 def study(
@@ -152,11 +188,11 @@ def study(
         raise UsageError(
             "E-PAPER-1", f"no study is called {name!r}", evidence=f"known: {', '.join(papers())}"
         )
-    report = papers()[name].report
+    page = papers()[name]
+    report = page.report
     mine = [r for r in store.results() if not models or r.trial.model.startswith(models)]
     used = machines.one([r for r in mine if report.wanted(r.trial, models, **options)], machine)
     left = len(mine) - sum(report.wanted(r.trial, models, **options) for r in mine)
-    found: Document = report.document(
-        store.fulls(used), models=models, left_out=left, command=command, **options
-    )
+    more = {"models": models, "left_out": left, "command": command}
+    found: Document = report.document(page, store.fulls(used), **more, **options)
     return found

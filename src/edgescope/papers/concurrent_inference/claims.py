@@ -7,22 +7,36 @@ function returns what was found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING
 
-from edgescope.analysis.cells import concurrency as grid
-from edgescope.analysis.cells.concurrency import Cell, MemoryLine, Series, over_precisions, over_processes
+from edgescope.analysis.cells.concurrency import (
+    NEAR,
+    WIDTH,
+    Cell,
+    Series,
+    over_batches,
+    over_precisions,
+    over_processes,
+)
 from edgescope.analysis.cells.replicates import NOTICED, above, of_fields, quotient
 from edgescope.analysis.cells.sharing_gain import digits, times
 from edgescope.papers.claim import Answer, Claim, Found, Voice, brief, heard, held, per_cent, unknown
-from edgescope.records import Absent, Field, Json, Machine, Measured, Status
+from edgescope.papers.sweep_table import SweepTable
+from edgescope.papers.voices import (
+    at,
+    each,
+    ends,
+    line_words,
+    megabytes,
+    memory_words,
+    missing,
+    over_first,
+    usable_cores,
+)
+from edgescope.records import Absent, Measured, Status
 
-if TYPE_CHECKING:
-    from edgescope.papers.concurrent_inference.table import Concurrent
-
-Voices = Callable[["Concurrent"], Iterable[Voice | None]]
 STABLE = 1.25
 """Latency over that of one process up to which it counts as stable: the paper's own spread was 1 to 2 ms."""
 AGREES = 0.10
@@ -35,49 +49,10 @@ EC = (
     "A whole query's latency stands for the execution context, whose host span needs a profiler around the same cell, "
     "which this version does not drive"
 )
-#: Memory figure -> what it is, in words.
-MEMORY = {
-    "processes_pss_bytes": "proportional share of resident memory, summed",
-    "processes_rss_bytes": "peak resident memory, summed",
-    "gpu_processes_memory_bytes": "GPU memory of the processes, as the driver says",
-    "gpu_board_memory_bytes": "memory in use on the GPU's board",
-}
-
-
-def missing(table: Concurrent, figure: str, otherwise: str) -> str:
-    """Return why a figure was not measured: what the first finished cell says, in short."""
-    fields = [c[figure] for c in table.measured]
-    return next((f"{figure}: {brief(f.reason)}" for f in fields if isinstance(f, Absent)), otherwise)
-
-
-def each(axis: Callable[[Iterable[Cell]], list[Series]], voice: Callable[[Series], Voice | None]) -> Voices:
-    """Return the voices of a table's series along an axis."""
-    return lambda table: map(voice, axis(table.cells))
-
-
-def memory_words(table: Concurrent) -> str:
-    """Return what the table's memory figure is."""
-    return MEMORY.get(table.memory, table.memory)
-
-
 # -- throughput and latency ----------------------------------------------------------------------------------
 
 
-def usable_cores(machine: Machine | None) -> int | None:
-    """Return the CPU cores of a machine, physical ones where known, no more than the process may use; or None."""
-    facts: Json = machine.stable.get("cpu") if machine else None
-    state: Json = machine.state.get("cpu") if machine else None
-    if not isinstance(facts, Mapping):
-        return None
-    known = [facts.get(name) for name in ("physical_cores", "logical_cores", "cores")]
-    found = next((n for n in known if isinstance(n, int)), None)
-    allowed = state.get("affinity") if isinstance(state, Mapping) else None
-    if found is None or not isinstance(allowed, list | tuple) or not allowed:
-        return found
-    return min(found, len(allowed))
-
-
-def cores(table: Concurrent) -> Found:
+def cores(table: SweepTable) -> Found:
     """Latency is stable up to cores/2 processes and grows beyond."""
     n = usable_cores(table.machine)
     if n is None:
@@ -92,27 +67,14 @@ def cores(table: Concurrent) -> Found:
     return Found(found.answer, text, found.cells, found.evidence, found.agree)
 
 
-def _over_first(series: Series, figure: str, *, each: bool = False) -> list[tuple[int, Measured]]:
-    """Return (P, figure over that of the series' first P) where it is measured; `each`: of one process's share."""
-    first, *rest = series.cells
-    least = first.trial.processes
-    found = [(c.trial.processes, quotient(c.runs, first.runs, figure)) for c in rest]
-    shares = [(p, grid.scaled(r, least / p) if each else r) for p, r in found]
-    return [(p, r) for p, r in shares if isinstance(r, Measured)]
-
-
-def _at(known: Sequence[tuple[int, Measured]]) -> str:
-    return ", ".join(f"{times(r)} at P = {p}" for p, r in known)
-
-
 def _growth(half: float, series: Series) -> Voice | None:
     """Return what a series says: latency over that of one process, at each P."""
-    known = _over_first(series, "latency_p50_s")
+    known = over_first(series, "latency_p50_s")
     if series.cells[0].trial.processes != 1 or not known:
         return None
     inside = [above(r, STABLE) for p, r in known if p <= half]
     beyond = [above(r, STABLE) for p, r in known if p > half]
-    text = f"{series.words}: latency {_at(known)}"
+    text = f"{series.words}: latency {at(known)}"
     return Voice(_stable(inside, beyond), text, series.cells, known[-1][1].value)
 
 
@@ -136,18 +98,18 @@ def _gain(series: Series) -> Voice | None:
 
 
 batch = Claim(
-    each(grid.over_batches, _gain),
+    each(over_batches, _gain),
     "only one batch size was measured",
     "throughput of the largest batch over the smallest",
 )
 
 
 def _fall(series: Series) -> Voice | None:
-    known = _over_first(series, "throughput_sps", each=True)
+    known = over_first(series, "throughput_sps", share=True)
     if not known:
         return None
     side = above(known[-1][1])
-    text = f"{series.words}: T/P is {_at(known)} of that at P = {series.cells[0].trial.processes}"
+    text = f"{series.words}: T/P is {at(known)} of that at P = {series.cells[0].trial.processes}"
     return Voice(None if side is None else not side, text, series.cells, known[-1][1].value)
 
 
@@ -158,7 +120,7 @@ per_process = Claim(
 )
 
 
-def best_precision(table: Concurrent) -> Found:
+def best_precision(table: SweepTable) -> Found:
     """int8 is the fastest; what is fastest here is said in any case."""
     groups = over_precisions(table.cells)
     why = _why_not(table.cells, "int8")
@@ -201,7 +163,7 @@ def _why_not(cells: Sequence[Cell], precision: str) -> str:
     return f"gave no figure ({mine[0].status.value}: {brief(mine[0].rejected)})"
 
 
-def fallback(table: Concurrent) -> Found:
+def fallback(table: SweepTable) -> Found:
     """A precision that cannot be had is refused here, never computed in another."""
     failed = table.failed
     refused = [c for c in failed if c.status is Status.UNSUPPORTED or c.rejected.startswith("E-RAN-")]
@@ -216,32 +178,26 @@ def fallback(table: Concurrent) -> Found:
 # -- memory --------------------------------------------------------------------------------------------------
 
 
-def _off_line(table: Concurrent) -> str:
+def _off_line(table: SweepTable) -> str:
     absent = (m.slope.reason for m in table.lines if isinstance(m.slope, Absent))
     why = next(absent, "no series over processes was measured")
     two = "two numbers of processes were measured, and two points lie on any line"
     return f"{memory_words(table)}: {two if any(m.points == 2 for m in table.lines) else why}"
 
 
-def _line(line: MemoryLine) -> str:
-    off = line.residual
-    said = f", at most {per_cent(off.value, 1)} off the line" if isinstance(off, Measured) else ""
-    return f"{line.series.words}: {megabytes(line.slope)} a process from {megabytes(line.start)}{said}"
-
-
-def _straight(table: Concurrent) -> Iterator[Voice]:
-    yield from (Voice(m.linear, _line(m), m.series.cells) for m in table.lines if m.linear is not None)
+def _straight(table: SweepTable) -> Iterator[Voice]:
+    yield from (Voice(m.linear, line_words(m), m.series.cells) for m in table.lines if m.linear is not None)
 
 
 memory_linear = Claim(
-    _straight, _off_line, of=f"series (no point over {per_cent(grid.NEAR)} off its line)", read_off=True
+    _straight, _off_line, of=f"series (no point over {per_cent(NEAR)} off its line)", read_off=True
 )
 
 
-def _slopes(table: Concurrent) -> Iterator[Voice]:
+def _slopes(table: SweepTable) -> Iterator[Voice]:
     for m in table.lines:
         if isinstance(m.against, Measured):
-            text = f"{_line(m)}; {times(m.against)} of {megabytes(m.rule)}"
+            text = f"{line_words(m)}; {times(m.against)} of {megabytes(m.rule)}"
             yield Voice(_agrees(m.against), text, m.series.cells, m.against.value)
 
 
@@ -253,7 +209,7 @@ def _agrees(against: Measured) -> bool | None:
     return False if outside[0] is True or outside[1] is False else None
 
 
-def _no_slope(table: Concurrent) -> str:
+def _no_slope(table: SweepTable) -> str:
     absent = (m.against.reason for m in table.lines if isinstance(m.against, Absent))
     return next(absent, "no series over processes")
 
@@ -267,7 +223,7 @@ memory_rule = Claim(
 )
 
 
-def memory_limit(table: Concurrent) -> Found:
+def memory_limit(table: SweepTable) -> Found:
     """Cells that ran out of memory."""
     out = [c for c in table.cells if c.status is Status.OOM]
     if not out:
@@ -277,56 +233,36 @@ def memory_limit(table: Concurrent) -> Found:
     return Found(Answer.HOLDS, text, len(out), tuple(f"{c.place}: {c.rejected}" for c in out))
 
 
-def _more(table: Concurrent) -> Iterator[Voice | None]:
-    for series in over_precisions(table.cells):
-        first, last = series.cells[0], series.cells[-1]
-        words = (f"{series.words}: {last.trial.precision} takes ", f" the memory of {first.trial.precision}")
-        yield held(of_fields(last[table.memory], first[table.memory]), words, (first, last), exact=True)
-
-
-def _not_twice(table: Concurrent) -> str:
+def _not_twice(table: SweepTable) -> str:
     return f"{memory_words(table)}: not at two precisions"
 
 
-memory_precision = Claim(_more, _not_twice, "memory of the most bits over the fewest", read_off=True)
-
-
-def megabytes(field: Field) -> str:
-    """Return `412 MB [405, 419]`, or `n/a`."""
-    if isinstance(field, Absent):
-        return "n/a"
-    places = 0 if abs(field.value) >= 1e7 else 1
-
-    def shown(value: float) -> str:
-        return f"{round(value * 1e-6, places) + 0.0:,.{places}f}"  # what is rounded to nothing has no sign
-
-    text = f"{shown(field.value)} MB"
-    if field.lo is None or field.hi is None:
-        return text
-    return f"{text} [{shown(field.lo)}, {shown(field.hi)}]"
+memory_precision = Claim(
+    ends(over_precisions, "memory", ("takes", "the memory of"), rises=True, exact=True),
+    _not_twice,
+    "memory of the most bits over the fewest",
+    read_off=True,
+)
 
 
 # -- power and energy ----------------------------------------------------------------------------------------
 
 
-def _joules(series: Series) -> Voice | None:
-    first, last = series.cells[0], series.cells[-1]
-    few, many = first.trial.precision, last.trial.precision
-    if grid.WIDTH[few] == grid.WIDTH[many]:
-        return None
-    ratio = of_fields(first["energy_per_sample_j"], last["energy_per_sample_j"])
-    words = (f"{series.words}: {few} takes ", f" the energy a sample of {many}")
-    return held(ratio, words, (first, last), rises=False)
+def _widths(cells: Iterable[Cell]) -> list[Series]:
+    """Return the series over precisions whose ends differ in bits."""
+    return [
+        s for s in over_precisions(cells) if len({WIDTH[s.cells[i].trial.precision] for i in (0, -1)}) > 1
+    ]
 
 
 energy_precision = Claim(
-    each(over_precisions, _joules),
+    ends(_widths, "energy_per_sample_j", ("takes", "the energy a sample of"), rises=True, first=True),
     partial(missing, figure="energy_per_sample_j", otherwise="only one precision ran"),
     "energy a sample of the fewest bits over the most",
 )
 
 
-def _powered(table: Concurrent, *names: str) -> list[list[Cell]]:
+def _powered(table: SweepTable, *names: str) -> list[list[Cell]]:
     """Return the cells with a power, those together whose trials have the same `names`."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for c in table.measured:
@@ -335,7 +271,7 @@ def _powered(table: Concurrent, *names: str) -> list[list[Cell]]:
     return list(groups.values())
 
 
-def _plateaus(table: Concurrent) -> Iterator[Voice]:
+def _plateaus(table: SweepTable) -> Iterator[Voice]:
     for cells in _powered(table, "model", "precision"):
         usable = [c for c in cells if _rate(c)]
         if len(usable) >= LEAST:
@@ -354,7 +290,7 @@ def _plateau(cells: Sequence[Cell]) -> Voice:
     return Voice(len(rates) > 1 and span >= SPAN, text, cells)
 
 
-def _no_power(otherwise: str, table: Concurrent) -> str:
+def _no_power(otherwise: str, table: SweepTable) -> str:
     return otherwise if _powered(table) else missing(table, "power_w", "no cell ran")
 
 
@@ -387,7 +323,7 @@ fcn_power = Claim(
 PARTS = ("gpu_busy", "sm_active", "tensor_active")
 
 
-def activity(table: Concurrent) -> Found:
+def activity(table: SweepTable) -> Found:
     """SMs and tensor cores are mostly idle in a GPU that is busy."""
     every = [(c, [c.value(name) for name in PARTS]) for c in table.measured]
     known = [(c, [v for v in parts if v is not None]) for c, parts in every if None not in parts]

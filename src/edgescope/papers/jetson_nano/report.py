@@ -15,6 +15,7 @@ from edgescope.analysis.predict.roofline import Ceilings
 from edgescope.papers.jetson_nano import table as rows_of
 from edgescope.papers.jetson_nano.printed import StudyRow, study
 from edgescope.papers.jetson_nano.table import TIMES, NanoRow, NanoTable, nano_table
+from edgescope.papers.paper import Paper
 from edgescope.records import Absent, Field, Measured, Result, Trial, Trust
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
@@ -64,6 +65,7 @@ def wanted(trial: Trial, models: tuple[str, ...] = (), *, device: str = "cpu", *
 
 
 def document(
+    paper: Paper,
     results: Iterable[Result],
     *,
     models: tuple[str, ...] = (),

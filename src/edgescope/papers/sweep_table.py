@@ -1,8 +1,8 @@
-"""The concurrent-inference paper's sweep on this machine: cells, lines of memory, its claims answered, remarks.
+"""A paper's sweep on this machine: its cells, lines of memory, its claims answered, what stands out.
 
-One table is of one machine and one setup (engine, device, options, mode), since the paper's axes are precision, batch,
-number of processes and how they share the device; a store with several setups shows the one with most finished cells
-and names the others. Cells that did not run stay in the table with their reasons.
+One table is of one machine and one setup (engine, device, options, mode), since the axes of such a paper are precision,
+batch, number of processes and how they share the device; a store with several setups shows the one with most finished
+cells and names the others. Cells that did not run stay in the table with their reasons.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from edgescope.analysis.energy.scopes import usual
 from edgescope.analysis.run.usage import GPU
 from edgescope.errors import UsageError
 from edgescope.papers.claim import Answered, answered
-from edgescope.papers.concurrent_inference import claims
-from edgescope.papers.paper import Paper, paper
+from edgescope.papers.paper import Paper
 from edgescope.records import Field, Machine, Result, Trial
 
 #: What memory of a crowd is taken from, the best first; one figure is used throughout.
@@ -51,9 +50,10 @@ class WarmRatio:
 
 
 @dataclass(frozen=True)
-class Concurrent:
+class SweepTable:
     """Everything that the page shows."""
 
+    paper: Paper
     machine: Machine | None
     setup: str
     """Engine, device, options, mode and io that all cells share; '' without any."""
@@ -72,15 +72,10 @@ class Concurrent:
     asked: tuple[Trial, ...] = ()
     """The cells of the study that this is held against; none where no study is known."""
 
-    @property
-    def paper(self) -> Paper:
-        """What the paper says."""
-        return paper("concurrent_inference")
-
     @cached_property
     def claims(self) -> tuple[Answered, ...]:
         """Every claim of the paper with its answer, in the paper's order."""
-        return answered(self.paper, claims, self, "" if self.measured else "no cell finished")
+        return answered(self.paper, self, "" if self.measured else "no cell finished")
 
     @property
     def missing(self) -> tuple[Trial, ...]:
@@ -104,14 +99,15 @@ class Concurrent:
         return tuple(dict.fromkeys(c.trial.model for c in self.cells))
 
 
-def concurrent(
+def sweep_table(
+    paper: Paper,
     results: Iterable[Result],
     *,
     machine: str = "",
     of_setup: str = "",
     left_out: int = 0,
     asked: Iterable[Trial] = (),
-) -> Concurrent:
+) -> SweepTable:
     """Return the table of these results; UsageError where machines are mixed or a filter fits nothing.
 
     `machine` is the beginning of a machine's id, `of_setup` words that the setup contains, `left_out` how many results
@@ -124,7 +120,8 @@ def concurrent(
     found = tuple(sorted(cells(r for r in mine if setup(r.trial) == name), key=_order))
     memory = _memory(found)
     lines = tuple(memory_line(s, memory) for s in over_processes(found))
-    return Concurrent(
+    return SweepTable(
+        paper=paper,
         machine=next((r.machine for r in here if machines.known(r)), None),
         setup=name,
         others=others,
@@ -152,7 +149,7 @@ def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[
     fits = [name for name in done if words in name]
     if results and not fits:
         known = f"there are {'; '.join(done)}"
-        raise UsageError("E-CONC-1", f"no setup has {words!r} in it", evidence=known, fix="--setup ''")
+        raise UsageError("E-PAPER-2", f"no setup has {words!r} in it", evidence=known, fix="--setup ''")
     if not fits:
         return "", ()
     exact = [name for name in fits if name == words]

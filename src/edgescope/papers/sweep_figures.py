@@ -1,4 +1,4 @@
-"""The concurrent-inference paper's figures on this machine: over batch, precision and processes, one column a model.
+"""Figures of a paper's sweep on this machine: over batch, precision and processes, one column a model.
 
 Colour is the precision, dash and symbol are how processes share the device. The paper's recovered figures are open grey
 diamonds: other boards, shown for orientation and never as if they could be compared. A figure with nothing to show is
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from edgescope.analysis.cells.concurrency import PRECISIONS, Cell, sharing_words
-from edgescope.papers.concurrent_inference.table import Concurrent
 from edgescope.papers.paper import Number
+from edgescope.papers.sweep_table import SweepTable
 from edgescope.plots.panels import Look, Marks, Panel, Point, Row, measured, panels
 from edgescope.plots.style import BASELINE_COLOUR, COLOURS, Figure, Scale, interval
 from edgescope.records import Absent, Measured
@@ -31,7 +31,7 @@ Quantity = tuple[str, str, str]
 """Title, figure, unit."""
 
 
-def over_batch(table: Concurrent) -> Figure | Absent:
+def over_batch(table: SweepTable) -> Figure | Absent:
     """Return throughput against batch size of one process, a line a precision."""
     cells = _alone(table)
     ticks = sorted({float(c.trial.batch) for c in cells})
@@ -42,7 +42,7 @@ def over_batch(table: Concurrent) -> Figure | Absent:
     return panels(table.models, rows, x, "batch size")
 
 
-def over_precision(table: Concurrent) -> Figure | Absent:
+def over_precision(table: SweepTable) -> Figure | Absent:
     """Return bars of throughput, memory, power and energy at each precision: one process, the smallest batch."""
     alone = _alone(table)
     if not alone:
@@ -58,7 +58,7 @@ def over_precision(table: Concurrent) -> Figure | Absent:
     return panels(table.models, rows, x, f"precision (batch {least}, one process)")
 
 
-def over_processes(table: Concurrent, batch: int) -> Figure | Absent:
+def over_processes(table: SweepTable, batch: int) -> Figure | Absent:
     """Return total throughput, T/P, p99 and memory against the number of processes at one batch size."""
     cells = [c for c in table.measured if c.trial.batch == batch]
     if len({c.trial.processes for c in cells}) < 2:
@@ -77,7 +77,7 @@ def over_processes(table: Concurrent, batch: int) -> Figure | Absent:
     return panels(table.models, rows, x, f"processes (batch {batch})")
 
 
-def power_over_throughput(table: Concurrent) -> Figure | Absent:
+def power_over_throughput(table: SweepTable) -> Figure | Absent:
     """Return power against total throughput of every cell: a plateau is a row of marks at one height."""
     cells = [c for c in table.measured if c.value("power_w") is not None]
     if not cells:
@@ -87,12 +87,12 @@ def power_over_throughput(table: Concurrent) -> Figure | Absent:
     return panels(table.models, [row], {"rangemode": "tozero", "nticks": 5}, "throughput in all (samples/s)")
 
 
-def _alone(table: Concurrent) -> list[Cell]:
+def _alone(table: SweepTable) -> list[Cell]:
     """Return the finished cells of one process that shares with nobody."""
     return [c for c in table.measured if c.trial.processes == 1 and c.trial.sharing == "time_slicing"]
 
 
-def _rows(table: Concurrent, cells: Sequence[Cell], wanted: Sequence[Quantity], axis: str) -> list[Row]:
+def _rows(table: SweepTable, cells: Sequence[Cell], wanted: Sequence[Quantity], axis: str) -> list[Row]:
     """Return a row of panels for each quantity that some cell has: bars over precisions, else lines."""
     rows = []
     for title, name, unit in wanted:
@@ -107,7 +107,7 @@ def _rows(table: Concurrent, cells: Sequence[Cell], wanted: Sequence[Quantity], 
     return rows
 
 
-def _lines(table: Concurrent, cells: Sequence[Cell], model: str, name: str, axis: str) -> Panel:
+def _lines(table: SweepTable, cells: Sequence[Cell], model: str, name: str, axis: str) -> Panel:
     """Return one panel: a line a precision and sharing; P = 1 begins every line of its precision."""
     mine = [c for c in cells if c.trial.model == model]
     several = len({c.trial.sharing for c in cells}) > 1
@@ -128,7 +128,7 @@ def _how(cell: Cell) -> tuple[str, int, str]:
     return cell.trial.precision, cell.trial.processes, cell.trial.sharing
 
 
-def _bars(_: Concurrent, cells: Sequence[Cell], model: str, name: str, axis: str) -> Panel:
+def _bars(_: SweepTable, cells: Sequence[Cell], model: str, name: str, axis: str) -> Panel:
     mine = sorted((c for c in cells if c.trial.model == model), key=lambda c: c.trial.precision)
     found = [(c.trial.precision, _points([c], name, axis)) for c in mine]
     return Panel([Marks(Look(p, COLOUR[p]), points, bars=True) for p, points in found if points])
@@ -168,7 +168,7 @@ def hover(cell: Cell, y: Measured) -> str:
     return f"{cell.place}: {shown}; {cell.interval}, {cell.verdict.trust.value}"
 
 
-def _rule(table: Concurrent, model: str, batch: int) -> list[Marks]:
+def _rule(table: SweepTable, model: str, batch: int) -> list[Marks]:
     """Return the paper's P x (model + 2 x batch) as a line for each precision."""
     out: dict[str, Marks] = {}
     for line in table.lines:
@@ -181,7 +181,7 @@ def _rule(table: Concurrent, model: str, batch: int) -> list[Marks]:
     return list(out.values())
 
 
-def _theirs(table: Concurrent, model: str, name: str, axis: str, cells: Sequence[Cell]) -> list[Marks]:
+def _theirs(table: SweepTable, model: str, name: str, axis: str, cells: Sequence[Cell]) -> list[Marks]:
     """Return the paper's figures of this model and quantity, at the cells' batch where the axis is processes."""
     batches = {c.trial.batch for c in cells}
     furthest = 2 * max(getattr(c.trial, axis) for c in cells)

@@ -1,6 +1,6 @@
-"""The concurrent-inference paper beside this machine: the claims first, then figures, cells, memory, its own numbers.
+"""A paper's sweep beside this machine: the claims first, then figures, cells, memory, the paper's own numbers.
 
-One Document for every renderer; all parts read the same Concurrent, so a figure and the number beside it agree.
+One Document for every renderer; all parts read the same SweepTable, so a figure and the number beside it agree.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from edgescope.analysis.cells.sharing_gain import times
 from edgescope.analysis.run.usage import ACTIVITY
 from edgescope.papers import claim
 from edgescope.papers.claim import Answer, brief
-from edgescope.papers.concurrent_inference.claims import memory_words
-from edgescope.papers.concurrent_inference.table import Concurrent, WarmRatio, concurrent
-from edgescope.papers.paper import Number
+from edgescope.papers.paper import Number, Paper
+from edgescope.papers.sweep_table import SweepTable, WarmRatio, sweep_table
+from edgescope.papers.voices import memory_words
 from edgescope.records import Absent, Measured, Result, Trial, Trust
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
@@ -39,14 +39,12 @@ from edgescope.report.document import (
     Tile,
 )
 
-RUN = "edgescope sweep --model squeezenet1_1 --backend onnxruntime --precision fp32,int8 --batch 1,4 --processes 1,2"
 OTHER_HARDWARE = (
-    "The paper measured a Jetson Orin Nano, a Jetson Nano and an A40. Its figures stand here for orientation; they are "
-    "other hardware, so no ratio of ours to theirs is given."
+    "Its figures stand here for orientation: that is other hardware, so no ratio of ours to theirs is given."
 )
 WHISKERS = "Whiskers are 95 % intervals; hovering says where they come from, and each cell's verdict."
 THEIRS = " Open grey diamonds are the paper's recovered figures: other boards, so not to be compared."
-LINE = "A least-squares line over P. The paper's rule is P × (model + 2 × batch): one batch computed, one waiting."
+LINE = "A least-squares line over P. The rule is P × (model + 2 × batch): one batch computed, one waiting."
 DISTURBED = (Trust.DISTURBED, Trust.THROTTLED)
 THROUGHPUT, PER_PROCESS = "throughput_sps", "throughput_per_process_sps"
 #: --show -> title, figure (`memory` is the one that the table chose) and unit.
@@ -68,6 +66,7 @@ def wanted(trial: Trial, models: Sequence[str] = (), **_: object) -> bool:
 
 
 def document(
+    paper: Paper,
     results: Iterable[Result],
     *,
     models: tuple[str, ...] = (),
@@ -79,10 +78,10 @@ def document(
 ) -> doc.Document:
     """Return the whole answer; `study` are the cells that were asked for, `show` the quantity that is always shown."""
     asked = [t for t in study if not models or t.model.startswith(models)]
-    return of(concurrent(results, of_setup=setup, left_out=left_out, asked=asked), show, command)
+    return of(sweep_table(paper, results, of_setup=setup, left_out=left_out, asked=asked), show, command)
 
 
-def of(found: Concurrent, show: str = "", command: str = "") -> doc.Document:
+def of(found: SweepTable, show: str = "", command: str = "") -> doc.Document:
     """Return a table as a document."""
     many = Text("-v prints what each claim rests on, every cell, and what did not run", "lead", BRIEF)
     parts = (
@@ -108,17 +107,18 @@ def _listed(heading: str, lines: Sequence[str], level: doc.Level = DETAIL) -> Se
 # -- the answer ----------------------------------------------------------------------------------------------
 
 
-def title(found: Concurrent) -> str:
+def title(found: SweepTable) -> str:
     """Return the heading."""
-    return "Concurrent inference" + (f" on {called(found.machine)}" if found.machine else "")
+    return found.paper.heading + (f" on {called(found.machine)}" if found.machine else "")
 
 
-def summary(found: Concurrent) -> str:
+def summary(found: SweepTable) -> str:
     """Return what was measured, in a sentence or two."""
     n, kinds = len(found.measured), Counter(c.status.value for c in found.failed)
     failed = f"{counted(len(found.failed), 'cell')} gave no figure ({_kinds(kinds)}). " if kinds else ""
     if not n:
-        return f"No finished cell of concurrent inference is in this store. {failed}Measure: {RUN}"
+        what = found.paper.heading.lower()
+        return f"No finished cell of {what} is in this store. {failed}Measure: {found.paper.measure}"
     models = counted(len({c.trial.model for c in found.measured}), "model")
     return f"{counted(n, 'cell')} of {models} ({found.setup}). {failed}".rstrip()
 
@@ -132,7 +132,7 @@ def _kinds(kinds: Counter[str]) -> str:
     return ", ".join(f"{n} {status}" for status, n in kinds.most_common())
 
 
-def _answer(found: Concurrent) -> doc.Answer:
+def _answer(found: SweepTable) -> doc.Answer:
     said = [str(r) for r in found.remarks]
     more = (Items(tuple(said), level=DETAIL), Items(tuple(notes(found)), kind="missing", level=DETAIL))
     if not found.measured:
@@ -152,12 +152,12 @@ def _answer(found: Concurrent) -> doc.Answer:
     return doc.Answer("Claims", claim.tally(found.claims), short, reason, tiles, more)
 
 
-def notes(found: Concurrent) -> list[str]:
+def notes(found: SweepTable) -> list[str]:
     """Return what a reader must know of the table: where its figures come from, and what is not in it."""
     return [*_coverage(found), *(_measured(found) if found.measured else ()), *_others(found)]
 
 
-def _measured(found: Concurrent) -> Iterator[str]:
+def _measured(found: SweepTable) -> Iterator[str]:
     kinds = Counter(c.interval for c in found.measured)
     yield "95 % intervals: " + "; ".join(f"{counted(n, 'cell')}: {kind}" for kind, n in kinds.most_common())
     yield f"Memory: {memory_words(found)} ({found.memory})."
@@ -178,7 +178,7 @@ def _measured(found: Concurrent) -> Iterator[str]:
         yield f"Workers began within {most * 1e3:.3g} ms of each other at worst ({cell})."
 
 
-def _coverage(found: Concurrent) -> list[str]:
+def _coverage(found: SweepTable) -> list[str]:
     """Return how much of the study finished, and which of its cells did not."""
     if not found.asked:
         return []
@@ -189,7 +189,7 @@ def _coverage(found: Concurrent) -> list[str]:
     return [f"Coverage: {there}{lacking}.{but}"]
 
 
-def _others(found: Concurrent) -> Iterator[str]:
+def _others(found: SweepTable) -> Iterator[str]:
     for name, n in found.others:
         yield f"Also in this store, not shown: {n} cells of {name}. Try: --setup '{name}'"
     if found.left_out:
@@ -197,7 +197,7 @@ def _others(found: Concurrent) -> Iterator[str]:
         yield f"{found.left_out} results are left out: {why}."
 
 
-def failures(found: Concurrent) -> list[str]:
+def failures(found: SweepTable) -> list[str]:
     """Return each reason why cells did not finish, in short, with how many and which; one line a reason."""
     reasons: dict[str, list[str]] = {}
     for c in found.failed:
@@ -221,7 +221,7 @@ def warm(each: WarmRatio) -> str:
 # -- figures and cells ---------------------------------------------------------------------------------------
 
 
-def _figures(found: Concurrent) -> Iterator[doc.Figure]:
+def _figures(found: SweepTable) -> Iterator[doc.Figure]:
     batches = sorted({c.trial.batch for c in found.measured if c.trial.processes > 1})
     drawn = (n for n in found.paper.numbers if n.figure in (THROUGHPUT, PER_PROCESS))
     theirs = THEIRS if any(found.paper.is_of(n, m) for n in drawn for m in found.models) else ""
@@ -238,13 +238,13 @@ def _figures(found: Concurrent) -> Iterator[doc.Figure]:
     yield figure("power", "Power against throughput", every, "power_over_throughput")
 
 
-def _drawn(call: str, found: Concurrent, *more: int) -> Any:
-    from edgescope.papers.concurrent_inference import figures  # only a page needs plotly
+def _drawn(call: str, found: SweepTable, *more: int) -> Any:
+    from edgescope.papers import sweep_figures  # only a page needs plotly
 
-    return getattr(figures, call)(found, *more)
+    return getattr(sweep_figures, call)(found, *more)
 
 
-def _cells(found: Concurrent, show: str) -> Section | None:
+def _cells(found: SweepTable, show: str) -> Section | None:
     """Return a grid for each quantity that was measured in some cell."""
     if not found.measured:
         return None
@@ -257,7 +257,7 @@ def _cells(found: Concurrent, show: str) -> Section | None:
     return Section("Every cell", (Text(said, "lead", DETAIL), *parts), level=DETAIL)
 
 
-def grid(found: Concurrent, name: str, level: doc.Level = DETAIL) -> Table | None:
+def grid(found: SweepTable, name: str, level: doc.Level = DETAIL) -> Table | None:
     """Return one quantity: a row a model, precision, batch and sharing, a column a number of processes.
 
     A hundred cells with ten figures each read badly as rows; the eye can run along P. None where no cell has it.
@@ -288,7 +288,7 @@ def _value(cell: Cell | None, figure: str) -> doc.Value:
     return cell[figure] if cell.ok else Mark(cell.status.value, "bad", cell.rejected)
 
 
-def _memory(found: Concurrent) -> Section | None:
+def _memory(found: SweepTable) -> Section | None:
     lines = [m for m in found.lines if isinstance(m.slope, Measured)]
     columns = (
         Column("Series"),
@@ -306,18 +306,20 @@ def _memory(found: Concurrent) -> Section | None:
 # -- the paper's own numbers ---------------------------------------------------------------------------------
 
 
-def _theirs(found: Concurrent) -> Section:
+def _theirs(found: SweepTable) -> Section:
     heads = ("The paper's cell", "Board", "Its figure", "Known from", "Here, other hardware")
     rows = [doc.Row((n.place, n.board, n.text, n.source, beside(found, n))) for n in found.paper.numbers]
-    table = Table(tuple(map(Column, heads)), tuple(rows), lead=OTHER_HARDWARE, level=DETAIL)
+    table = Table(
+        tuple(map(Column, heads)), tuple(rows), lead=f"{found.paper.boards}. {OTHER_HARDWARE}", level=DETAIL
+    )
     heading = f"Figures of the paper that could be recovered ({found.paper.source})"
     return Section(heading, (table,), level=DETAIL)
 
 
-def beside(found: Concurrent, number: Number) -> str:
+def beside(found: SweepTable, number: Number) -> str:
     """Return our figure of the same cell, or why there is none: printed beside the paper's, never divided by it."""
-    if number.figure == "latency_growth":
-        return "an execution context needs a profiler around the same cell, which this version does not drive"
+    if number.unmeasured:
+        return number.unmeasured
     mine = [c for c in found.measured if found.paper.is_of(number, c.trial.model) and _same(c, number)]
     if number.figure == "memory_growth":
         alone = [c for c in found.measured if c.trial.processes == 1]
@@ -357,7 +359,7 @@ HEAD = ("model", "setup", *CELL[1:5], "status", "reason", "verdict", "runs", "in
 COLUMNS = (THROUGHPUT, PER_PROCESS, "latency_p50_s", "latency_p99_s", *FIGURES[1:], *ACTIVITY)
 
 
-def _rows(found: Concurrent) -> Table:
+def _rows(found: SweepTable) -> Table:
     """Return a row a cell, for a CSV: each value with its interval, n, and why it is absent."""
     machine = found.machine.id if found.machine else ""
     rows = []
@@ -370,7 +372,7 @@ def _rows(found: Concurrent) -> Table:
     return Table(tuple(Column(name, key=name) for name in (*HEAD, *COLUMNS)), tuple(rows), level=DATA)
 
 
-def _data(found: Concurrent) -> dict[str, Any]:
+def _data(found: SweepTable) -> dict[str, Any]:
     page = found.paper
     return {
         "machine": found.machine.id if found.machine else None,
