@@ -97,7 +97,7 @@ def main() -> None:
     publish(name, found, met=met(found, args.device), source=newest)
     if importlib.util.find_spec("plotly"):
         page = os.path.relpath(PUBLISHED / f"{name}.md")
-        subprocess.run(command(args, "--out", page), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command(args, "--output", page), check=True, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":
