@@ -111,7 +111,7 @@ def test_a_claim_is_a_record_of_figure_axis_and_direction(third: Path) -> None:
     assert energy.found.answer is Answer.HOLDS and kernels.found.answer is Answer.UNKNOWN
     first = energy.found.evidence[0]
     assert first.startswith("resnet50 fp32, P = 1: 16 takes 0.") and first.endswith(
-        "the energy a sample of 16"
+        "the energy a sample of 1"
     )
 
 
