@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
@@ -31,6 +31,7 @@ from edgescope.records import Measured, Trial
 from edgescope.report.capacity import line, sentence_of
 from edgescope.search.capacity import Search
 from edgescope.search.capacity_question import Question
+from edgescope.search.loop import Loop
 
 
 @dataclass(frozen=True)
@@ -107,14 +108,14 @@ def compared(name: str, confirm_s: float, longest_s: float, given: float | None)
         promises([case.promise]),
         arrivals=case.arrivals,
         confirm_s=confirm_s,
-        longest_s=longest_s,
-        most=256,
+        max_duration_s=longest_s,
+        max_clients=256,
     )
     with tempfile.TemporaryDirectory(prefix="edgescope-capacity-") as folder:
-        share = rate(search(asked, Path(folder) / "warm"))
+        share = rate(asked, Path(folder) / "warm")
         asked = replace(asked, rate=given or share)
-        quick = timed(search(asked, Path(folder) / "search"), Search.run)
-        every = [timed(search(asked, Path(folder) / f"every-{n}"), Search.every) for n in (1, 2)]
+        quick = timed(asked, Path(folder) / "search")
+        every = [timed(asked, Path(folder) / f"every-{n}", exhaustive=True) for n in (1, 2)]
     answers = [e["clients"] for e in every]
     nearest = min(max(quick["clients"], min(answers)), max(answers))
     return {
@@ -132,22 +133,20 @@ def compared(name: str, confirm_s: float, longest_s: float, given: float | None)
     }
 
 
-def rate(first: Search) -> float:
+def rate(asked: Question, folder: Path) -> float:
     """Return what one client sends in a second, from a closed loop; what all runs share is made on the way."""
-    if not first.begin() or not isinstance(first.throughput, Measured):
+    first = Search(asked, folder)
+    next(Loop(cells(folder)).run(first.run()), None)
+    if not isinstance(first.throughput, Measured):
         raise SystemExit(f"no closed loop: {first.closed.reason if first.closed else 'nothing ran'}")
     return float(f"{SHARE * first.throughput.value:.2g}")
 
 
-def search(asked: Question, folder: Path) -> Search:
-    return Search(
-        asked, cells(folder), found=lambda p: print(f"{p.stage} {p.clients}: {line(p)}", flush=True)
-    )
-
-
-def timed(one: Search, way: Callable[[Search], None]) -> dict[str, Any]:
+def timed(asked: Question, folder: Path, *, exhaustive: bool = False) -> dict[str, Any]:
+    one = Search(asked, folder, lambda p: print(f"{p.stage} {p.clients}: {line(p)}", flush=True))
     begun = time.monotonic()
-    way(one)
+    for _ in Loop(cells(folder)).run(one.run(exhaustive=exhaustive)):
+        pass
     seconds = time.monotonic() - begun
     found = one.answer()
     verdicts = [p.result.verdict.trust.value for p in found.points]

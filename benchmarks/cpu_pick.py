@@ -28,7 +28,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as store:
         command = [cli, "optimize", "efficientnet_lite0", "--rounds", args.rounds]
         done = subprocess.run(
-            [*command, "--report", "published/cpu_pick.md", "--json"],
+            [*command, "--output", "published/cpu_pick.md", "--json"],
             stdout=subprocess.PIPE,
             text=True,
             check=True,

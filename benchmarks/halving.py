@@ -28,17 +28,18 @@ from facts import publish
 from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.replicates import across, by_replicate, of_pairs
 from edgescope.bench import here
-from edgescope.cli.optimize import installed
 from edgescope.isolate.fresh import Limits
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Trial
 from edgescope.records.codec import to_plain
+from edgescope.runner.isolated import Isolated
+from edgescope.runner.run import Cells
 from edgescope.search import halving as optimize
-from edgescope.search.candidates import propose
+from edgescope.search.candidates import installed, propose
 from edgescope.search.halving import Rounds
+from edgescope.search.loop import Loop
 from edgescope.stats import paired_log_ratio
 from edgescope.store.results import Store
-from edgescope.sweep.run import Cells, Isolated
 
 MODELS = ("efficientnet_lite0", "mobilenet_v2", "squeezenet1_1", "resnet50")
 #: Replicates that score the picks are numbered from here, out of reach of either schedule.
@@ -116,7 +117,7 @@ def warm(trials: tuple[Trial, ...], where: Cells) -> None:
 
 def scheduled(trials: tuple[Trial, ...], where: Cells, rounds: Rounds) -> dict[str, Any]:
     results, took, begun = [], [], time.monotonic()
-    for result in optimize.optimize(trials, where, rounds=rounds, tell=lambda step: print(step.trial.label)):
+    for result in Loop(where, print).run(optimize.halving(trials, rounds=rounds)):
         results.append(result)
         took.append(time.monotonic() - begun - sum(took))
     best = variants.pick(variants.table(results))

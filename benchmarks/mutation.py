@@ -61,7 +61,7 @@ QUOTAS = {
 TESTS = (
     *("tests/stats", "tests/bench", "tests/test_frozen.py", "tests/test_imports.py"),
     *(
-        "tests/sweep/test_noise.py",
+        "tests/runner/test_noise.py",
         "tests/isolate/test_isolate.py",
         "tests/isolate/test_isolate_outcome.py",
     ),
@@ -82,7 +82,7 @@ TESTS = (
     *(f"tests/scenarios/test_{name}.py" for name in ("multi_stream", "open_loop", "several_in_flight")),
     *("tests/analysis", "tests/records/test_records.py"),
 )
-"""What is run. Crews and samplers of real processes are left out: minutes a mutant, and killed by their own clocks."""
+"""What is run. Workers and samplers of real processes are left out: minutes a mutant, killed by their own clocks."""
 PATIENCE_S = 8.0
 """A mutant may compute for this long and twice what its tests took, and take SHARED times that by the clock."""
 SHARED = 8

@@ -32,9 +32,9 @@ from edgescope.analysis.cells.row import Row
 from edgescope.metrics import bounded
 from edgescope.models import zoo
 from edgescope.records import Measured, Result, Status, Trial
+from edgescope.runner import run
+from edgescope.runner.run import Cells
 from edgescope.study import grid
-from edgescope.sweep import run
-from edgescope.sweep.run import Cells
 
 MODELS = ("squeezenet1_1", "mobilenet_v2", "efficientnet_lite0")
 OBJECTIVES = ("throughput", "latency")

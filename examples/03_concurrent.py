@@ -21,6 +21,6 @@ print(f"{'processes':>9} {'total/s':>9} {'T/P per s':>9} {'p99 ms':>9}")
 for processes in (1, 2):
     trial = replace(one, processes=processes)
     result = edgescope.run(trial)
-    each = "throughput_per_process_sps" if trial.crowded else "throughput_sps"
+    each = "throughput_per_process_sps" if trial.multi_process else "throughput_sps"
     row = (shown(result, "throughput_sps"), shown(result, each), shown(result, "latency_p99_s", 1e3))
     print(f"{processes:9}", *(f"{figure:>9}" for figure in row), result.reason)

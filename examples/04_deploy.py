@@ -5,11 +5,22 @@ python examples/04_deploy.py
 
 import subprocess
 import sys
-from pathlib import Path
 
-words = ["--try", "onnxruntime", "--skip", "int8", "--rounds", "1", "--duration", "300ms", "--device", "cpu"]
-command = ["optimize", "squeezenet1_1", *words, "--constraint", "memory<=2GB", "--save", "deployed"]
-subprocess.run([sys.executable, "-m", "edgescope.cli.main", *command], check=True)
+import edgescope
 
-print(*sorted(path.name for path in Path("deployed").iterdir()))
-subprocess.run([sys.executable, "deployed/run.py"], check=True)  # imports no edgescope
+best = edgescope.optimize(
+    "squeezenet1_1",
+    constraints=["memory<=2GB"],
+    backend=["onnxruntime"],
+    exclude=[{"precision": "int8"}],
+    rounds=1,
+    device="cpu",
+    min_s=0.3,
+    max_s=0.3,
+    setup=edgescope.Setup(tell=print),
+)
+print(best)
+folder = best.save("deployed")
+if folder is not None:
+    print(*sorted(path.name for path in folder.iterdir()))
+    subprocess.run([sys.executable, str(folder / "run.py")], check=True)  # imports no edgescope

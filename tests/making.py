@@ -21,6 +21,7 @@ from edgescope.records import (
     Verification,
     Window,
 )
+from edgescope.records.migration import message
 
 MACHINE = Machine(
     {"cpu": {"model": "test cpu", "cores": 2}}, {"load1": 0.1, "governor": {"absent": "no cpufreq"}}
@@ -43,6 +44,16 @@ def queries(n: int = 50, latency_ns: int = 1_000_000) -> Queries:
             "status": np.zeros(n, np.int8),
         }
     )
+
+
+def messages(keys: dict[str, object]) -> dict[str, object]:
+    """A result's keys with its reason and warnings as records, where a test wrote them as lines."""
+    made = dict(keys)
+    if isinstance(reason := keys.get("reason"), str):
+        made["reason"] = message(reason) if reason else None
+    if "warnings" in keys:
+        made["warnings"] = tuple(message(w) if isinstance(w, str) else w for w in keys["warnings"])
+    return made
 
 
 def result(trial: Trial | None = None, *, id_: str | None = None, **keys) -> Result:
@@ -71,7 +82,7 @@ def result(trial: Trial | None = None, *, id_: str | None = None, **keys) -> Res
             np.array([0.5, 0.25]),
         ),
     }
-    return Result(**(base | keys))
+    return Result(**messages(base | keys))
 
 
 def show_card(of: Result) -> None:

@@ -171,9 +171,9 @@ def test_a_gpu_without_memory_of_its_own_takes_what_the_machine_lost(watched):
     _, here, watch, window = watched
     left = watch._within("mem_available_bytes", window).min()
     found = watch.board_memory("cuda", window, left + 3e9)
-    assert "unified_memory_bytes" in found["gpu_board_memory_bytes"].reason
+    assert "unified_memory_bytes" in str(found["gpu_board_memory_bytes"].reason)
     assert found["unified_memory_bytes"].value == pytest.approx(3e9)
-    assert "was not read" in watch.board_memory("cuda", window, None)["unified_memory_bytes"].reason
+    assert "was not read" in str(watch.board_memory("cuda", window, None)["unified_memory_bytes"].reason)
     assert available(manifest.machine(here)) > 0
 
 

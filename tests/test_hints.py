@@ -24,11 +24,12 @@ ROOT = Path(edgescope.__file__).parent
 #: Modules whose flags are another program's: they build its command line, or say what to type to it.
 FOREIGN = (
     *("backends/trtexec/flags", "backends/trtexec/program", "devices/", "doctor/", "modes/", "remote/"),
+    "analysis/offload/probe",
     *("scratch", "isolate/persistent", "isolate/fresh", "isolate/process", "telemetry/sampler"),
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
-    r"|jetson_clocks|container|fuser|git|tail)\b"
+    r"|jetson_clocks|container|fuser|git|tail|iperf3|ping)\b"
 )
 STUDIES = tuple(f"study {name}" for name in papers())
 #: Modules whose messages are met under one verb; the others' under `bench` or any verb that measures.
@@ -40,10 +41,8 @@ MET_UNDER = {
     "report/sweep": ("sweep", "recommend"),
     "report/": ("report", "capacity", *STUDIES),
     "analysis/energy/meter_log": ("energy",),
-    "analysis/energy/wall": ("energy",),
     "analysis/energy/align": ("energy", "bench"),
     "analysis/offload/": ("offload",),
-    "network/": ("offload",),
     **{f"papers/{p.folder}/": (f"study {name}",) for name, p in papers().items()},
     "analysis/capacity/": ("capacity",),
     "search/capacity": ("capacity",),
@@ -54,7 +53,9 @@ MET_UNDER = {
     "models/clip/train": ("train",),
     "models/clip/torch_train": ("train",),
     "models/clip/": ("train", "bench"),
-    "sweep/noise": ("doctor",),
+    "runner/noise": ("doctor",),
+    **{f"verbs/{verb}": (verb,) for verb in ("capacity", "energy", "offload", "recommend", "sweep")},
+    "cli/trial_flags": ("bench", "capacity"),
 }
 MEASURING = ("bench", "optimize", "sweep")
 FLAG = re.compile(r"(?<![\w/=<}-])(--[a-z][a-z0-9-]*|-[a-z]\b)(?:[= ]((?:\"[^\"]*\"|[^\s,;:)]+)))?")

@@ -20,10 +20,12 @@ COMPOSERS = ("bench", "gate", "remote")
 #: module -> what else it imports of a family, for the reasons in docs/design.md.
 BESIDES = {
     "edgescope.isolate.placement": ("edgescope.modes.",),
-    "edgescope.sweep.run": ("edgescope.modes.",),
-    "edgescope.sweep.reuse": ("edgescope.modes.",),
-    "edgescope.sweep.noise": ("edgescope.modes.",),
+    "edgescope.runner.isolated": ("edgescope.modes.",),
+    "edgescope.runner.setup": ("edgescope.modes.",),
+    "edgescope.runner.reuse": ("edgescope.modes.",),
+    "edgescope.runner.noise": ("edgescope.modes.",),
     "edgescope.study.grid": ("edgescope.scenarios.settings", "edgescope.scenarios.stop_rule"),
+    "edgescope.verbs.optimize": ("edgescope.scenarios.settings",),
     "edgescope.study.rules": ("edgescope.scenarios.settings",),
     "edgescope.deploy.torch_program": ("edgescope.backends.pytorch.fold",),
     "edgescope.search.capacity_question": ("edgescope.scenarios.open_loop", "edgescope.scenarios.stop_rule"),
@@ -130,9 +132,8 @@ ORDER = (
     *(
         "errors",
         "clock",
-        "scratch",
-        "registry",
         "process",
+        "registry",
         "command",
         "records",
         "metrics",
@@ -142,9 +143,9 @@ ORDER = (
         "options",
         "store",
     ),
-    *("network", "analysis", "plots", "report", "papers", "models", "verify", "artifacts", "backends"),
+    *("analysis", "plots", "report", "papers", "models", "verify", "artifacts", "backends"),
     *("workloads", "scenarios", "devices", "telemetry", "modes", "tracing", "doctor", "isolate", "bench"),
-    *("remote", "study", "sweep", "search", "deploy", "monitor", "cli"),
+    *("remote", "study", "runner", "search", "deploy", "monitor", "verbs", "cli"),
 )
 #: A Model still makes its own ONNX file; to go when a function of artifacts does it.
 RUNS_UP = {("models", "artifacts")}
@@ -191,15 +192,6 @@ def test_the_root_holds_the_ground_alone():
     assert len(list(ROOT.glob("*.py"))) <= 12
 
 
-def test_8_the_network_knows_errors_alone_and_only_verbs_know_it():
-    for name, tree in MODULES.items():
-        for target in imported(tree):
-            if part(name) == "network" and target.startswith("edgescope"):
-                assert part(target) in ("network", "errors"), f"{name} imports {target}"
-            if part(target) == "network" and target.startswith("edgescope."):
-                assert part(name) in ("network", "cli"), f"{name} imports {target}"
-
-
 def test_try_around_imports_only_in_the_compatibility_module():
     allowed = {"edgescope.models.image.torchvision_compat", "edgescope.registry"}
     for name, tree in MODULES.items():
@@ -235,6 +227,8 @@ VERBS = (
     "compare",
     "energy",
     "list",
+    "show",
+    "rm",
     "report",
     "study",
     "record",

@@ -43,3 +43,17 @@ def test_every_extra_that_is_named_exists():
         for extra in found.split(",")
     }
     assert {"torch", "onnx"} <= named <= extras
+
+
+def test_what_is_known_of_a_scenario_without_importing_it():
+    def named(fact):
+        return {name for name, found in registry.SCENARIOS.items() if getattr(found, fact)}
+
+    assert named("open_loop") == {"fixed_rate", "server", "burst", "trace", "mlperf_server"}
+    assert named("rated") == {"fixed_rate", "server", "burst", "mlperf_server"}
+    assert set(registry.SCENARIOS) - named("timed") == {"offline", "mlperf_offline"}
+    mlperf = {name for name in registry.SCENARIOS if name.startswith("mlperf_")}
+    assert named("alone") == {"idle_gap"} | mlperf and named("idles") == {"idle_gap"}
+    assert {name for name in registry.SCENARIOS if registry.scenario(name).driver == "external"} == mlperf
+    unknown = registry.scenario("of a plug-in that is not here")
+    assert unknown.timed and not unknown.open_loop and unknown.driver == "edgescope"

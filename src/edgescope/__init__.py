@@ -2,11 +2,12 @@
 
     import edgescope
 
-    trial = edgescope.Trial(model="efficientnet_lite0", backend="onnxruntime", precision="int8")
-    result = edgescope.run(trial)
-    print(result.status, result.metrics["latency_p50_s"])
+    result = edgescope.run(edgescope.Trial(model="efficientnet_lite0", backend="onnxruntime", precision="int8"))
+    print(result)                              # a few lines
+    print(result.value("latency_p50_s"))       # a number
+    best = edgescope.optimize("efficientnet_lite0", constraints=["p99<=33ms"])
 
-Nothing heavy is imported until a name is used.
+Every verb of the command line is one function here (docs/api.md). Nothing heavy is imported until a name is used.
 """
 
 from __future__ import annotations
@@ -16,40 +17,62 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgescope.bench.in_mode import in_mode
-    from edgescope.bench.run import run
     from edgescope.errors import EdgescopeError
-    from edgescope.records import Absent, Measured, Result, Status, Trial, Trust, Verdict
+    from edgescope.isolate.fresh import Limits
+    from edgescope.records import Absent, Measured, Result, Results, Status, Trial, Trust, Verdict
+    from edgescope.runner.setup import Setup
     from edgescope.store.results import Store
+    from edgescope.study.grid import Study
+    from edgescope.verbs.capacity import capacity
+    from edgescope.verbs.compare import compare
+    from edgescope.verbs.energy import energy
+    from edgescope.verbs.offload import Sent, offload
+    from edgescope.verbs.optimize import optimize
+    from edgescope.verbs.recommend import recommend
+    from edgescope.verbs.run import run
+    from edgescope.verbs.sweep import sweep
 
 __version__ = "0.1.0"
 
+_RECORDS = ("Absent", "Measured", "Result", "Results", "Status", "Trial", "Trust", "Verdict")
+_VERBS = ("capacity", "compare", "energy", "offload", "optimize", "recommend", "run", "sweep")
 _HOMES = {
-    "Absent": "edgescope.records",
+    **dict.fromkeys(_RECORDS, "edgescope.records"),
+    **{verb: f"edgescope.verbs.{verb}" for verb in _VERBS},
     "EdgescopeError": "edgescope.errors",
-    "Measured": "edgescope.records",
-    "Result": "edgescope.records",
-    "Status": "edgescope.records",
+    "Limits": "edgescope.isolate.fresh",
+    "Sent": "edgescope.verbs.offload",
+    "Setup": "edgescope.runner.setup",
     "Store": "edgescope.store.results",
-    "Trial": "edgescope.records",
-    "Trust": "edgescope.records",
-    "Verdict": "edgescope.records",
+    "Study": "edgescope.study.grid",
     "in_mode": "edgescope.bench.in_mode",
-    "run": "edgescope.bench",
 }
 
 __all__ = [
     "Absent",
     "EdgescopeError",
+    "Limits",
     "Measured",
     "Result",
+    "Results",
+    "Sent",
+    "Setup",
     "Status",
     "Store",
+    "Study",
     "Trial",
     "Trust",
     "Verdict",
     "__version__",
+    "capacity",
+    "compare",
+    "energy",
     "in_mode",
+    "offload",
+    "optimize",
+    "recommend",
     "run",
+    "sweep",
 ]
 
 
@@ -58,3 +81,8 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'edgescope' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, for completion."""
+    return sorted(__all__)

@@ -18,6 +18,51 @@ A message has four parts: what happened, the evidence, what it does to the numbe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Message:
+    """What an error, a warning or the reason of a status says; `str()` is `CODE: what (evidence). Effect. Try: fix`."""
+
+    code: str
+    what: str
+    evidence: str = ""
+    effect: str = ""
+    fix: str = ""
+
+    @property
+    def family(self) -> str:
+        """Its code without the number: `E-OPT-`."""
+        return f"{self.code.rpartition('-')[0]}-"
+
+    def __str__(self) -> str:
+        """Return one line ready for a terminal."""
+        evidence = f" ({self.evidence})" if self.evidence else ""
+        effect = f" {self.effect}." if self.effect else ""
+        fix = f" Try: {self.fix}" if self.fix else ""
+        return f"{self.code}: {self.what}{evidence}.{effect}{fix}"
+
+
+#: Beginnings of codes of requests that are wrong by themselves: trying again changes nothing.
+USAGE = (
+    "E-OPT-",
+    "E-SHAPE-",
+    "E-BATCH-",
+    "E-NAME-1",
+    "E-LEAK-",
+    "E-SCEN-",
+    "E-GATE-7",
+    "E-TRIAL-1",
+    "E-TRIAL-2",
+    "E-ON-",
+    "E-SSH-1",
+    "E-MODE-10",
+    "E-MODE-1",
+    "E-MODE-7",
+    "E-MODE-8",
+    "E-MODE-13",
+)
 
 
 class EdgescopeError(Exception):
@@ -27,7 +72,12 @@ class EdgescopeError(Exception):
 
     def __init__(self, code: str, what: str, *, evidence: str = "", effect: str = "", fix: str = "") -> None:
         self.code, self.what, self.evidence, self.effect, self.fix = code, what, evidence, effect, fix
-        super().__init__(message(code, what, evidence=evidence, effect=effect, fix=fix))
+        super().__init__(str(self.message))
+
+    @property
+    def message(self) -> Message:
+        """What it says, as a record."""
+        return Message(self.code, self.what, self.evidence, self.effect, self.fix)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the parts when the error crosses a process boundary."""
@@ -46,17 +96,17 @@ def meant(word: str, known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
 
 
-def message(code: str, what: str, *, evidence: str = "", effect: str = "", fix: str = "") -> str:
-    """One line `CODE: what (evidence). Effect. Try: fix`, used alike by errors and warnings."""
-    text = f"{code}: {what}"
-    if evidence:
-        text += f" ({evidence})"
-    text += "."
-    if effect:
-        text += f" {effect}."
-    if fix:
-        text += f" Try: {fix}"
-    return text
+def known(flag: str, word: str, words: Iterable[str]) -> None:
+    """Raise UsageError, with the closest, for a word after a flag that is none of these; none at all is well."""
+    words = list(words)
+    if word and word not in words:
+        close = meant(word, words)
+        raise UsageError(
+            "E-NAME-1",
+            f"{flag} does not know {word!r}",
+            evidence=f"known: {', '.join(words)}",
+            fix=f"{flag} {close}" if close else "",
+        )
 
 
 class UsageError(EdgescopeError):
@@ -109,3 +159,13 @@ class DeviceError(EdgescopeError):
 
 class StoreError(EdgescopeError):
     """Results could not be written or read; what was measured is kept elsewhere where possible."""
+
+
+def asked_wrongly(reason: Message | None) -> bool:
+    """Whether a trial failed of what was asked, which trying again does not change."""
+    return reason is not None and (reason.code in USAGE or reason.family in USAGE)
+
+
+def refused(reason: Message | None) -> bool:
+    """Whether a trial can never run as it was asked for: a wrong flag, or a file that its engine cannot read."""
+    return asked_wrongly(reason) or (reason is not None and reason.code in ("E-MODEL-5", "E-MODEL-6"))

@@ -32,6 +32,18 @@ class Entry:
     """Of a backend: the devices it runs on, the usual one first."""
     about: str = ""
     """Of a backend: its class data, where they can be read without its engine."""
+    open_loop: bool = False
+    """Of a scenario: queries fall due whatever has been answered, so they may wait in a queue."""
+    rated: bool = False
+    """Of a scenario: it offers queries at --rate."""
+    timed: bool = True
+    """Of a scenario: a query has a latency; False where all are there at once and it would be a place in a pile."""
+    idles: bool = False
+    """Of a scenario: it waits before a query, so throughput says nothing."""
+    alone: bool = False
+    """Of a scenario: it ends when it is through, so several processes cannot agree on a start and a stop."""
+    driver: str = "edgescope"
+    """Of a scenario: `external` where a program of others makes the load."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +171,7 @@ BACKENDS = Family(
         "tensorrt": Entry(
             "edgescope.backends.tensorrt.backend:TensorRt",
             "sudo apt install python3-libnvinfer (JetPack), or pip install tensorrt",
-            "TensorRT in process, 8.0 to 11",
+            "TensorRT in process, 8.5 to 11",
             ("cuda",),
             about="edgescope.backends.tensorrt.about:AboutTensorRt",
         ),
@@ -234,6 +246,9 @@ TRACERS = Family(
 )
 
 LOADGEN = "pip install mlcommons-loadgen"
+#: An open loop at --rate, and one that MLPerf's LoadGen drives.
+_paced = functools.partial(Entry, open_loop=True, rated=True)
+_loadgen = functools.partial(Entry, fix=LOADGEN, alone=True, driver="external")
 SCENARIOS = Family(
     "edgescope.scenarios",
     {
@@ -241,27 +256,39 @@ SCENARIOS = Family(
         "multi_stream": Entry(
             "edgescope.scenarios:MultiStream", summary="closed loop, in_flight x batch samples a query"
         ),
-        "offline": Entry("edgescope.scenarios:Offline", summary="everything is there at once: throughput"),
-        "fixed_rate": Entry("edgescope.scenarios:FixedRate", summary="open loop at --rate queries/s"),
-        "server": Entry(
+        "offline": Entry(
+            "edgescope.scenarios:Offline", summary="everything is there at once: throughput", timed=False
+        ),
+        "fixed_rate": _paced("edgescope.scenarios:FixedRate", summary="open loop at --rate queries/s"),
+        "server": _paced(
             "edgescope.scenarios:Server", summary="open loop, random (Poisson) arrivals at --rate"
         ),
-        "burst": Entry("edgescope.scenarios:Burst", summary="open loop, burst_size=8: eight queries at once"),
-        "trace": Entry("edgescope.scenarios:Trace", summary="open loop, arrival times from a file"),
-        "idle_gap": Entry("edgescope.scenarios:IdleGap", summary="the first query after being idle"),
-        "mlperf_single_stream": Entry(
-            "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: one after another"
+        "burst": _paced(
+            "edgescope.scenarios:Burst", summary="open loop, burst_size=8: eight queries at once"
         ),
-        "mlperf_multi_stream": Entry(
+        "trace": Entry(
+            "edgescope.scenarios:Trace", summary="open loop, arrival times from a file", open_loop=True
+        ),
+        "idle_gap": Entry(
+            "edgescope.scenarios:IdleGap", summary="the first query after being idle", idles=True, alone=True
+        ),
+        "mlperf_single_stream": _loadgen(
+            "edgescope.scenarios.mlperf:LoadGen", summary="MLPerf LoadGen drives: one after another"
+        ),
+        "mlperf_multi_stream": _loadgen(
             "edgescope.scenarios.mlperf:LoadGen",
-            LOADGEN,
-            "MLPerf LoadGen drives: in_flight x batch samples a query",
+            summary="MLPerf LoadGen drives: in_flight x batch samples a query",
         ),
-        "mlperf_server": Entry(
-            "edgescope.scenarios.mlperf:Server", LOADGEN, "MLPerf LoadGen drives: Poisson arrivals at --rate"
+        "mlperf_server": _loadgen(
+            "edgescope.scenarios.mlperf:Server",
+            summary="MLPerf LoadGen drives: Poisson arrivals at --rate",
+            open_loop=True,
+            rated=True,
         ),
-        "mlperf_offline": Entry(
-            "edgescope.scenarios.mlperf:LoadGen", LOADGEN, "MLPerf LoadGen drives: everything at once"
+        "mlperf_offline": _loadgen(
+            "edgescope.scenarios.mlperf:LoadGen",
+            summary="MLPerf LoadGen drives: everything at once",
+            timed=False,
         ),
     },
 )
@@ -309,6 +336,11 @@ def entry(family: Family, name: str, word: str) -> Entry:
             fix=f"{flag}{close}" if close else "",
         )
     return family[name]
+
+
+def scenario(name: str) -> Entry:
+    """Return the facts of a scenario; those of a closed loop where a stored result names one that is not here."""
+    return SCENARIOS.get(name, Entry(""))
 
 
 def home(backend: str) -> str:

@@ -3,7 +3,7 @@
     show, why, ratio       one figure with a unit of its own: `1.82 ms [1.8, 1.84]`, `8.31x [8.02, 8.6]`
     cell                   the same in a column whose heading has the unit or needs none: `519`, `93.8 %`
     column -> Format       the figures of one column in one unit with as many decimals, to be compared by eye
-    text, short, duration  a bare number: `20 Mbit/s`; in seven columns: `37 %`; of waiting: `3 h 5 min`
+    text, short, lasting   a bare number: `20 Mbit/s`; in seven columns: `37 %`; of waiting: `3 h 5 min`
 
 Values are SI everywhere else. What is absent is its reason, never 0.
 """
@@ -11,6 +11,7 @@ Values are SI everywhere else. What is absent is its reason, never 0.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,30 +41,30 @@ def scale(value: float, unit: str) -> tuple[float, str]:
     return next(((f, u) for f, u in steps if abs(value) * f >= 1), steps[-1])
 
 
-def number(value: float) -> str:
+def number(value: float, digits: int = 3) -> str:
     """Return `value` with three significant digits, more for large whole parts."""
     if value == 0:
         return "0"
-    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
 
 
-def text(value: float, unit: str) -> str:
+def text(value: float, unit: str, digits: int = 3) -> str:
     """Return a value with its unit: `20 Mbit/s`, `1.5 s`."""
     factor, word = scale(value, unit)
-    return f"{number(value * factor)} {word}".strip()
+    return f"{number(value * factor, digits)} {word}".strip()
 
 
-def show(field: Field | None, *, interval: bool = True) -> str:
+def show(field: Field | None, *, interval: bool = True, digits: int = 3) -> str:
     """Return `1.82 ms [1.80, 1.84]`, or `n/a` for what is absent (the reason stands elsewhere)."""
     if field is None or isinstance(field, Absent):
         return "n/a"
     factor, _ = scale(field.value, field.unit)
-    return text(field.value, field.unit) + (_ends(field, factor) if interval else "")
+    return text(field.value, field.unit, digits) + (_ends(field, factor, digits=digits) if interval else "")
 
 
-def why(field: Field | None) -> str:
+def why(field: Field | None, digits: int = 3) -> str:
     """Return the value, or the reason why there is none."""
-    return field.reason if isinstance(field, Absent) else show(field)
+    return field.reason if isinstance(field, Absent) else show(field, digits=digits)
 
 
 def ratio(field: Field, *, interval: bool = True, decimals: int | None = None) -> str:
@@ -83,20 +84,32 @@ def cell(field: Field | None, unit: str, *, interval: bool = False) -> str:
     return show(field, interval=interval).replace(" samples/s", "", 1)
 
 
-def _ends(field: Measured, factor: float, decimals: int | None = None) -> str:
+def _ends(field: Measured, factor: float, decimals: int | None = None, digits: int = 3) -> str:
     if field.lo is None or field.hi is None:
         return ""
     ends = (field.lo * factor, field.hi * factor)
-    lo, hi = (number(end) if decimals is None else f"{end:.{decimals}f}" for end in ends)
+    lo, hi = (number(end, digits) if decimals is None else f"{end:.{decimals}f}" for end in ends)
     return f" [{lo}, {hi}]"
 
 
-def duration(seconds: float) -> str:
+def lasting(seconds: float) -> str:
     """Return `40 s`, `12 min` or `3 h 5 min`."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|min)?")
+_FACTOR = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
+
+
+def seconds(text: str) -> float:
+    """Read `5`, `5s`, `500ms` or `2min` as seconds; ValueError for anything else."""
+    match = _SECONDS.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"{text!r} is not a time; write 5s, 500ms or 2min")
+    return float(match[1]) * _FACTOR[match[2]]
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -189,7 +202,7 @@ def exact(field: Measured) -> str:
     return f"{field.value:.6g}{ends}{unit}, n\u00a0=\u00a0{field.n:,}"
 
 
-def seconds(found: Iterable[float]) -> Scale:
+def time_scale(found: Iterable[float]) -> Scale:
     """Return the scale in which the largest time has one to three digits before the point."""
     top = max((v for v in found if math.isfinite(v)), default=0.0)
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
@@ -207,7 +220,7 @@ def column(unit: str, fields: Iterable[Field]) -> Format:
     found = [f.value for f in fields if isinstance(f, Measured)]
     if unit == "share":
         return Format(Scale(100.0, "%"), 1)
-    look = seconds(found) if unit == "s" else _scaled(unit, found)
+    look = time_scale(found) if unit == "s" else _scaled(unit, found)
     return Format(look, decimals(v * look.factor for v in found))
 
 

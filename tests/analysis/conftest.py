@@ -20,6 +20,7 @@ from edgescope.records import (
     Verification,
     Window,
 )
+from making import messages
 
 
 def rows(latency_ns, *, status=None, samples=1, warmup=0):
@@ -65,7 +66,7 @@ def result(latency_ns, *, trial=None, stable=None, state=None, scope=None, raw=T
         queries=queries if raw else None,
         readings=readings,
     )
-    return Result(**(base | kw))
+    return Result(**messages(base | kw))
 
 
 def cell(center_ns, *, replicates=5, n=500, seed=0, sd=0.005, raw=True, extra=None, **trial_kw):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgescope.analysis.energy.align import _outwards
 from edgescope.analysis.energy.idle import NAMES, _dynamic, _joined
 from edgescope.analysis.energy.of_run import consumption
-from edgescope.analysis.energy.wall import _outwards
 from edgescope.records import QUERY_DTYPES, Absent, Channel, Idle, Measured, Queries, Readings, Window
 
 S = 1_000_000_000

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgescope.analysis.energy import meter_log
-from edgescope.analysis.energy.wall import _widened, wall
+from edgescope.analysis.energy.align import _widened, wall
 from edgescope.errors import UsageError
 from edgescope.records import QUERY_DTYPES, Absent, Idle, Measured, Queries, Trial, Window
 from making import result

@@ -105,7 +105,7 @@ def test_a_tail_nobody_has_replicated_takes_the_spread_of_the_median():
 
 def test_one_process_is_no_confirmation():
     found = recommend(cell(100, 10, factors=(1.0,)), wanted("throughput"))
-    assert any("--confirm 3" in r for r in found.reasons)
+    assert any("--confirm-runs 3" in r for r in found.reasons)
     several = [*cell(200, 10, factors=(1.0,)), *cell(100, 10, batch=4)]
     assert recommend(several, wanted("throughput"), least=3).pick.trial.batch == 4
     none = recommend(several, wanted("throughput"), least=4)
@@ -242,5 +242,7 @@ def test_four_ties_are_named_and_the_others_counted():
         return SimpleNamespace(label=f"c{n}", name=f"other c{n}", trial=Trial(model="m", backend="null"))
 
     said = _tied(cell(0), [cell(n) for n in range(1, 8)], wanted("latency", []))
-    assert said == "statistically tied with c1, c2, c3, c4 and 3 more; add --confirm 5"
-    assert _tied(cell(0), [cell(1)], wanted("latency", [])) == "statistically tied with c1; add --confirm 5"
+    assert said == "statistically tied with c1, c2, c3, c4 and 3 more; add --confirm-runs 5"
+    assert (
+        _tied(cell(0), [cell(1)], wanted("latency", [])) == "statistically tied with c1; add --confirm-runs 5"
+    )

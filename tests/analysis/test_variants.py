@@ -95,14 +95,14 @@ def test_an_indistinguishable_runner_up_is_named(make):
     best = pick(table(base + a + b))
     assert len(best.ties) == 1 and {best.row.label, *best.ties} == {"onnxruntime fp32 b1", "openvino fp32 b1"}
     assert best.reason.endswith(("either will do.", "use more --rounds."))
-    assert "Not significantly better than" in best.reason or "As good as" in best.reason
+    assert "Not significantly better than" in best.reason or "Tied with" in best.reason
 
 
 def test_one_sentence_sums_up_what_is_undecided(make):
     many = [make.cell(10 * MS, seed=i, sd=0.05, backend="onnxruntime", options={"n": i}) for i in range(9)]
     best = pick(table([r for cell in many for r in cell]))
     assert len(best.ties) > 4
-    assert best.reason.count("Not significantly better than") + best.reason.count("As good as") <= 2
+    assert best.reason.count("Not significantly better than") + best.reason.count("Tied with") <= 2
     assert "more: use more --rounds" in best.reason and "ratio" not in best.reason
 
 

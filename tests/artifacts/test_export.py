@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgescope import cache, registry
-from edgescope.artifacts import batch_axis, onnx_export
+from edgescope.artifacts import onnx_export, onnx_write
 from edgescope.backends.base import Spec
 from edgescope.errors import ModelError, StoreError, UsageError
 from edgescope.models import zoo
@@ -118,7 +118,7 @@ def labels(path):
 @pytest.mark.parametrize("axes", [("s77",), ("batch", "s12")])
 def test_a_batch_axis_of_another_name_is_called_n_everywhere(tmp_path, axes, open_onnx):
     path = labelled(tmp_path / "a.onnx", *axes)
-    assert batch_axis.rename(path) == sorted(axes)
+    assert onnx_write.rename(path) == sorted(axes)
     assert labels(path) == [["N", 3, 5]] * 5
     x = np.ones((4, 3, 5), np.float32)
     assert np.allclose(open_onnx(path)({"x": x, "x2": x})[0], np.e)
@@ -126,7 +126,7 @@ def test_a_batch_axis_of_another_name_is_called_n_everywhere(tmp_path, axes, ope
 
 def test_sums_and_products_of_the_batch_are_renamed_with_it_and_other_axes_are_not(tmp_path):
     path = labelled(tmp_path / "a.onnx", "s7", sizes=("4*s7", "s77"))
-    assert batch_axis.rename(path) == ["s7"]
+    assert onnx_write.rename(path) == ["s7"]
     assert labels(path) == [["N", "4*N", "s77"]] * 5
 
 
@@ -134,7 +134,7 @@ def test_sums_and_products_of_the_batch_are_renamed_with_it_and_other_axes_are_n
 def test_a_file_whose_batch_axis_needs_no_name_is_left_alone(tmp_path, axes):
     path = labelled(tmp_path / "a.onnx", *axes)
     before = path.read_bytes()
-    assert batch_axis.rename(path) == []
+    assert onnx_write.rename(path) == []
     assert path.read_bytes() == before
 
 

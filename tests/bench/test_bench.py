@@ -73,7 +73,7 @@ def test_a_backend_that_lies_about_precision_fails_the_trial(monkeypatch):
     monkeypatch.setattr(NullSession, "effective", lambda self: Effective("cpu", "bf16", 1, "it says so"))
     result = bench.run(null())
     assert result.status is Status.FAILED
-    assert "E-RAN-2" in result.reason
+    assert "E-RAN-2" in str(result.reason)
     assert result.metrics == {}
     assert exit_code(result) == 6
 
@@ -112,7 +112,7 @@ def test_batches_wrap_round_the_pool_and_are_contiguous():
 def test_a_mode_that_this_machine_has_not_is_refused():
     result = bench.run(null(mode="no such mode"))
     assert result.status is Status.FAILED
-    assert "E-MODE-1" in result.reason
+    assert "E-MODE-1" in str(result.reason)
     assert len(result.queries or ()) == 0
 
 
@@ -125,7 +125,7 @@ def test_threads_other_than_asked_are_an_error():
 def test_a_session_without_memory_of_its_own_refuses_pinned_inputs():
     result = bench.run(null(io="pinned"))
     assert result.status is Status.UNSUPPORTED
-    assert result.reason.startswith("E-IO-1")
+    assert str(result.reason).startswith("E-IO-1")
 
 
 def test_inputs_are_staged_once_and_answers_fetched(monkeypatch):

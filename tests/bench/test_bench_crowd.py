@@ -135,14 +135,14 @@ def test_a_worker_is_told_with_what_it_counted_between_the_looks():
     columns = {"samples": np.full(5, 2, np.int32), "issued_ns": np.arange(5) * 10 + 100}
     columns["done_ns"] = columns["issued_ns"] + 5
     rows = workers.Rows(columns, 1, 5)
-    member = SimpleNamespace(pid=77, seat=SimpleNamespace(cpus=(3, 4)))
+    process = SimpleNamespace(pid=77, placement=SimpleNamespace(cpus=(3, 4)))
     opened = [{"facts": {"load_s": measured(0.5)}}, {"facts": {}}, {"facts": {}}]
-    shift = SimpleNamespace(members=[member] * 3, opened=opened)
+    run = SimpleNamespace(workers=[process] * 3, opened=opened)
     looks = (SimpleNamespace(counts=[4, 10, 0]), SimpleNamespace(counts=[12, 40, 6]))
     seen = {77: workers.Footprint(*(Measured(v, "bytes") for v in (1.0, 2.0, 3.0)))}
     driven = SimpleNamespace(looks=looks, seen=seen)
     asked = trial(colocated="other")
-    one, two, third = (workers._worker(asked, shift, driven, n, rows) for n in range(3))
+    one, two, third = (workers._worker(asked, run, driven, n, rows) for n in range(3))
     assert [w.counted for w in (one, two, third)] == [4, 15, 3]
     assert [w.model for w in (one, two, third)] == ["null", "null", "other"]
     assert (one.start_ns, one.stop_ns, one.pid, one.cpus, one.number) == (110, 145, 77, (3, 4), 0)

@@ -1,5 +1,6 @@
 """Small parts of a run: its mode, phases of a query, a program's own loop, the pairs behind a noise floor."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from edgescope.bench import drivers, mode
 from edgescope.bench.parts import HERE, program_of
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.records import UNIT, Absent, Effective, Measured, Status, Trial, Trust, Verdict
-from edgescope.sweep import noise
+from edgescope.runner import noise
 from edgescope.workloads import inference
 from edgescope.workloads.inference import Loaded, phase_spans
 from making import result
@@ -21,19 +22,21 @@ def a_mode(monkeypatch):
     """A mode whose problem can be chosen."""
     made = SimpleNamespace(words="")
     made.problem, made.evidence = (lambda: made.words), (lambda: "governor performance")
+    made.features = lambda: {"cpu_hz": 2e9}
     monkeypatch.setattr(mode.catalog, "find", lambda name, devices: made)
     return made
 
 
 FAST = Trial(model="null", backend="null", mode="fast")
+IN_EFFECT = {"asked": "fast", "evidence": "governor performance", "features": {"cpu_hz": 2e9}}
 
 
 def test_a_mode_is_required_before_and_told_with_its_evidence(a_mode):
-    assert mode.require(FAST, {}) == "governor performance"
+    assert mode.require(FAST, {}) == IN_EFFECT
     a_mode.words = "governor powersave"
     with pytest.raises(SettingError, match=r"E-MODE-2: mode fast is not in effect .*\(governor powersave\)"):
         mode.require(FAST, {})
-    assert mode.require(Trial(model="null", backend="null"), {}) == ""
+    assert mode.require(Trial(model="null", backend="null"), {}) == {}
 
 
 def test_a_result_whose_mode_was_lost_on_the_way_has_failed(a_mode):
@@ -41,7 +44,7 @@ def test_a_result_whose_mode_was_lost_on_the_way_has_failed(a_mode):
     assert mode.kept(fine, {}) is fine
     a_mode.words = "governor powersave"
     lost = mode.kept(fine, {})
-    assert lost.status is Status.FAILED and lost.reason.startswith(
+    assert lost.status is Status.FAILED and str(lost.reason).startswith(
         "E-MODE-2: mode fast was not in effect any more"
     )
     assert lost.verdict.trust is Trust.UNKNOWN and lost.verdict.evidence[0] == lost.reason
@@ -63,15 +66,14 @@ def test_a_mode_that_cannot_be_read_any_more_counts_as_lost(monkeypatch):
 
 
 def test_the_mode_stands_among_the_machines_facts_and_the_engines_evidence():
-    told = mode.noted(result(FAST), "governor performance")
-    assert told.machine.state["mode"] == {"asked": "fast", "evidence": "governor performance"}
+    told = mode.noted(result(FAST), IN_EFFECT)
+    assert told.machine.state["mode"] == IN_EFFECT
     assert told.effective.evidence == "says so; mode fast: governor performance"
-    assert (
-        mode.noted(result(FAST, effective=Effective("cpu", "fp32")), "x").effective.evidence == "mode fast: x"
-    )
-    assert mode.noted(result(FAST, effective=None), "x").effective is None
+    bare = mode.noted(result(FAST, effective=Effective("cpu", "fp32")), IN_EFFECT)
+    assert bare.effective.evidence == "mode fast: governor performance"
+    assert mode.noted(result(FAST, effective=None), IN_EFFECT).effective is None
     plain = result(FAST)
-    assert mode.noted(plain, "") is plain
+    assert mode.noted(plain, {}) is plain
 
 
 class Timed:
@@ -181,11 +183,12 @@ def test_what_another_program_says_stands_beside_the_result(monkeypatch):
     from edgescope.bench.watch import Watch
     from edgescope.devices.null import NullDevice
 
-    trial = Trial(model="null", backend="null", max_s=0.05, min_s=0.05)
+    plain = Trial(model="null", backend="null", max_s=0.05, min_s=0.05)
+    trial = replace(plain, scenario="mlperf_single_stream")
     program = Program()
 
     def scenario(trial, plan):
-        program.drive = scenario_of(trial, plan).drive
+        program.drive = scenario_of(plain, plan).drive
         return program
 
     @contextmanager

@@ -39,7 +39,7 @@ def moved(value, lo, hi, *, scenario="single_stream", warnings=(), **metrics):
 def test_a_latency_that_moved_surely_and_far_is_unstable(drift, status):
     found = moved(*drift)
     assert found.status is status
-    assert found.reason.startswith("E-STAT-1: latency moved by ") is (status is Status.UNSTABLE)
+    assert str(found.reason).startswith("E-STAT-1: latency moved by ") is (status is Status.UNSTABLE)
 
 
 def test_an_open_loop_is_unstable_only_where_something_must_be_said_of_it_too():
@@ -47,9 +47,11 @@ def test_an_open_loop_is_unstable_only_where_something_must_be_said_of_it_too():
     assert moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-STAT-4: x",)).status is Status.UNSTABLE
     assert moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-STAT-3: x",)).status is Status.OK
     loaded = moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-LOAD-1: x",))
-    assert loaded.status is Status.UNSTABLE and loaded.reason.startswith("E-STAT-2: latency moved by +40%")
+    assert loaded.status is Status.UNSTABLE and str(loaded.reason).startswith(
+        "E-STAT-2: latency moved by +40%"
+    )
     both = moved(0.4, 0.3, 0.5, scenario="fixed_rate", warnings=("W-STAT-4: x", "W-LOAD-1: x"))
-    assert both.reason.startswith("E-STAT-2")
+    assert str(both.reason).startswith("E-STAT-2")
 
 
 def test_where_burst_and_sustained_are_told_apart_a_drift_is_no_fault():
@@ -144,19 +146,19 @@ def test_a_recording_is_never_clean(trust, becomes):
 
 
 @pytest.mark.parametrize(
-    ("processes", "crews", "led"), [(2, None, True), (1, object(), True), (1, None, False)]
+    ("processes", "pools", "led"), [(2, None, True), (1, object(), True), (1, None, False)]
 )
-def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(processes, crews, led):
+def test_several_processes_or_kept_workers_are_led_and_one_alone_is_not(processes, pools, led):
     from edgescope.bench.drivers import InProcess
     from edgescope.bench.run import driver
     from edgescope.bench.workers import Workers
     from edgescope.clock import MonotonicClock
 
     trial = Trial(model="null", backend="null", processes=processes)
-    found = driver(trial, MonotonicClock(), crews)
+    found = driver(trial, MonotonicClock(), pools)
     assert isinstance(found, Workers if led else InProcess)
     if led:
-        assert found.crews is crews
+        assert found.pools is pools
 
 
 def test_a_worker_that_died_says_what_became_of_the_trial():

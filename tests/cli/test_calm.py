@@ -1,6 +1,7 @@
 """What a verb prints without -v: the answer first, at most 12 lines of 80 columns; -v holds what was left out."""
 
 import pytest
+from edgescope.sweep.run import Cells
 
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.recommend import recommend
@@ -13,7 +14,6 @@ from edgescope.report.chapter import chapter
 from edgescope.report.render import terminal
 from edgescope.report.result import document, several
 from edgescope.store.results import Store
-from edgescope.sweep.run import Cells
 from making import MACHINE, queries, result
 
 US = 1_000

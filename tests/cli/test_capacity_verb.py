@@ -5,15 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgescope.cli import opened
 from edgescope.cli.main import main
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Measured
 from edgescope.report import capacity as words
+from edgescope.runner.run import Cells
+from edgescope.runner.setup import Setup
 from edgescope.search import capacity
-from queue_server import QueueServer
+from queue_server import WHERE, QueueServer
 
-FAST = ["null", "--backend", "null", "--option", "delay_us=1000", "--rate", "100", "--warmup", "0"]
+FAST = ["null", "--backend", "null", "--option", "delay_us=1000", "--client-rate", "100", "--warmup", "0"]
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +25,18 @@ def short_runs(monkeypatch):
 
 def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys):
     page = tmp_path / "page.html"
-    flags = ["--store", str(tmp_path / "s"), "--confirm", "1s", "--longest", "2s", "--most", "1"]
+    flags = [
+        "--store",
+        str(tmp_path / "s"),
+        "--confirm-duration",
+        "1s",
+        "--max-duration",
+        "2s",
+        "--max-clients",
+        "1",
+    ]
     ask = ["capacity", *FAST, *flags, "--constraint", "p50<1s", "--arrivals", "even"]
-    assert main([*ask, "--out", str(page)]) == 0
+    assert main([*ask, "--output", str(page)]) == 0
     said = capsys.readouterr()
     assert "Fits  1 client at 100/s\np50 " in said.out and "[confirm] 1 client, " in said.err
     assert "p50&lt;1s" in page.read_text() and "promise-0" in page.read_text()
@@ -35,19 +45,14 @@ def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys):
     assert json.loads(said.out)["clients"] == 1 and "3 of 3 runs are from the store" in said.err
 
 
-class Quick:
-    def __init__(self, folder) -> None:
-        self.store, self.runner = SimpleNamespace(root=folder), QueueServer(0.05)
-
-    def finished(self):
-        return {}
-
-    def run(self, trial):
-        return self.runner.run(trial, Limits())
+def slow(monkeypatch):
+    monkeypatch.setattr(
+        Setup, "cells", lambda self, store: Cells(store, Limits(), QueueServer(0.05), WHERE, say=self.tell)
+    )
 
 
 def test_one_client_that_misses_ends_with_1(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(opened, "cells", lambda args, store: Quick(tmp_path))
+    slow(monkeypatch)
     assert main(["capacity", *FAST, "--store", str(tmp_path), "--constraint", "p99<40ms"]) == 1
     assert "not even one client" in capsys.readouterr().out
 
@@ -55,13 +60,22 @@ def test_one_client_that_misses_ends_with_1(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--constraint", "p99>4ms", "--rate", "1"],
-        ["--constraint", "p99<4ms", "--rate", "-1"],
-        ["--constraint", "p99<4ms", "--rate", "1", "--confirm", "20min"],
-        ["--constraint", "p99<4ms", "--rate", "1", "--sharing", "pinned"],
-        ["--constraint", "p99<4ms", "--rate", "1", "--serve", "processes", "--arrivals", "even"],
-        ["--constraint", "p99<4ms", "--rate", "1", "--most", "0"],
-        ["--constraint", "p99<4ms", "--rate", "1", "--out", "x.pdf"],
+        ["--constraint", "p99>4ms", "--client-rate", "1"],
+        ["--constraint", "p99<4ms", "--client-rate", "-1"],
+        ["--constraint", "p99<4ms", "--client-rate", "1", "--confirm-duration", "20min"],
+        ["--constraint", "p99<4ms", "--client-rate", "1", "--sharing", "pinned"],
+        [
+            "--constraint",
+            "p99<4ms",
+            "--client-rate",
+            "1",
+            "--server-processes",
+            "per-client",
+            "--arrivals",
+            "even",
+        ],
+        ["--constraint", "p99<4ms", "--client-rate", "1", "--max-clients", "0"],
+        ["--constraint", "p99<4ms", "--client-rate", "1", "--output", "x.pdf"],
     ],
 )
 def test_what_cannot_be_meant_is_refused(flags, tmp_path, monkeypatch, capsys):
@@ -71,7 +85,7 @@ def test_what_cannot_be_meant_is_refused(flags, tmp_path, monkeypatch, capsys):
 
 
 def test_what_cannot_run_says_why(tmp_path, capsys):
-    ask = ["capacity", "null", "--backend", "trtexec", "--constraint", "p99<1s", "--rate", "9"]
+    ask = ["capacity", "null", "--backend", "trtexec", "--constraint", "p99<1s", "--client-rate", "9"]
     assert main([*ask, "--store", str(tmp_path)]) == 3
     said = capsys.readouterr()
     assert "unsupported" in said.out and "[search]" not in said.err
@@ -81,7 +95,10 @@ def test_what_cannot_run_says_why(tmp_path, capsys):
 
 
 def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):
-    page, flags = tmp_path / "page.html", ["--store", str(tmp_path), "--confirm", "1s", "--most", "1"]
+    page, flags = (
+        tmp_path / "page.html",
+        ["--store", str(tmp_path), "--confirm-duration", "1s", "--max-clients", "1"],
+    )
 
     def closed(*args, **keys):
         raise BrokenPipeError
@@ -90,25 +107,25 @@ def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "sys.stderr", SimpleNamespace(write=lambda text: None, flush=lambda: None, close=lambda: None)
     )
-    monkeypatch.setattr(opened, "cells", lambda args, store: Quick(tmp_path))
-    assert main(["capacity", *FAST, *flags, "--constraint", "p99<40ms", "--out", str(page)]) == 0
+    slow(monkeypatch)
+    assert main(["capacity", *FAST, *flags, "--constraint", "p99<40ms", "--output", str(page)]) == 0
     assert "not even one client" in page.read_text().lower()
 
 
 @pytest.mark.parametrize(
-    ("serve", "at_once", "answered", "says"),
+    ("servers", "at_once", "answered", "says"),
     [
         ("one", 1, 73.0, "73.84 queries/s by one process, one query at a time: it answers no more"),
         ("one", 1, 134.7, "one query at a time; no maximum: 134.7/s were answered under load"),
         ("one", 4, 70.0, "by one process, 4 queries at a time: it answers no more"),
-        ("processes", 1, 70.0, "73.84 queries/s by one process, one query at a time"),
-        ("processes", 1, 300.0, "no maximum: 300/s were answered under load"),
+        ("per-client", 1, 70.0, "73.84 queries/s by one process, one query at a time"),
+        ("per-client", 1, 300.0, "no maximum: 300/s were answered under load"),
     ],
 )
-def test_a_closed_loop_is_no_maximum_where_more_was_answered(serve, at_once, answered, says):
+def test_a_closed_loop_is_no_maximum_where_more_was_answered(servers, at_once, answered, says):
     found = SimpleNamespace(
         throughput=Measured(73.84, "queries/s"),
-        asked=SimpleNamespace(serve=serve, in_flight=at_once),
+        asked=SimpleNamespace(server_processes=servers, in_flight=at_once),
         points=[SimpleNamespace(achieved=Measured(answered, "queries/s"))],
         above=None,
     )

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from importlib.resources import files
 
 import jsonschema
 import pytest
@@ -13,10 +12,11 @@ import pytest
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.cli.trial_flags import option, seconds, shape
 from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.records.schema import result_schema
 from edgescope.store.results import Store
 from making import result, show_card
 
-SCHEMA = json.loads((files("edgescope.records") / "schema/result.schema.json").read_text())
+SCHEMA = result_schema()
 MEASURED = {(0, "ok"), (1, "unstable")}  # exit code, status; a busy machine makes a trial unstable
 QUICK = ["--duration", "200ms", "--warmup", "50ms"]
 
@@ -199,7 +199,7 @@ def test_shapes_and_options():
 
 
 def test_replicates_end_with_what_they_say_together(capsys, monkeypatch):
-    from edgescope.sweep import run as sweep
+    from edgescope.runner import run as sweep
 
     done = iter([result(Trial(model="null", backend="null", replicate=n)) for n in range(3)])
     monkeypatch.setattr(sweep.Cells, "run", lambda self, trial: next(done))
@@ -241,12 +241,12 @@ def test_two_results_of_one_cell_are_compared_with_each_other(tmp_path, capsys):
     ("code", "stored"), [("E-OPT-1", False), ("E-MODEL-5", False), ("E-PREC-1", True), ("E-EXPORT-1", True)]
 )
 def test_a_mistake_is_a_message_and_no_result(tmp_path, capsys, monkeypatch, code, stored):
-    from edgescope.sweep import run as sweep
+    from edgescope.runner.isolated import Isolated
 
     def prepare(self, trial, limits):
         return result(trial, status=Status.UNSUPPORTED, reason=f"{code}: it cannot be", verification=None)
 
-    monkeypatch.setattr(sweep.Isolated, "prepare", prepare)
+    monkeypatch.setattr(Isolated, "prepare", prepare)
     ended = main(["bench", "null", "--backend", "null"])
     said = capsys.readouterr()
     assert f"{code}: it cannot be" in said.out + said.err

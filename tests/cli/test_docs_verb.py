@@ -4,8 +4,12 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
+
 from edgescope.cli import docs
 from edgescope.cli.main import main
+from edgescope.records import codec
+from making import result
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +31,14 @@ def test_a_code_is_looked_up(capsys):
     assert "E-DOCS-2" in capsys.readouterr().err
 
 
+def test_the_schema_of_results_is_printed(capsys):
+    assert main(["docs", "schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.validate(json.loads(json.dumps(codec.to_json(result()))), schema)
+    assert main(["docs"]) == 0
+    assert re.search(r"^schema +The JSON schema", capsys.readouterr().out, re.M)
+
+
 def test_a_mistyped_page_is_refused_with_the_closest(capsys):
     assert main(["docs", "sweps"]) == 2
     assert capsys.readouterr().err.endswith("Try: edgescope docs sweeps\n")
@@ -44,4 +56,6 @@ def test_an_installed_package_reads_its_own_pages(tmp_path, monkeypatch):
 def test_every_page_that_the_source_cites_by_the_verb_is_there():
     text = "".join(path.read_text() for path in (ROOT / "src/edgescope").rglob("*.py"))
     cited = set(re.findall(r"edgescope docs ([a-z-]+)", text))
-    assert "sweeps" in cited and all((ROOT / "docs" / f"{name}.md").is_file() for name in cited)
+    assert "sweeps" in cited and all(
+        (ROOT / "docs" / f"{name}.md").is_file() for name in cited - {docs.SCHEMA}
+    )

@@ -13,6 +13,7 @@ from edgescope.analysis.energy import window as energy
 from edgescope.analysis.energy.of_run import consumption
 from edgescope.cli.energy import SCOPES
 from edgescope.cli.main import main
+from edgescope.errors import Message
 from edgescope.records import (
     QUERY_DTYPES,
     Absent,
@@ -82,7 +83,11 @@ def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(
     made, where, _ = stored
     verdict = Verdict(Trust.THROTTLED, ("the power cap held the clocks down",))
     hot = replace(
-        made, id="a" * 16, status=Status.UNSTABLE, verdict=verdict, warnings=("W-REC-1: a recording",)
+        made,
+        id="a" * 16,
+        status=Status.UNSTABLE,
+        verdict=verdict,
+        warnings=(Message("W-REC-1", "a recording"),),
     )
     Store(tmp_path / "store").save(hot)
     assert main(["energy", hot.id, *where]) == 0
@@ -92,7 +97,7 @@ def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(
     assert "] bounds" in out and "] 95 % over" in out
     assert main(["energy", hot.id, "--json", *where]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["verdict"]["trust"] == "THROTTLED" and "W-REC-1: a recording" in data["warnings"]
+    assert data["verdict"]["trust"] == "THROTTLED" and "W-REC-1: a recording." in data["warnings"]
     meter = data["meters"][0]
     queries, window = hot.queries, hot.window
     card_s = consumption(hot.readings, queries, window).metrics["energy_per_sample_j"]
@@ -157,7 +162,7 @@ def test_what_cannot_be_told_is_an_error_with_a_code(stored, tmp_path, capsys):
     store = Store(tmp_path / "store")
     store.save(replace(made, id=f"{made.id}0"))
     assert main(["energy", made.trial.id, *where]) == 2
-    assert "E-METER-4" in capsys.readouterr().err
+    assert "E-STORE-9" in capsys.readouterr().err
     failed = replace(made, id="f" * 16, status=Status.FAILED, queries=None, readings=None, window=None)
     store.save(failed)
     assert main(["energy", failed.id, *where]) == 2

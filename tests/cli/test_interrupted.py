@@ -13,12 +13,12 @@ def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
     typed = {
         "bench": ["null"],
         "optimize": ["null"],
-        "capacity": ["null", "--constraint", "p50<1s", "--rate", "1"],
+        "capacity": ["null", "--constraint", "p50<1s", "--client-rate", "1"],
         "compare": ["a", "b"],
         "energy": ["a"],
         "record": ["-o", "x.zip"],
         "study": ["concurrent"],
-        "train": ["m", "--data", "d", "--out", "o"],
+        "train": ["m", "--data", "d", "--output", "o"],
     }
 
     def interrupted(args):

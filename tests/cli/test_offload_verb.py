@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
+from pathlib import Path
 
 import pytest
 
-from edgescope.analysis.offload import breakeven, model
+from edgescope.analysis.offload import breakeven, model, probe
 from edgescope.cli.main import main
-from edgescope.network import probe as probing
-from edgescope.network.echo import EchoServer
 from edgescope.store.results import Store
 from two_places import measured, spread
 
@@ -68,7 +66,7 @@ def test_the_raw_tensor_is_sent_unless_a_payload_is_given(stores, capsys):
 
 
 def test_a_throughput_is_a_load_and_more_boards_carry_it(stores, capsys):
-    flags = ["--rtt", "50ms", "--bandwidth", "5Mbit", "--payload", "40kB", "--arrivals", "fixed"]
+    flags = ["--rtt", "50ms", "--bandwidth", "5Mbit", "--payload", "40kB", "--arrivals", "camera"]
     bounds = ["--constraint", "p99<=100ms", "--constraint", "throughput>=80"]
     assert main(["offload", "-v", *stores, *flags, *bounds]) == 0
     out = said(capsys)
@@ -97,7 +95,7 @@ def test_json_and_files_say_the_same(stores, tmp_path, capsys):
         "0.1%",
     ]
     out = tmp_path / "new" / "offload.json"
-    assert main(["offload", "-v", *stores, *flags, "--json", "--out", str(out)]) == 0
+    assert main(["offload", "-v", *stores, *flags, "--json", "--output", str(out)]) == 0
     data, kept = json.loads(capsys.readouterr().out), json.loads(out.read_text())
     assert data == kept
     assert data["answer"] in ("edge", "cloud") and {o["name"] for o in data["options"]} == {"edge", "cloud"}
@@ -106,7 +104,7 @@ def test_json_and_files_say_the_same(stores, tmp_path, capsys):
     assert len({p["machine"] for p in data["places"]}) == 2 and len(data["curve"]["points"]) == 6
     page, curve = tmp_path / "offload.html", tmp_path / "curve.csv"
     for path in (page, curve):
-        assert main(["offload", "-v", *stores, *flags, "--out", str(path)]) == 0
+        assert main(["offload", "-v", *stores, *flags, "--output", str(path)]) == 0
     html = page.read_text()
     assert 'data-plot="break-even"' in html and "What this rests on" in html and "<script>alert" not in html
     rows = curve.read_text().splitlines()
@@ -148,8 +146,8 @@ BAD = {
         [EDGE, CLOUD, "--rtt", "1ms", "--bandwidth", "1Mbit", "--constraint", "p99<=x"],
         "E-CONS-1",
     ),
-    "a file": ([EDGE, CLOUD, "--rtt", "1ms", "--bandwidth", "1Mbit", "--out", "a.pdf"], "E-REPORT-1"),
-    "a probe": (["--probe", "nowhere"], "E-NET-4"),
+    "a file": ([EDGE, CLOUD, "--rtt", "1ms", "--bandwidth", "1Mbit", "--output", "a.pdf"], "E-REPORT-1"),
+    "a probe": (["--probe", "no where"], "E-NET-4"),
 }
 
 
@@ -177,40 +175,44 @@ def test_an_unknown_payload_is_asked_for(tmp_path, capsys):
     assert "E-OFF-6" in capsys.readouterr().err
 
 
+DATA = Path(__file__).parents[1] / "analysis" / "data"
+
+
 def test_a_probe_writes_a_profile_that_answers(stores, tmp_path, capsys, monkeypatch):
-    plan = probing.Plan(messages=120, enough_s=0.005, repeats=2)
-    monkeypatch.setattr(probing, "Plan", lambda: plan)
-    server = EchoServer("127.0.0.1", 0)
-    threading.Thread(target=server.forever, daemon=True).start()
+    pings = "\n".join(f"64 bytes: icmp_seq={i} ttl=64 time={1 + i % 7}.5 ms" for i in range(120))
+    printed = {"ping": pings, "iperf3": (DATA / "iperf3_bidir.json").read_text()}
+    monkeypatch.setattr(probe, "_output", lambda argv, where: printed[argv[0]])
     path = tmp_path / "net" / "network.json"
-    try:
-        assert main(["offload", "--probe", f"127.0.0.1:{server.port}", "--out", str(path)]) == 0
-    finally:
-        server.close()
+    assert main(["offload", "--probe", "10.0.0.7", "--output", str(path)]) == 0
     out = said(capsys)
-    assert "round trip" in out and "segments were sent again" in out and "loss: n/a" in out
+    assert "round trip" in out and "33 segments sent again up" in out and "loss: n/a" in out
     assert main(["offload", "-v", *stores, "--profile", str(path), "--payload", "40kB"]) == 0
     out = said(capsys)
     assert "120 samples" in out and "measured from" in out and "Use cloud" in out
     assert "TCP hides loss" in out
 
 
+def test_files_of_iperf3_and_ping_answer(stores, capsys):
+    files = [f"--iperf3={DATA / 'iperf3_up.json'}", f"--iperf3={DATA / 'iperf3_down.json'}"]
+    flags = [*files, f"--ping={DATA / 'ping.txt'}", "--payload", "40kB"]
+    assert main(["offload", "-v", *stores, *flags]) == 0
+    out = said(capsys)
+    assert "Use cloud" in out and "up 200 Mbit/s" in out and "20 samples" in out
+    assert main(["offload", "-v", *stores, *flags, "--up", "1kbit"]) == 0
+    assert "up 1 kbit/s" in said(capsys)
+    assert main(["offload", "-v", *stores, *flags, "--profile", "x.toml"]) == 2
+    assert "E-NET-7" in capsys.readouterr().err
+
+
 def test_a_page_that_cannot_be_made_leaves_nothing(stores, tmp_path, capsys):
     page = tmp_path / "page.html"
     assert (
-        main(["offload", "nothing", *stores[1:], "--rtt", "2ms", "--bandwidth", "1Mbit", "--out", str(page)])
+        main(
+            ["offload", "nothing", *stores[1:], "--rtt", "2ms", "--bandwidth", "1Mbit", "--output", str(page)]
+        )
         == 2
     )
     assert not page.exists()
-
-
-def test_ctrl_c_is_how_serving_ends(monkeypatch, capsys):
-    def forever(self):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(EchoServer, "forever", forever)
-    assert main(["offload", "--serve", "0"]) == 0
-    assert "resumes" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

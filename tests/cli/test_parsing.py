@@ -52,11 +52,29 @@ def test_the_word_that_was_probably_meant_is_named(typed, says, capsys):
         (["--backend", "onxruntime"], "Try: --backend onnxruntime\n"),
         (["--backend", "null", "--scenario", "ofline"], "Try: --scenario offline\n"),
         (["--backend", "null", "--retry", "failled"], "Try: --retry failed\n"),
+        (["--backend", "null", "--precision", "itn8"], "Try: --precision int8\n"),
+        (["--backend", "null", "--workload", "trainig"], "Try: --workload training\n"),
+        (["--backend", "null", "--mode", "cpu=0"], "Try: --mode cpus=0\n"),
+        (["--backend", "null", "--sharing", "pined"], "Try: --sharing pinned\n"),
+        (["--backend", "null", "--io", "pined"], "Try: --io pinned\n"),
+        (["--backend", "null", "--option", "delay_s=1"], "Try: --option delay_us=1\n"),
     ],
 )
 def test_a_mistyped_name_is_refused_with_the_closest(flags, says, capsys, tmp_path):
     assert main(["bench", "null", "--store", str(tmp_path), *flags]) == 2
     assert capsys.readouterr().err.endswith(says)
+
+
+def test_a_mistyped_model_and_a_mode_of_a_board_are_refused_with_the_closest(capsys, tmp_path):
+    flags = ["--store", str(tmp_path)]
+    assert main(["bench", "squezenet1_1", *flags]) != 0
+    assert "edgescope bench squeezenet1_1" in capsys.readouterr().err
+    assert main(["--board", "nano", "bench", "null", "--backend", "null", "--mode", "MAXM", *flags]) == 2
+    assert capsys.readouterr().err.endswith("Try: --mode MAXN\n")
+
+
+def test_a_mistyped_device_is_refused_with_the_closest(capsys):
+    assert "Try: --device cuda" in refused(["bench", "null", "--device", "cudda"], capsys)
 
 
 def test_a_mistyped_objective_is_refused_with_the_closest(capsys):

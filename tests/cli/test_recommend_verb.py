@@ -5,10 +5,11 @@ import json
 
 import pytest
 
-from edgescope.cli import recommend_question
-from edgescope.cli.main import main, parser
+from edgescope.cli.main import main
 from edgescope.records import Absent, Machine, Measured, Status, Trial
+from edgescope.search import candidates
 from edgescope.store.results import Store
+from edgescope.verbs.recommend import Asking, Question
 from making import MACHINE, result
 
 
@@ -138,7 +139,7 @@ def test_a_study_asks_its_own_question_of_its_own_cells(store, tmp_path, capsys)
 
 def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys):
     flags = ("null", "--backend", "null", "--batch", "1,8", "--processes", "1", "--duration", "0.2s")
-    flags += ("--warmup", "0s", "--budget", "2", "--confirm", "1", "--option", "delay_us=2000")
+    flags += ("--warmup", "0s", "--budget", "2", "--confirm-runs", "1", "--option", "delay_us=2000")
     assert asked(Store(tmp_path), *flags) in (0, 1)  # 1: a busy machine made a trial unstable
     said = capsys.readouterr()
     assert (
@@ -165,10 +166,10 @@ def test_what_cannot_be_asked(tmp_path, capsys, flags, code):
 
 
 def test_candidates_are_proposed_for_each_model(monkeypatch):
-    monkeypatch.setattr(recommend_question, "_installed", dict)
-    args = parser().parse_args(["recommend", "--device", "cpu", "--batch", "1", "--processes", "1"])
-    question = recommend_question.Question(("alexnet", "a.tflite#0123"), None, ())
-    found = recommend_question.grid(args, question, None)
+    monkeypatch.setattr(candidates, "installed", dict)
+    keys = {"device": "cpu", "batch": 1, "processes": 1}
+    question = Question(("alexnet", "a.tflite#0123"), None, ())
+    found = Asking(keys, None, True, "", Store("none")).grid(question)
     engines = {m: {t.backend for t in found if t.model == m} for m in question.models}
     assert engines["a.tflite#0123"] == {"litert"} and {"torch_eager", "openvino"} <= engines["alexnet"]
     assert {(t.batch, t.processes, t.device) for t in found} == {(1, 1, "cpu")}

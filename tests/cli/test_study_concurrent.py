@@ -46,7 +46,7 @@ def test_another_quantity_can_be_shown(store, capsys):
 
 
 def test_json_alone_on_stdout_and_a_file_beside(store, tmp_path, capsys):
-    assert run(store, "--json", "--out", str(tmp_path / "c.md")) == 0
+    assert run(store, "--json", "--output", str(tmp_path / "c.md")) == 0
     page = json.loads(capsys.readouterr().out)
     assert len(page["cells"]) == 7 and page["setup"] == "torch_eager cuda graph=True"
     assert "## Concurrent inference" in (tmp_path / "c.md").read_text("utf-8")
@@ -75,7 +75,7 @@ def test_models_and_setups_choose(store, capsys):
 
 
 def test_a_file_that_cannot_be_written_is_said_before_anything_is_read(store, tmp_path, capsys):
-    assert run(store, "--out", str(tmp_path / "c.xyz")) == 2
+    assert run(store, "--output", str(tmp_path / "c.xyz")) == 2
     assert "E-REPORT-1" in capsys.readouterr().err
 
 

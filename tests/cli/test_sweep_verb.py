@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from edgescope.cli import opened
 from edgescope.cli.main import main
 from edgescope.cli.sweep_screen import Screen
+from edgescope.errors import Message
 from edgescope.records import Machine, Measured, Status, Trial
 from edgescope.report import sweep
+from edgescope.runner import run
 from edgescope.store.results import Store
 from edgescope.study import grid as study
-from edgescope.sweep import run
 from making import MACHINE, result
 
 QUICK = ["--warmup", "0ms", "--duration", "50ms"]
@@ -73,9 +73,15 @@ def test_what_is_typed_wins_over_the_studys_manner_the_default_too(tmp_path, mon
         "[trial]\nmodel = 'null'\nbackend = 'null'\n[sweep]\ntimeout = '2min'\ncooldown = 3\nprune = true\n"
     )
     seen = []
-    monkeypatch.setattr("edgescope.cli.sweep._measure", lambda trials, args: seen.append(args) or 0)
-    assert main(["sweep", "study.toml", "--timeout", "15min", "--no-prune"]) == 0
-    assert (seen[0].timeout, seen[0].cooldown, seen[0].prune) == (900.0, 3.0, False)
+
+    def ran(trials, cells, **how):
+        seen.append((cells.limits.timeout_s, how["cooldown_s"], how["sieves"]))
+        return iter(())
+
+    monkeypatch.setattr(run, "run", ran)
+    main(["sweep", "study.toml", "--timeout", "15min", "--no-prune"])
+    main(["sweep", "study.toml", "--cooldown", "0s", "--no-prune"])
+    assert seen == [(900.0, 3.0, ()), (120.0, 0.0, ())]
 
 
 def test_the_flags_beside_a_study_are_those_of_its_section_sweep():
@@ -106,17 +112,17 @@ def test_a_cell_that_runs_out_of_memory_answers_for_the_larger_ones(tmp_path, ca
     seed = next(s for s in range(99) if run.order(grid, s)[0].batch == 1)
     floor = ["--memory-floor", "100000000"]  # MB: more than any machine has
     command = ["sweep", "--model", "null", "--backend", "null", "--batch", "1,2,4", *QUICK]
-    assert main([*command, *floor, "--order-seed", str(seed)]) == 1
+    assert main([*command, *floor, "--order-seed", str(seed)]) == 5
     said = capsys.readouterr().out
     stored = {r.trial.batch: r for r in Store(tmp_path / "store").results()}
     assert {b: r.status for b, r in stored.items()} == {1: Status.OOM, 2: Status.SKIPPED, 4: Status.SKIPPED}
-    assert stored[1].id in stored[4].reason
+    assert stored[1].id in str(stored[4].reason)
     assert (
         "1 oom, 2 skipped" in said
         and "  2 skipped     I-PRUNE-1" in said
         and "--no-prune --retry skipped" in said
     )
-    assert main([*command, *floor, "--no-prune", "--retry", "skipped"]) == 1
+    assert main([*command, *floor, "--no-prune", "--retry", "skipped"]) == 5
     assert [r.status for r in Store(tmp_path / "store").results()][3:] == [Status.OOM, Status.OOM]
 
 
@@ -182,26 +188,26 @@ def test_names_of_cells_tell_them_apart_and_hold_nothing_else():
     assert sweep.shared(trials) == "null fp32 b1 single_stream 1s"
 
 
-def test_temperatures_of_a_recorded_board_end_the_wait_and_a_machine_without_says_so(monkeypatch, capsys):
-    import argparse
+def test_temperatures_of_a_recorded_board_end_the_wait_and_a_machine_without_says_so(monkeypatch):
+    from edgescope.verbs import sweep
 
-    from edgescope.cli import sweep_manner
-
-    asked = argparse.Namespace(cooldown_c=5.0, cooldown=0.0)
+    told = []
     monkeypatch.setenv("EDGESCOPE_BOARD", "nano")
-    found = sweep_manner._cooling(asked)
+    found = sweep._cooling(5.0, 0.0, told.append)
     assert found.target["temperature_cpu_therm_c"] > 20 and found.wait() < 60
     monkeypatch.setattr("edgescope.bench.present", dict)
     monkeypatch.delenv("EDGESCOPE_BOARD")
-    assert sweep_manner._cooling(asked).wait() == 0.0
-    assert "W-SWEEP-1" in capsys.readouterr().err
+    assert sweep._cooling(5.0, 0.0, told.append).wait() == 0.0
+    assert told[0].startswith("W-SWEEP-1")
 
 
 def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path, capsys):
     command = ["sweep", "--model", "null", "--backend", "null", *QUICK]
     assert main(command) == 0 == main(command)
     (ran,) = Store(tmp_path / "store").results()
-    wrong = replace(ran, status=Status.WRONG_OUTPUT, reason="E-OUT-2: wrong.", id=f"{ran.id[:-6]}ffffff")
+    wrong = replace(
+        ran, status=Status.WRONG_OUTPUT, reason=Message("E-OUT-2", "wrong"), id=f"{ran.id[:-6]}ffffff"
+    )
     Store(tmp_path / "store").save(replace(wrong, queries=None, window=None, readings=None))
     capsys.readouterr()
     assert main(command) == 1  # nothing ran
@@ -209,14 +215,10 @@ def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path
     assert main([*command, "--json"]) == 1
 
 
-def asked_wrongly(result):
-    return opened.asked_wrongly(result.reason)
-
-
 def test_what_was_asked_wrongly_is_not_to_be_tried_again(capsys):
     reason = "E-SHAPE-2: ids is open. Try: --shapes ids=1x32"
     wrong = result(Trial(model="m"), status=Status.FAILED, reason=reason)
-    lines = sweep.following([wrong], asked_wrongly)
+    lines = sweep.following([wrong])
     assert lines == ["--shapes ids=1x32   for cells that were asked for wrongly"]
     broken = result(Trial(model="m"), status=Status.FAILED, reason="E-X-1: the file is damaged")
-    assert "--retry failed" in sweep.following([wrong, broken], asked_wrongly)[1]
+    assert "--retry failed" in sweep.following([wrong, broken])[1]

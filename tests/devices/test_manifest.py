@@ -8,11 +8,11 @@ import time
 from fake_board import board
 from fake_nvml import FakeNvml, NVMLError_LibraryNotFound
 
-from edgescope import scratch
 from edgescope.devices import manifest
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.null import NullDevice
 from edgescope.devices.nvidia.device import NvidiaDevice
+from edgescope.process import scratch
 
 
 def devices(root, nvml):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from edgescope.devices.cpu.memory import Memory
+from edgescope.devices.cpu.limits import Memory
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import pytest
 from fake_board import board, write
 
 from edgescope.devices import spin
-from edgescope.devices.cpu.device import CpuDevice
-from edgescope.devices.cpu.throttle import CpuThrottleWatch
+from edgescope.devices.cpu.device import CpuDevice, CpuThrottleWatch
 
 
 def evidence(root, changes):

@@ -16,8 +16,8 @@ from edgescope.isolate import persistent
 from edgescope.isolate.fresh import Limits, until_readable
 from edgescope.modes import enter, mps
 from edgescope.records import Absent, Measured, Status, Trial
-from edgescope.sweep.reuse import ReusingRunner
-from edgescope.sweep.run import Isolated
+from edgescope.runner.isolated import Isolated
+from edgescope.runner.reuse import ReusingRunner
 
 QUICK = Trial(
     model="null", backend="null", processes=2, warmup=0, min_s=0.1, max_s=0.1, options={"delay_us": 1000}
@@ -98,7 +98,7 @@ def test_a_pool_is_as_large_as_what_is_to_come_and_started_at_once(reusing):
     small = reusing.run(other, LIMITS)
     assert len(small.workers) == 2 and len(workers()) == 4
     shared = [small.metrics["processes_pss_bytes"], *(w.pss_bytes for w in small.workers)]
-    assert all(isinstance(f, Absent) and "2 kept workers that do nothing" in f.reason for f in shared)
+    assert all(isinstance(f, Absent) and "2 kept workers that do nothing" in str(f.reason) for f in shared)
 
 
 class Leader:
@@ -187,13 +187,13 @@ def test_a_worker_killed_within_a_cell_fails_that_cell_alone(reusing):
     pid = reusing.run(QUICK, LIMITS).workers[1].pid
     threading.Timer(1.0, os.kill, (pid, signal.SIGKILL)).start()
     broken = reusing.run(replace(QUICK, min_s=5, max_s=5), LIMITS)
-    assert broken.status is Status.CRASHED and "worker 1 died of SIGKILL" in broken.reason
+    assert broken.status is Status.CRASHED and "worker 1 died of SIGKILL" in str(broken.reason)
     assert reusing.run(QUICK, LIMITS).status in (Status.OK, Status.UNSTABLE)
 
 
 def test_the_limits_hold_for_every_cell(reusing):
     low = reusing.run(QUICK, Limits(floor_bytes=1 << 60))
-    assert low.status is Status.OOM and low.reason.startswith("E-MEM-1")
+    assert low.status is Status.OOM and str(low.reason).startswith("E-MEM-1")
     late = reusing.run(replace(QUICK, min_s=9, max_s=9), Limits(timeout_s=1))
     assert late.status is Status.TIMEOUT
     assert workers() == []  # neither left anything behind
@@ -204,7 +204,7 @@ def test_a_leader_that_dies_is_a_crash_and_takes_its_workers_along(reusing):
     leader, old = workers()[0].parent(), workers()
     threading.Timer(0.5, leader.kill).start()
     broken = reusing.run(replace(QUICK, min_s=5, max_s=5), LIMITS)
-    assert broken.status is Status.CRASHED and "SIGKILL" in broken.reason
+    assert broken.status is Status.CRASHED and "SIGKILL" in str(broken.reason)
     assert not psutil.wait_procs(old, timeout=5)[1]
 
 
@@ -258,9 +258,9 @@ def test_a_daemon_that_refuses_is_unsupported_with_its_words(fake, reusing):
     (fake / "broken").write_text("An instance of this daemon is already running")
     result = reusing.run(ON_GPU, LIMITS)
     assert result.status is Status.UNSUPPORTED
-    assert result.reason.startswith("E-MPS-1") and "already running" in result.reason
+    assert str(result.reason).startswith("E-MPS-1") and "already running" in str(result.reason)
     cold = Isolated().run(ON_GPU, LIMITS)
-    assert cold.status is Status.UNSUPPORTED and "already running" in cold.reason
+    assert cold.status is Status.UNSUPPORTED and "already running" in str(cold.reason)
 
 
 def test_a_daemon_that_dies_within_a_cell_fails_it_and_the_next_has_another(fake, own):
@@ -270,8 +270,8 @@ def test_a_daemon_that_dies_within_a_cell_fails_it_and_the_next_has_another(fake
 
     threading.Timer(1.5, die).start()
     result = own.run(replace(ON_GPU, min_s=2, max_s=2), LIMITS)
-    assert result.status is Status.FAILED and result.reason.startswith("E-MPS-2"), result.reason
-    assert "Cannot find MPS control daemon" in result.reason
+    assert result.status is Status.FAILED and str(result.reason).startswith("E-MPS-2"), result.reason
+    assert "Cannot find MPS control daemon" in str(result.reason)
     assert own.run(ON_GPU, LIMITS).status in (Status.OK, Status.UNSTABLE)
     assert len(starts(fake)) == 2
 
@@ -302,9 +302,9 @@ def test_a_servers_log_of_an_earlier_cell_speaks_for_no_later_one(fake):
 
 def test_workers_that_no_daemon_serves_are_not_measured_as_clients():
     result = edgescope.run(ON_GPU)
-    assert result.status is Status.FAILED and result.reason.startswith("E-MPS-4")
+    assert result.status is Status.FAILED and str(result.reason).startswith("E-MPS-4")
 
 
 def test_mps_on_a_cpu_would_be_a_wrong_label(reusing):
     result = reusing.run(replace(QUICK, sharing="mps"), LIMITS)
-    assert result.status is Status.UNSUPPORTED and result.reason.startswith("E-MPS-3")
+    assert result.status is Status.UNSUPPORTED and str(result.reason).startswith("E-MPS-3")

@@ -13,9 +13,9 @@ from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Role, Status, Trial
 from edgescope.records.trial import ROLES
+from edgescope.runner.reuse import ReusingRunner
+from edgescope.runner.run import Isolated
 from edgescope.store.results import Store, read
-from edgescope.sweep.reuse import ReusingRunner
-from edgescope.sweep.run import Isolated
 
 TRACER = """
 import atexit, json, os, signal, time

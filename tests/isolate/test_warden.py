@@ -59,9 +59,9 @@ def test_a_daemon_of_the_trial_does_not_outlive_it(ending, tmp_path):
     assert (stopped.status if stopped else None) is status
     assert gone(int(note.read_text()))
     if ending == "with a signal":
-        assert "SIGSEGV" in stopped.reason
+        assert "SIGSEGV" in str(stopped.reason)
     if ending == "with an exit code":
-        assert "exited with 3" in stopped.reason
+        assert "exited with 3" in str(stopped.reason)
     assert not (tmp_path / warden.SURVIVORS).exists()
 
 
@@ -111,7 +111,7 @@ def test_a_killed_edgescope_leaves_neither_process_nor_folder(tmp_path):
     script = f"""
 import os
 from pathlib import Path
-from edgescope import scratch
+from edgescope.process import scratch
 from edgescope.isolate import fresh
 with scratch.folder("trial") as name:
     fresh._watch(

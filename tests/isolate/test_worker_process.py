@@ -58,22 +58,22 @@ def test_below_a_launcher_the_worker_says_its_own_id(shell):
 def test_an_exit_is_told_with_its_code_and_last_words(shell):
     error = told(shell("echo starting >&2; printf 'no\\033 card\\n\\n' >&2; exit 3"))
     assert error.status is Status.CRASHED
-    assert error.reason.startswith("E-WORKER-2: worker 3 exited with 3 (starting | no  card).")
+    assert str(error.reason).startswith("E-WORKER-2: worker 3 exited with 3 (starting | no  card).")
     gone = shell("exit 0")
-    assert "wrote nothing to stderr" in told(gone).reason
+    assert "wrote nothing to stderr" in str(told(gone).reason)
     gone.order("open")  # harmless: found out when it is listened to
 
 
 def test_a_signal_is_named_and_a_kill_may_have_been_the_kernels(shell, monkeypatch):
     assert "worker 3 died of SIGTERM (" in told(shell("kill -TERM $$")).reason
     killed = told(shell("kill -KILL $$"))
-    assert (
-        killed.status is Status.CRASHED and "died of SIGKILL (often the kernel's OOM killer" in killed.reason
+    assert killed.status is Status.CRASHED and "died of SIGKILL (often the kernel's OOM killer" in str(
+        killed.reason
     )
     one = shell("kill -KILL $$")
     monkeypatch.setattr(workers, "oom_kills", lambda: one.kills + 2)
     ours = told(one)
-    assert ours.status is Status.OOM and "OOM killer ended 2 of this group's processes" in ours.reason
+    assert ours.status is Status.OOM and "OOM killer ended 2 of this group's processes" in str(ours.reason)
     ended = shell("exit 9")
     ended.kills = -5  # the kernel ended others meanwhile; this one was not killed
     assert told(ended).status is Status.CRASHED
@@ -86,7 +86,7 @@ def test_one_that_hangs_is_told_with_its_state(shell):
         time.sleep(0.005)
     error = one.silent("ready", 2.5)
     assert error.status is Status.TIMEOUT
-    assert error.reason.startswith(
+    assert str(error.reason).startswith(
         f"E-WORKER-3: worker 3 hangs: it was not ready after 2.5 s (process {one.pid} is T (stopped); loading)."
     )
     one._child.send_signal(signal.SIGCONT)

@@ -301,7 +301,7 @@ def test_what_the_kernel_kills_for_want_of_memory_is_oom(tight):
         pool.run(placement.trials(QUICK), places, 20),
     ):
         pytest.fail("it opened")
-    assert caught.value.status is Status.OOM and "the kernel's OOM killer" in caught.value.reason
+    assert caught.value.status is Status.OOM and "the kernel's OOM killer" in str(caught.value.reason)
 
 
 def test_kills_are_read_from_the_group_or_else_from_the_machine(tmp_path):

@@ -17,7 +17,7 @@ from edgescope.devices.null import NullDevice
 from edgescope.isolate.fresh import Limits
 from edgescope.modes import cgroup, enter
 from edgescope.records import Status, Trial, Trust
-from edgescope.sweep.run import Isolated
+from edgescope.runner.isolated import Isolated
 from edgescope.telemetry.verdict import mean_share
 
 CPU = min(os.sched_getaffinity(0))
@@ -103,7 +103,9 @@ def test_a_mode_that_nobody_entered_is_not_measured():
     trial = Trial(model="null", backend="null", mode="cpus=4001")
     result = bench.run(trial, hz=0, devices={"null": NullDevice()})
     assert result.status is Status.FAILED and result.queries is None
-    assert result.reason.startswith("E-MODE-2: mode cpus=4001 is not in effect in the process that measures")
+    assert str(result.reason).startswith(
+        "E-MODE-2: mode cpus=4001 is not in effect in the process that measures"
+    )
 
 
 class Wavering:
@@ -141,10 +143,12 @@ def test_a_mode_that_is_gone_when_the_run_ends_spoils_the_result(times, kept):
     assert result.queries is not None and result.verdict is not None
     assert result.machine.state["mode"]["evidence"] == "as read before"
     if kept:
-        assert "E-MODE-2" not in result.reason and result.status is not Status.FAILED
+        assert "E-MODE-2" not in str(result.reason) and result.status is not Status.FAILED
     else:
-        assert result.status is Status.FAILED and result.reason.startswith("E-MODE-2: mode steady was not in")
-        assert "the limit is back at 1344000" in result.reason
+        assert result.status is Status.FAILED and str(result.reason).startswith(
+            "E-MODE-2: mode steady was not in"
+        )
+        assert "the limit is back at 1344000" in str(result.reason)
         assert result.verdict.trust is not Trust.CLEAN
 
 
@@ -154,7 +158,7 @@ def test_a_mode_that_is_gone_when_the_run_ends_spoils_the_result(times, kept):
 )
 def test_a_mode_that_cannot_be_had_is_a_result_that_says_why(mode, status, code):
     result = run(mode)
-    assert result.status is status and result.reason.startswith(code) and result.queries is None
+    assert result.status is status and str(result.reason).startswith(code) and result.queries is None
     assert result.machine.stable  # it counts as this machine's
 
 

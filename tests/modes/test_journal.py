@@ -21,7 +21,7 @@ from edgescope.modes import catalog, enter, journal
 from edgescope.modes.governor import Governor
 from edgescope.modes.journal import DiskJournal
 from edgescope.records import Trial
-from edgescope.sweep import noise
+from edgescope.runner import noise
 
 GOVERNOR = f"{CPU}/cpufreq/policy0/scaling_governor"
 WORDS = ("write", f"/{GOVERNOR}", "schedutil")

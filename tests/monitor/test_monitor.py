@@ -26,7 +26,7 @@ from fake_board import board, write
 from edgescope.devices.base import ChannelSpec, Failed, SourceSpec, Unsupported
 from edgescope.devices.cpu.device import CpuDevice
 from edgescope.devices.throttle import Trip
-from edgescope.monitor import frame, plain
+from edgescope.monitor import frame, live
 from edgescope.monitor.live import Monitor, Pace
 from edgescope.monitor.screen import painted
 from edgescope.monitor.sensors import Live, Sensors, binned
@@ -346,25 +346,25 @@ def test_no_colour_means_no_escape_sequence_in_a_row():
 
 
 def test_plain_names_what_throttles():
-    assert "throttle=gpu_thermal" in plain.line(view(VALUES | {"throttled_gpu_thermal": 1.0}), 0.0)
+    assert "throttle=gpu_thermal" in live.line(view(VALUES | {"throttled_gpu_thermal": 1.0}), 0.0)
 
 
 def test_plain_has_the_main_figures_and_all_with_all():
-    got = plain.line(view(), 12.34, tenths=True)
+    got = live.line(view(), 12.34, tenths=True)
     clock, *words = got.split()
     assert clock.endswith(":12.3") and len(got) < 170
     assert [w.partition("=")[0] for w in words] == [
         *("cpu_busy", "gpu_busy", "gpu_clock", "cpu_freq", "vdd_in_power", "temperature_tj_thermal"),
         *("mem_available", "throttle", "trial"),
     ]
-    clock, *every = plain.line(view(), 12.34, everything=True).split()
+    clock, *every = live.line(view(), 12.34, everything=True).split()
     assert clock.endswith(":12") and set(words) < set(every)
     assert "vdd_soc_power=1.39W" in every and "temperature_cpu_thermal=57.0C" in every
 
 
 def test_plain_shows_every_rail_where_no_total_is_known():
     channels = {s.name: s for s in SPECS if s.name != "vdd_in_power_w"}
-    assert "vdd_soc_power=1.39W" in plain.line(view(channels=channels), 0.0)
+    assert "vdd_soc_power=1.39W" in live.line(view(channels=channels), 0.0)
 
 
 def test_a_long_title_is_wrapped_and_not_cut():

@@ -96,7 +96,7 @@ def test_a_panel_without_the_model_has_none_of_the_papers_numbers() -> None:
     drawn = [plots.over_batch(cpu), plots.over_precision(cpu), plots.over_processes(cpu, 1)]
     assert all("paper" not in (t.name or "") for figure in drawn for t in figure.data)
     power = plots.power_over_throughput(cpu)
-    assert isinstance(power, Absent) and "no power sensor" in power.reason
+    assert isinstance(power, Absent) and "no power sensor" in str(power.reason)
 
 
 def test_memory_is_drawn_over_the_papers_rule(found: SweepTable) -> None:

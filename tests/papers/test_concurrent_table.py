@@ -23,7 +23,7 @@ def results(trials):
     return [crowd(t) for t in trials]
 
 
-def warmed(result):
+def reused(result):
     return replace(result, process="reused", id=result.id + "w")
 
 
@@ -67,7 +67,7 @@ def test_intervals_say_where_they_come_from():
 def test_fresh_processes_count_and_warm_ones_are_held_against_them():
     trials = gpu_trials(**SMALL, processes=(8,), replicates=4)
     fresh = [crowd(t) for t in trials if t.replicate]
-    warm = [scaled_total(warmed(crowd(t)), 1.1) for t in trials if not t.replicate]
+    warm = [scaled_total(reused(crowd(t)), 1.1) for t in trials if not t.replicate]
     found = concurrent(fresh + warm)
     assert {c.interval for c in found.cells} == {"3 fresh processes"}
     assert [(w.warm, w.fresh) for w in found.warm] == [(1, 3), (1, 3)]
@@ -78,7 +78,7 @@ def test_fresh_processes_count_and_warm_ones_are_held_against_them():
 
 def test_one_warm_run_and_two_fresh_ones_are_three_of_which_both_can_be_told():
     trials = gpu_trials(**SMALL, processes=(8,), replicates=3)
-    found = concurrent(crowd(t) if t.replicate else warmed(crowd(t)) for t in trials)
+    found = concurrent(crowd(t) if t.replicate else reused(crowd(t)) for t in trials)
     assert {c.interval for c in found.cells} == {"3 runs, 2 of fresh processes and 1 of warm workers"}
     assert found.cells[0].total.lo is not None and found.remarks[0].ratio.n == 3
     assert [(w.warm, w.fresh) for w in found.warm] == [(1, 2), (1, 2)]

@@ -1,7 +1,6 @@
 """Every result written follows the published schema."""
 
 import json
-from importlib.resources import files
 
 import jsonschema
 import pytest
@@ -9,9 +8,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgescope.records import Absent, Measured, Status, Trial, codec
+from edgescope.records.schema import result_schema
 from making import result
 
-SCHEMA = json.loads((files("edgescope.records") / "schema/result.schema.json").read_text())
+SCHEMA = json.loads(json.dumps(result_schema()))
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    trial = SCHEMA["properties"]["trial"]
+    assert trial["properties"]["batch"] == {"type": "integer", "description": "Samples in one query."}
+    assert trial["description"].startswith("One question, whole")
 
 
 @pytest.mark.parametrize("keys", [{}, {"queries": None, "readings": None, "model": None, "effective": None}])
@@ -25,6 +32,39 @@ def test_the_schema_refuses_a_bare_zero_for_a_missing_value():
     data["metrics"]["power_w"] = 0
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(data, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong"),
+    [
+        (("trial", "precision"), "fp31"),
+        (("trial", "batch"), 1.5),
+        (("trial", "options"), {"a": []}),
+        (("trial", "shapes"), {"x": ["1"]}),
+        (("verdict", "trust"), "MAYBE"),
+        (("verdict", "why"), "unknown key"),
+        (("model", "macs"), "many"),
+        (("channels",), [{"name": "x"}]),
+        (("warnings",), "one"),
+        (("trial_id",), "short"),
+    ],
+)
+def test_the_schema_refuses_what_is_no_result(at, wrong):
+    data = json.loads(json.dumps(codec.to_json(result())))
+    table = data
+    for name in at[:-1]:
+        table = table[name]
+    table[at[-1]] = wrong
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, SCHEMA)
+
+
+def test_every_key_of_a_result_is_needed():
+    for name in codec.to_json(result()):
+        data = json.loads(json.dumps(codec.to_json(result())))
+        del data[name]
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(data, SCHEMA)
 
 
 def test_every_status_is_in_the_schema():

@@ -107,7 +107,7 @@ def test_the_harness_is_never_recommended(keys):
     ]
     assert of_harness(every[0].trial)
     chapter = chapters(every)[0]
-    assert chapter.pick.row is None and "nothing is chosen by it" in chapter.pick.reason
+    assert chapter.pick.row is None and "nothing is chosen by it" in str(chapter.pick.reason)
 
 
 def test_an_offline_load_is_judged_by_its_throughput():
@@ -120,7 +120,7 @@ def test_an_offline_load_is_judged_by_its_throughput():
         for i, r in enumerate(rows)
     ]  # fmt: skip
     chapter = chapters(rows)[0]
-    assert chapter.pick.row is not None and "highest throughput" in chapter.pick.reason
+    assert chapter.pick.row is not None and "highest throughput" in str(chapter.pick.reason)
 
 
 def test_what_did_not_run_is_listed_apart(tmp_path):

@@ -84,7 +84,7 @@ def test_what_is_offered_at_a_rate_needs_one(name):
     "name", ["single_stream", "multi_stream", "offline", "server", "fixed_rate", "mlperf_offline"]
 )
 def test_an_option_of_another_scenario_is_refused(name):
-    rate = {"rate": 5.0} if name in settings.RATED else {}
+    rate = {"rate": 5.0} if name in settings.rated() else {}
     assert says(name, {"burst_size": 8}, **rate) == "E-OPTION-1"
 
 

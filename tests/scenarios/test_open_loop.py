@@ -266,7 +266,7 @@ def test_a_run_that_fell_behind_blames_the_load_not_the_warm_up():
     keys = {"scenario": "fixed_rate", "rate": 1000.0, "options": {"delay_us": 4000}, "max_s": 0.5}
     made = bench.run(trial(**keys), hz=0, devices={})
     assert made.status is Status.UNSTABLE
-    assert "E-STAT-2" in made.reason and "a lower --rate" in made.reason
+    assert "E-STAT-2" in str(made.reason) and "a lower --rate" in str(made.reason)
     (line,) = load(made)
     assert line[0] == "load"
     assert "1000 queries/s offered" in str(line[1])

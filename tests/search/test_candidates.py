@@ -1,6 +1,7 @@
-"""Candidates as data: which are proposed, which words choose them, what is said of those that cannot run."""
+"""Candidates as data: which are proposed, which names choose them, what is said of those that cannot run."""
 
 import importlib.util
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,8 @@ from edgescope.search import candidates
 from edgescope.search.candidates import Installed, of_device, propose
 
 CPU, CUDA = Trial(model="resnet50"), Trial(model="resnet50", device="cuda")
+OPENVINO_BF16 = {"backend": "openvino", "precision": "bf16"}
+TUNED = {"tune": "max-autotune"}
 ALL = {name: Installed(True, {"layout", "graph", "tune", "qdq", "threads"}) for name in registry.BACKENDS}
 
 
@@ -57,48 +60,72 @@ def test_an_onnx_file_is_tried_by_engines_that_read_one():
     assert propose(CPU).trials[0].label == "torch_eager fp32 b1"
 
 
-def test_words_choose_and_the_baseline_stays():
-    labels = [t.label for t in propose(CPU, only=["openvino"], skip=["bf16"]).trials]
-    assert labels[:3] == ["torch_eager fp32 b1", "openvino fp32 b1", "openvino int8 b1"]
-    graphs = propose(CUDA, only=["graph=true"]).trials[1:]
-    assert graphs and all(t.options["graph"] for t in graphs)
-    with pytest.raises(UsageError, match="E-TRY-1"):
-        propose(CPU, skip=["fp64"])
+def test_names_choose_and_the_baseline_stays():
+    found = propose(CPU, backend=["openvino"], exclude=[{"precision": "bf16"}])
+    assert [t.label for t in found.trials][:3] == [
+        "torch_eager fp32 b1",
+        "openvino fp32 b1",
+        "openvino int8 b1",
+    ]
+    assert {t.backend for t in found.trials} == {"torch_eager", "openvino"}
+    without = propose(CUDA, exclude=[{"graph": True}]).trials
+    assert without and not any(t.options.get("graph") for t in without)
+    only = propose(CUDA, backend=["torch_compile", "torch_eager"], precision=["fp16"]).trials[1:]
+    assert only and {(t.backend, t.precision) for t in only} == {
+        ("torch_compile", "fp16"),
+        ("torch_eager", "fp16"),
+    }
+
+
+def test_an_excluded_candidate_has_all_of_the_values():
+    whole = {(t.backend, t.precision) for t in propose(CPU).trials}
+    left = {(t.backend, t.precision) for t in propose(CPU, exclude=[OPENVINO_BF16]).trials}
+    assert whole - left == {("openvino", "bf16")}
+    two = propose(CPU, exclude=[{"backend": "openvino"}, {"precision": "bf16"}]).trials
+    assert not any(t.backend == "openvino" or t.precision == "bf16" for t in two)
 
 
 @pytest.mark.parametrize("base", [CPU, CUDA], ids=["cpu", "cuda"])
 def test_what_compiles_for_minutes_is_tried_where_its_own_option_asks_for_it(base):
-    def tuned(**words):
-        return [t for t in propose(base, **words).trials if "tune" in t.options]
+    def tuned(options=TUNED, **names):
+        trials = propose(replace(base, options=options), **names).trials
+        return [t for t in trials if "tune" in t.options]
 
     usual = propose(base).trials
-    assert not tuned() and not tuned(only=["torch_compile", "all"])
-    first, second = tuned(only=["tune=max-autotune"])
-    assert tuned(only=["torch_compile+tune=max-autotune"], skip=[first.precision]) == [second]
-    assert propose(base, only=["all"]).trials == usual
-    assert len(propose(base, only=["all", "tune=max-autotune"]).trials) == len(usual) + 2
+    assert not tuned({}) and not tuned({}, backend=["torch_compile"])
+    first, second = tuned()
+    assert tuned(
+        backend=["torch_compile"], exclude=[{"tune": "max-autotune", "precision": first.precision}]
+    ) == [second]
+    found = propose(replace(base, options=TUNED)).trials
+    assert len(found) == len(usual) + 2 and set(usual) < set(found)
 
 
-def test_a_word_that_chooses_nothing_for_this_model_is_said_and_does_not_stop_the_others():
+def test_a_name_that_chooses_nothing_for_this_model_is_said_and_does_not_stop_the_others():
     onnx = Trial(model="m.onnx#0123456789ab")
-    plain = propose(onnx, only=["all"])
-    found = propose(onnx, only=["all", "tune=max-autotune", "tune=max-autotune"], skip=["torch_eager"])
+    plain = propose(onnx, backend=["openvino"])
+    found = propose(onnx, backend=["openvino", "torch_compile"])
     assert found.trials == plain.trials and plain.not_here == ()
     (missing,) = found.not_here
-    assert (missing.label, missing.reason) == (
-        "tune=max-autotune",
-        "no candidate that reads this model has it",
-    )
-    with pytest.raises(
-        UsageError, match=r"E-TRY-1: no candidate has torch_compile\+bf16 and reads this model"
-    ):
-        propose(onnx, only=["torch_compile+bf16"])
-    with pytest.raises(UsageError, match=r"E-TRY-1: no candidate has tune=min"):
-        propose(onnx, only=["all", "tune=min"])
-    (missing,) = propose(CPU, only=["int8", "litert+bf16"]).not_here
-    assert (missing.label, missing.reason) == ("litert+bf16", "no candidate has it")
-    with pytest.raises(UsageError, match=r"E-TRY-1: no candidate has litert\+bf16 \("):
-        propose(CPU, only=["litert+bf16"])
+    assert (missing.label, missing.reason) == ("torch_compile", "no candidate that reads this model has it")
+    with pytest.raises(UsageError, match="E-TRY-1: no candidate has torch_compile bf16 and reads this model"):
+        propose(onnx, backend=["torch_compile"], precision=["bf16"])
+    with pytest.raises(UsageError, match="E-TRY-1: no candidate has --exclude tune=min"):
+        propose(onnx, exclude=[{"tune": "min"}])
+
+
+@pytest.mark.parametrize(
+    ("names", "fix"),
+    [
+        ({"backend": ["openvno"]}, "--backend openvino"),
+        ({"precision": ["int9"]}, "--precision int8"),
+        ({"backend": ["zzzzzz"]}, "edgescope backends"),
+    ],
+)
+def test_a_mistyped_name_is_refused_with_the_closest(names, fix):
+    with pytest.raises(UsageError, match="E-TRY-1") as refused:
+        propose(CPU, **names)
+    assert refused.value.fix == fix
 
 
 def test_what_is_not_installed_is_named_and_not_proposed():
@@ -139,9 +166,9 @@ def test_an_option_that_the_baseline_has_not_is_refused():
         propose(Trial(model="resnet50", options={"streams": 2}), some)
 
 
-def test_where_pytorch_is_not_here_the_first_that_is_stays_whatever_the_words():
+def test_where_pytorch_is_not_here_the_first_that_is_stays_whatever_is_named():
     gone = {name: Installed(False, (), "not here") for name in ALL if name.startswith("torch")}
-    found = propose(CPU, ALL | gone, only=["int8"], skip=["onnxruntime"])
+    found = propose(CPU, ALL | gone, precision=["int8"], exclude=[{"backend": "onnxruntime"}])
     assert found.trials[0].label == "onnxruntime fp32 b1"
     assert {t.precision for t in found.trials[1:]} == {"int8"}
 
@@ -178,11 +205,3 @@ def test_the_device_is_a_gpu_where_its_driver_answers(monkeypatch):
     for reason, device in (("", "cuda"), ("no driver", "cpu")):
         monkeypatch.setattr(registry, "load", lambda *a, reason=reason: lambda: Gpu(reason))
         assert candidates.device() == device
-
-
-def test_words_joined_by_plus_must_all_fit():
-    found = propose(CUDA, only=["torch_compile+fp16", "fold=true+tf32"]).trials[1:]
-    assert sorted((t.backend, t.precision) for t in found) == [
-        ("torch_compile", "fp16"),
-        ("torch_eager", "tf32"),
-    ]

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,11 +11,12 @@ from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Measured, Status, Trial, Trust, Verdict
 from edgescope.records.codec import to_plain
 from edgescope.report.capacity import facts, sentence_of
+from edgescope.runner.run import Cells
 from edgescope.search import capacity
 from edgescope.search.capacity import Search
 from edgescope.search.capacity_question import Question
+from edgescope.search.loop import Loop
 from edgescope.store.results import Store
-from edgescope.sweep.run import Cells
 from queue_server import WHERE, QueueServer
 
 BASE = Trial(model="null", backend="null", warmup=0.0)
@@ -25,38 +25,47 @@ BASE = Trial(model="null", backend="null", warmup=0.0)
 class Quick:
     """Cells that keep nothing: most tests need no disk."""
 
-    def __init__(self, folder, runner) -> None:
-        self.store, self.runner = SimpleNamespace(root=folder), runner
+    def __init__(self, runner) -> None:
+        self.runner = runner
 
-    def finished(self):
-        return {}
+    def stored(self, trial):
+        return None
+
+    def left(self, trials):
+        return None
 
     def run(self, trial):
         return self.runner.run(trial, Limits())
 
 
-def a_search(folder, runner, *promised, rate=15.0, **asked):
-    question = Question(BASE, rate, promises(promised or ("p99<40ms",)), **asked)
-    return Search(question, Quick(folder, runner))
+def done(search, cells, **how):
+    """Drive a search to its end; return the loop that did."""
+    loop = Loop(cells)
+    list(loop.run(search.run(**how)))
+    return loop
+
+
+def a_search(folder, *promised, rate=15.0, **asked):
+    return Search(Question(BASE, rate, promises(promised or ("p99<40ms",)), **asked), folder)
 
 
 def searched(folder, runner, *promised, **asked):
-    search = a_search(folder, runner, *promised, **asked)
-    search.run()
+    search = a_search(folder, *promised, **asked)
+    done(search, Quick(runner))
     return search
 
 
-def stored(folder, runner):
-    """A search whose results go to disk."""
-    question = Question(BASE, 15.0, promises(["p99<40ms"]))
-    return Search(question, Cells(Store(folder), Limits(), runner, WHERE))
+def stored(folder, runner, **how):
+    """A search whose results go to disk, and its loop."""
+    search = a_search(folder)
+    return search, done(search, Cells(Store(folder), Limits(), runner, WHERE, **how))
 
 
 def test_the_answer_is_that_of_trying_every_number_at_a_fraction_of_the_time(tmp_path):
     runner, everything = QueueServer(0.002), QueueServer(0.002)
     found = searched(tmp_path, runner, "p99<20ms").answer()
-    full = a_search(tmp_path, everything, "p99<20ms")
-    full.every()
+    full = a_search(tmp_path, "p99<20ms")
+    done(full, Quick(everything), exhaustive=True)
     assert abs(found.clients - full.answer().clients) <= 1 and found.clients > 20
     assert found.confirmed.shown and found.confirmed.stage == "confirm" and found.confirmed.seconds >= 30
     assert sum(t.max_s for t in runner.ran) <= 0.25 * sum(t.max_s for t in everything.ran)
@@ -76,11 +85,11 @@ def test_clients_that_do_not_meet_fill_the_server(tmp_path, arrivals):
 
 def test_a_process_for_each_client(tmp_path):
     runner = QueueServer(0.005)
-    search = searched(tmp_path, runner, serve="processes", arrivals="camera", most=3)
+    search = searched(tmp_path, runner, server_processes="per-client", arrivals="camera", max_clients=3)
     assert search.answer().clients == 3
     crowds = [t for t in runner.ran if t.scenario == "fixed_rate"]
     assert crowds and all(t.rate == 15 and t.processes <= 3 for t in crowds)
-    assert "--most" in sentence_of(search.answer())
+    assert "--max-clients" in sentence_of(search.answer())
 
 
 def test_processes_begin_with_as_many_as_memory_has_room_for(tmp_path):
@@ -88,13 +97,13 @@ def test_processes_begin_with_as_many_as_memory_has_room_for(tmp_path):
     facts = dict(WHERE.state["cpu"]) | {"memory_available_bytes": 1_000_000_000}
     small = lambda trial: Machine(WHERE.stable, {**WHERE.state, "cpu": facts})  # noqa: E731
     for runner, begun in ((QueueServer(0.002), 32), (QueueServer(0.002, machine=small), 6)):
-        searched(tmp_path, runner, serve="processes", arrivals="even", most=32)
+        searched(tmp_path, runner, server_processes="per-client", arrivals="even", max_clients=32)
         assert next(t.processes for t in runner.ran if t.scenario == "fixed_rate") == begun
     assert max(t.processes for t in runner.ran) > 6  # and goes on from there
 
 
 def test_seeds_of_two_attempts_never_meet(tmp_path):
-    question = Question(BASE, 15.0, promises(["p99<40ms"]), "processes", most=1024)
+    question = Question(BASE, 15.0, promises(["p99<40ms"]), "per-client", max_clients=1024)
     first, second = (question.trial(1024, 5.0, attempt, tmp_path).seed for attempt in (0, 1))
     assert first + 1024 <= 16 * 1024 <= second
 
@@ -142,16 +151,16 @@ def test_an_interrupted_search_resumes_and_repeats_nothing(tmp_path):
     whole = searched(tmp_path, runner := QueueServer(0.005))
     count = len(runner.ran)
     with pytest.raises(KeyboardInterrupt):
-        stored(tmp_path, QueueServer(0.005, stop_after=count - 2)).run()
+        stored(tmp_path, QueueServer(0.005, stop_after=count - 2))
     rest = QueueServer(0.005)
-    search = stored(tmp_path, rest)
-    search.run()
-    assert len(rest.ran) == 2 and search.stored == count - 2
+    search, loop = stored(tmp_path, rest)
+    assert len(rest.ran) == 2 and (loop.stored, loop.runs) == (count - 2, count)
+    assert loop.note.startswith(f"{count - 2} of {count} runs are from the store; --no-cache")
     assert search.answer().clients == whole.answer().clients
 
 
 def test_too_few_queries_for_a_bound_is_said_and_the_weaker_statement_taken(tmp_path):
-    search = searched(tmp_path, QueueServer(0.5), "p99<4s", rate=0.1, most=2)
+    search = searched(tmp_path, QueueServer(0.5), "p99<4s", rate=0.1, max_clients=2)
     found = search.answer()
     assert found.clients == 2 and found.confirmed.weaker and found.confirmed.kept is Kept.PERHAPS
     assert [w for w in found.warnings if w.startswith("W-CAP-1") and " s at 0.2 queries/s" in w]
@@ -212,7 +221,13 @@ def test_a_client_that_fares_worse_than_all_together_is_said(tmp_path):
             return rows
 
     search = searched(
-        tmp_path, Unfair(0.005), "p95<40ms", serve="processes", arrivals="even", most=12, rate=10.0
+        tmp_path,
+        Unfair(0.005),
+        "p95<40ms",
+        server_processes="per-client",
+        arrivals="even",
+        max_clients=12,
+        rate=10.0,
     )
     found = search.answer()
     assert found.clients == 12

@@ -10,10 +10,10 @@ from edgescope.analysis.cells.recommend import recommend
 from edgescope.errors import EdgescopeError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Measured, Status, Trial
+from edgescope.runner.run import Cells
 from edgescope.search.bayes import Search
 from edgescope.search.explore import Budget, explore
 from edgescope.store.results import Store
-from edgescope.sweep.run import Cells
 from making import MACHINE, result
 
 CELLS = [

@@ -15,10 +15,10 @@ import pytest
 from edgescope.errors import StoreError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Status, Trial
+from edgescope.runner import run as sweep
 from edgescope.store import cell_lock
 from edgescope.store.cell_lock import CellLock, Holder
 from edgescope.store.results import Store
-from edgescope.sweep import run as sweep
 from making import MACHINE, result
 
 TRIAL = Trial(model="null", backend="null")
@@ -221,7 +221,7 @@ from pathlib import Path
 sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
 from making import MACHINE, result
 from edgescope.study import grid as study
-from edgescope.sweep import run as sweep
+from edgescope.runner import run as sweep
 from edgescope.isolate.fresh import Limits
 from edgescope.store.results import Store
 class Slow:

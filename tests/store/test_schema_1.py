@@ -10,8 +10,11 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from edgescope.cli.main import main
+from edgescope.errors import Message
 from edgescope.records import Status, Trial, migration
 from edgescope.records.codec import field_to_json
 from edgescope.store.results import Store
@@ -106,6 +109,43 @@ def test_the_list_names_every_result(capsys):
     assert main(["list", "--store", str(HERE / "results"), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert len(listed["results"] if isinstance(listed, dict) else listed) == 13
+
+
+def test_a_message_is_a_record_that_reads_as_the_line_did(found):
+    assert str(found["4841"].reason).startswith("E-PREC-1: onnxruntime has no bf16 on this CPU")
+    assert found["4841"].reason.code == "E-PREC-1" and found["4841"].reason.fix == "--precision fp32 or int8"
+    for result in found.values():
+        folder = Store(HERE / "results").folder(result)
+        data = json.loads((folder / "result.json").read_text())
+        assert list(map(str, result.warnings)) == data["warnings"]
+        assert str(result.reason or "") == data["reason"]
+
+
+WORDS = st.text(st.characters(blacklist_characters="().:"), max_size=20).map(str.strip)
+ONE = st.builds(
+    Message,
+    st.sampled_from(["E-A-1", "W-THR-12", "I-RST"]),
+    WORDS.filter(bool),
+    evidence=WORDS | st.just("a (b). c"),
+    effect=WORDS,
+    fix=WORDS,
+)
+
+
+@given(ONE)
+def test_any_line_is_read_as_the_message_that_said_it(message):
+    assume(" Try: " not in str(message).replace(f" Try: {message.fix}", ""))
+    assert str(migration.message(str(message))) == str(message)
+
+
+@given(st.text())
+def test_any_text_is_some_message_that_holds_it(text):
+    read = migration.message(text)
+    assert (read.code == "E-OLD-1" and read.what == text) or str(read) == text.replace("-CREW-", "-WORKER-")
+
+
+def test_codes_of_workers_are_called_as_today():
+    assert migration.message("E-CREW-2: worker 1 died (x). No number.").code == "E-WORKER-2"
 
 
 def test_a_result_that_is_not_whole_is_still_refused():

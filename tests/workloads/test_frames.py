@@ -52,7 +52,9 @@ def test_a_film_that_loops_goes_on(film):
 
 def test_a_film_that_ends_within_the_warm_up_leaves_nothing_to_measure(film):
     result = bench.run(trial(film, warmup=60.0, workload_options={"loop": False}), hz=0)
-    assert result.status is Status.FAILED and result.reason.startswith("E-WORK-3: the input ended within")
+    assert result.status is Status.FAILED and str(result.reason).startswith(
+        "E-WORK-3: the input ended within"
+    )
 
 
 def test_an_open_loop_ends_with_the_film_too(film):

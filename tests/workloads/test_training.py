@@ -65,7 +65,7 @@ def test_steps_that_learn_otherwise_are_wrong(monkeypatch):
     assert not _verified(lambda asked: [float("nan")] * 5, trial()).passed
     monkeypatch.setattr(loops, "_optimizer", _wrong)
     result = bench.run(trial(), hz=0)
-    assert result.status is Status.WRONG_OUTPUT and "the losses of 5 steps" in result.reason
+    assert result.status is Status.WRONG_OUTPUT and "the losses of 5 steps" in str(result.reason)
 
 
 def _wrong(net, name, rate, calls=[]):  # noqa: B006  (counts the loops made)

@@ -32,12 +32,12 @@ from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from edgescope import scratch
 from edgescope.artifacts import bias_correction, onnx_write
 from edgescope.artifacts.onnx_export import size_of
 from edgescope.cache import beside
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Samples
+from edgescope.process import scratch
 from edgescope.records import Json
 
 OPSET = 13  # the first whose QuantizeLinear knows one scale per channel

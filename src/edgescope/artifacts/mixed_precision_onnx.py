@@ -17,11 +17,11 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from edgescope import scratch
 from edgescope.artifacts import bias_correction, int8_onnxruntime, onnx_write
 from edgescope.artifacts.mixed_precision import Job
 from edgescope.artifacts.onnx_export import size_of
 from edgescope.models.base import Samples
+from edgescope.process import scratch
 from edgescope.records import Json
 from edgescope.verify import judge
 

@@ -102,7 +102,7 @@ def _made(
     """Export to `path`, its batch axis called "N"; return how it went."""
     fix = "pip install 'edgescope[torch,onnx]'"
     export = need("edgescope.artifacts.onnx_export_torch:export", "the ONNX exporter", fix)
-    rename = need("edgescope.artifacts.batch_axis:rename", "the ONNX exporter", fix)
+    rename = need("edgescope.artifacts.onnx_write:rename", "the ONNX exporter", fix)
     found: dict[str, Json] = export(module(), inputs, path, ranges, opset=opset)
     if old := rename(path):
         found |= {"batch_axis_was": old}

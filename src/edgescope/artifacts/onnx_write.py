@@ -2,10 +2,18 @@
 
 Protobuf cannot write a message of 2 GiB. ONNX's answer is external data: the file keeps the graph and, per
 tensor, the name of another file in the same folder, an offset and a length.
+
+Gives the batch axis of an exported ONNX file the one name that engines are told to look for.
+
+torch's exporter is asked to call it "N", but some versions write a name of their own ("s77", "batch"). ONNX
+Runtime closes an axis by its name, so a file with another one would silently keep it open and run slower.
+Only labels change, never the computation. This is the half of onnx_export.py that needs nothing but onnx.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +52,35 @@ def session(path: Path) -> Any:
     options.log_severity_level = 3
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     return onnxruntime.InferenceSession(str(path), options, providers=[CPU])
+
+
+NAME = "N"
+
+
+def rename(path: Path) -> list[str]:
+    """Call axis 0 of every input "N" throughout the file; return its old names, [] where all was well.
+
+    The file is written again only if a name changed. A closed axis stays closed.
+    """
+    model = onnx.load(str(path), load_external_data=False)  # weights beside the file stay where they are
+    stored = {tensor.name for tensor in model.graph.initializer}
+    given = (value for value in model.graph.input if value.name not in stored)
+    old = sorted({name for value in given for name in _names(value)[:1]} - {NAME, ""})
+    if not old:
+        return []
+    pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, old))})(?!\w)")
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for dim in _dims(value):
+            if dim.dim_param:
+                dim.dim_param = pattern.sub(NAME, dim.dim_param)  # "4*s77" becomes "4*N"
+    onnx.save(model, str(path))
+    onnx.checker.check_model(str(path), full_check=True)
+    return old
+
+
+def _names(value: Any) -> list[str]:
+    return [dim.dim_param for dim in _dims(value)]
+
+
+def _dims(value: Any) -> Iterator[Any]:
+    yield from value.type.tensor_type.shape.dim

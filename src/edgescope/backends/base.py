@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from edgescope.artifacts import REDUCED_SHARE
-from edgescope.errors import SettingError, UsageError, meant
+from edgescope.errors import Message, SettingError, UsageError, meant
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Field, Json, Queries, Scalar, Trial, Window
 
@@ -123,7 +123,7 @@ class Driven:
     """build_s, load_s, first_s, and the phases enqueue_s, h2d_s, gpu_compute_s, d2h_s."""
     notes: Mapping[str, Json] = field(default_factory=dict)
     """Program, version, command line, its own summary, clock offset and its uncertainty."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Message, ...] = ()
     answer_rows: int | None = None
     """Rows that `answer` takes at once, where they are more than the trial's batch."""
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from edgescope import registry
 from edgescope.analysis.run import breakdown, summary
 from edgescope.bench.parts import open_work, recorded, scenario_of
 from edgescope.bench.watch import Watch, available, peak_rss
 from edgescope.clock import Clock, MonotonicClock
-from edgescope.errors import RanElsewhereError
+from edgescope.errors import Message, RanElsewhereError
 from edgescope.records import (
     Absent,
     Effective,
@@ -43,7 +44,7 @@ class Run:
     window: Window
     metrics: Mapping[str, Field]
     """What is known beside energy, long-run behaviour and the sampler's cost; counts where a name is given twice."""
-    warnings: Sequence[str] = ()
+    warnings: Sequence[Message] = ()
     warmed: bool = True
     """Whether the latencies had settled when the window began."""
     failure: str = ""
@@ -103,7 +104,7 @@ class InProcess:
             warnings=foreign.warnings() if foreign else (),
             warmed=plan.settled,
             failure=opened.failure(),
-            driver="external" if foreign else "edgescope",
+            driver=registry.scenario(trial.scenario).driver,
             spans=spans if len(spans) else None,
         )
 

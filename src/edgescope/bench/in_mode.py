@@ -25,6 +25,6 @@ def in_mode(name: str, devices: Mapping[str, Device] | None = None) -> Iterator[
             raise UsageError(
                 "E-MODE-11",
                 f"{name} is a setting of a process, and this one runs already",
-                fix=f'Trial(mode="{name}") measured by edgescope.sweep.run.Isolated, or --mode {shlex.quote(name)}',
+                fix=f'Trial(mode="{name}") measured by edgescope.run, or --mode {shlex.quote(name)}',
             )
         yield mode

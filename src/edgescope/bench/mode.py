@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgescope.bench.watch import Devices
-from edgescope.errors import EdgescopeError, SettingError, message
+from edgescope.errors import EdgescopeError, Message, SettingError
 from edgescope.modes import catalog
-from edgescope.records import Machine, Result, Status, Trial, Trust, Verdict
+from edgescope.records import Json, Machine, Result, Status, Trial, Trust, Verdict
 
 
-def require(trial: Trial, devices: Devices) -> str:
-    """Return what was read to know that the trial's mode is in effect, '' of `as_is`.
+def require(trial: Trial, devices: Devices) -> Mapping[str, Json]:
+    """Return what is known of the trial's mode, which is in effect: evidence and numbers; nothing of `as_is`.
 
     SettingError E-MODE-2 where it is not, UsageError E-MODE-1 where this machine has no such mode.
     """
     if trial.mode == catalog.AS_IS:
-        return ""
+        return {}
     mode = catalog.find(trial.mode, devices)
     problem = mode.problem()
     if problem:
@@ -28,7 +29,7 @@ def require(trial: Trial, devices: Devices) -> str:
             effect="Nothing was measured",
             fix=f"edgescope bench --mode {shlex.quote(trial.mode)}, which sets and restores it",
         )
-    return mode.evidence()
+    return {"asked": trial.mode, "evidence": mode.evidence(), "features": dict(mode.features())}
 
 
 def kept(result: Result, devices: Devices) -> Result:
@@ -42,7 +43,7 @@ def kept(result: Result, devices: Devices) -> Result:
         problem = str(error)
     if not problem:
         return result
-    text = message(
+    text = Message(
         "E-MODE-2",
         f"mode {trial.mode} was not in effect any more when the run ended",
         evidence=problem,
@@ -50,20 +51,19 @@ def kept(result: Result, devices: Devices) -> Result:
         fix="the same command again, with nothing else that changes settings",
     )
     if result.verdict is not None and result.verdict.trust is Trust.CLEAN:
-        result = replace(result, verdict=Verdict(Trust.UNKNOWN, (text, *result.verdict.evidence)))
+        result = replace(result, verdict=Verdict(Trust.UNKNOWN, (str(text), *result.verdict.evidence)))
     if result.status in (Status.OK, Status.UNSTABLE):
         return replace(result, status=Status.FAILED, reason=text)
     return replace(result, warnings=(*result.warnings, text))
 
 
-def noted(result: Result, evidence: str) -> Result:
+def noted(result: Result, mode: Mapping[str, Json]) -> Result:
     """Return the result with the mode in effect among the machine's facts and in the engine's evidence."""
-    if not evidence:
+    if not mode:
         return result
-    mode = {"asked": result.trial.mode, "evidence": evidence}
     machine = Machine(result.machine.stable, {**result.machine.state, "mode": mode})
     effective = result.effective
     if effective is not None:
-        told = "; ".join(filter(None, (effective.evidence, f"mode {result.trial.mode}: {evidence}")))
+        told = "; ".join(filter(None, (effective.evidence, f"mode {result.trial.mode}: {mode['evidence']}")))
         effective = replace(effective, evidence=told)
     return replace(result, machine=machine, effective=effective)

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from edgescope import registry
 from edgescope.analysis.energy.of_run import consumption
-from edgescope.analysis.run import open_loop, summary
+from edgescope.analysis.run import summary
 from edgescope.analysis.run.sustained import sustained
 from edgescope.bench import mode
 from edgescope.bench.drivers import Run
 from edgescope.bench.watch import Watch, board
 from edgescope.errors import (
     EdgescopeError,
+    Message,
     SafetyError,
     UnavailableError,
     UnsupportedError,
     WrongOutputError,
-    message,
 )
 from edgescope.isolate.worker import WorkerError
-from edgescope.records import Measured, Result, Status, Trust, Verdict
+from edgescope.records import Json, Measured, Result, Status, Trust, Verdict
 from edgescope.registry import REPLAYED
 
 #: Significant drift of the latency over the window beyond which the run is called unstable.
@@ -47,13 +48,13 @@ def guarded(begun: Result, work: Callable[[Result], Result]) -> Result:
     return _marked(found)
 
 
-def concluded(begun: Result, watch: Watch, run: Run, mode_evidence: str = "") -> Result:
+def concluded(begun: Result, watch: Watch, run: Run, in_effect: Mapping[str, Json] | None = None) -> Result:
     """Return the Result of a run that finished: what it used, how it went on, and whether it counts.
 
-    `mode_evidence` is what was read when it began to know that its mode was in effect.
+    `in_effect` is what was known of its mode when it began.
     """
     found = settled(_assembled(begun, watch, run), run.failure)
-    return mode.noted(mode.kept(found, watch.by_name), mode_evidence)
+    return mode.noted(mode.kept(found, watch.by_name), in_effect or {})
 
 
 def _assembled(begun: Result, watch: Watch, run: Run) -> Result:
@@ -95,8 +96,8 @@ def _assembled(begun: Result, watch: Watch, run: Run) -> Result:
     )
 
 
-def _not_warm() -> str:
-    return message(
+def _not_warm() -> Message:
+    return Message(
         "W-WARM-1",
         "the latencies had not settled when the warm-up was cut off",
         effect="The first measured queries may be slower than the rest",
@@ -108,11 +109,11 @@ def settled(result: Result, failure: str = "") -> Result:
     """Return the result with the status that its own numbers give it; `failure`: the first failed unit's text."""
     check, errors = result.verification, result.metrics.get("errors")
     if check is not None and not check.passed:
-        reason = message("E-OUT-2", f"wrong outputs: {check.detail}")
+        reason = Message("E-OUT-2", f"wrong outputs: {check.detail}")
         return replace(result, status=Status.WRONG_OUTPUT, reason=reason)
     if isinstance(errors, Measured) and errors.value:
         text = f"{errors.value:.0f} of {errors.n} queries failed"
-        return replace(result, status=Status.FAILED, reason=message("E-RUN-3", text, evidence=failure))
+        return replace(result, status=Status.FAILED, reason=Message("E-RUN-3", text, evidence=failure))
     if drift := _drift(result):
         return replace(result, status=Status.UNSTABLE, reason=_moved(drift, result.warnings))
     return result
@@ -123,7 +124,9 @@ def _drift(result: Result) -> Measured | None:
     drift = result.metrics.get("drift")
     if not isinstance(drift, Measured) or not _certain(drift) or abs(drift.value) <= UNSTABLE_DRIFT:
         return None
-    if result.trial.scenario in open_loop.OPEN and not any(w.startswith(MOVING) for w in result.warnings):
+    if registry.scenario(result.trial.scenario).open_loop and not any(
+        w.code in MOVING for w in result.warnings
+    ):
         return None
     told_apart = isinstance(result.metrics.get("settled_s"), Measured)  # burst and sustained speed
     return None if told_apart else drift
@@ -134,17 +137,17 @@ def _certain(change: Measured) -> bool:
     return change.lo is not None and change.hi is not None and (change.lo > 0 or change.hi < 0)
 
 
-def _moved(drift: Measured, warnings: tuple[str, ...]) -> str:
+def _moved(drift: Measured, warnings: tuple[Message, ...]) -> Message:
     """Say why there is no steady state: a load beyond what can be served has none however long the warm-up."""
     text = f"latency moved by {drift.value:+.0%} over the window"
-    if any(warning.startswith("W-LOAD-1") for warning in warnings):
-        return message(
+    if any(warning.code == "W-LOAD-1" for warning in warnings):
+        return Message(
             "E-STAT-2", text, evidence="more was offered than could be served", fix="a lower --rate"
         )
-    return message("E-STAT-1", text, fix="--warmup 30s")
+    return Message("E-STAT-1", text, fix="--warmup 30s")
 
 
-def status_of(error: Exception) -> tuple[Status, str]:
+def status_of(error: Exception) -> tuple[Status, Message]:
     """Return the status and the reason of a trial that `error` ended.
 
     Of an error that edgescope did not raise on purpose the trace goes to stderr, its end to the reason.
@@ -152,7 +155,7 @@ def status_of(error: Exception) -> tuple[Status, str]:
     if isinstance(error, WorkerError):
         return error.status, error.reason
     if isinstance(error, EdgescopeError):
-        return _status(error), str(error)
+        return _status(error), error.message
     traceback.print_exception(error, file=sys.stderr)
     return Status.OOM if _out_of_memory(error) else Status.FAILED, _raised(error)
 
@@ -174,11 +177,11 @@ def _out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(word in text for word in words)
 
 
-def _raised(error: BaseException) -> str:
+def _raised(error: BaseException) -> Message:
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(last.filename).name}:{last.lineno} in {last.name}"
     text = " ".join(str(error).split())[:300]
-    return message(
+    return Message(
         "E-RUN-1",
         "the model or its engine raised an error",
         evidence=f"{type(error).__name__}: {text}; {where}",
@@ -193,7 +196,7 @@ def _marked(result: Result) -> Result:
         return result
     verdict = result.verdict
     trust = Trust.UNKNOWN if verdict.trust is Trust.CLEAN else verdict.trust
-    warning = message(
+    warning = Message(
         "W-REC-1",
         f"{RECORDING} of {mark['board']} ({mark['made']})",
         effect="Its power, clocks and temperatures are not those of this run",

@@ -81,9 +81,8 @@ def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driv
 
 def refused(trial: Trial, devices: Devices, error: EdgescopeError) -> Result:
     """Return the Result of a trial that was not begun because of `error`."""
-    return replace(
-        begin(trial, manifest.machine(devices)), status=outcome.status_of(error)[0], reason=str(error)
-    )
+    status, reason = outcome.status_of(error)
+    return replace(begin(trial, manifest.machine(devices)), status=status, reason=reason)
 
 
 def prepare(begun: Result) -> Result:

@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import scratch
 from edgescope.analysis.energy.idle import inner
 from edgescope.clock import Clock
 from edgescope.devices import spin, walk
 from edgescope.devices.base import Device, TellsProcessMemory, Throttle, Throttled, ThrottleWatch
+from edgescope.process import scratch
 from edgescope.records import Absent, Field, Idle, Json, Machine, Measured, Readings, Verdict, Window
 from edgescope.telemetry.base import Telemetry
 from edgescope.telemetry.null import NullSampler

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from edgescope import registry
 from edgescope.bench.child import leave
 from edgescope.bench.drivers import drive
 from edgescope.bench.outcome import status_of
@@ -28,13 +29,9 @@ from edgescope.clock import MonotonicClock
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.barrier import Agreed, Span
 from edgescope.isolate.counter import Counter
-from edgescope.process import Message, Pipe, die_with_parent
+from edgescope.process import Line, Pipe, die_with_parent
 from edgescope.records import Machine, Measured, Queries, Trial, codec
-from edgescope.scenarios import Foreign
 from edgescope.workloads.base import Opened
-
-#: Scenarios that end when they are through, whatever others do.
-ALONE = ("idle_gap",)
 
 
 class Abandoned(Exception):
@@ -44,7 +41,7 @@ class Abandoned(Exception):
 class WorkerRun:
     """One trial in this worker."""
 
-    def __init__(self, pipe: Pipe, order: Message) -> None:
+    def __init__(self, pipe: Pipe, order: Line) -> None:
         self.pipe, self.number = pipe, int(order["number"])
         self.trial = Trial.from_json(order["trial"])
         self.folder, self.workers = Path(order["folder"]), int(order["workers"])
@@ -56,9 +53,9 @@ class WorkerRun:
         """Open, drive and verify as the leader says; the session is closed when this returns."""
         if program_of(self.trial) is not None:
             raise _not_drivable(self.trial.backend)
-        scenario = scenario_of(self.trial, self.plan)
-        if isinstance(scenario, Foreign) or self.trial.scenario in ALONE:
+        if registry.scenario(self.trial.scenario).alone:
             raise _not_drivable(self.trial.scenario)
+        scenario = scenario_of(self.trial, self.plan)
         with open_work(self.trial) as opened:
             self._send_opened(opened)
             self._receive("drive")
@@ -69,7 +66,7 @@ class WorkerRun:
                 self._send_driven(queries, opened)
                 self._after(opened)
 
-    def _receive(self, what: str) -> Message:
+    def _receive(self, what: str) -> Line:
         order = self.pipe.receive()
         if order["do"] != what:
             raise Abandoned
@@ -153,7 +150,7 @@ def serve(pipe: Pipe) -> None:
             return
         except Exception as error:  # models and engines raise anything
             status, reason = status_of(error)
-            pipe.send(event="failed", status=status.value, reason=reason)
+            pipe.send(event="failed", status=status.value, reason=asdict(reason))
         give_back()
         pipe.send(event="closed")
 

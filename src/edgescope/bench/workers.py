@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from edgescope.analysis.run import open_loop
+from edgescope import registry
 from edgescope.analysis.run import workers as joint
 from edgescope.analysis.run.workers import Rows
 from edgescope.bench import watch as footprint
@@ -27,7 +27,7 @@ from edgescope.isolate.barrier import AT_STOP
 from edgescope.isolate.pool import WorkerPools
 from edgescope.isolate.worker_run import Driven, WorkerRun
 from edgescope.modes import sharing
-from edgescope.process import Message
+from edgescope.process import Line
 from edgescope.records import (
     Absent,
     Effective,
@@ -54,7 +54,7 @@ Looked = dict[int, Footprint]
 
 def seconds(trial: Trial) -> float:
     """Return how long the workers measure: an open loop, whose queue has to settle, as long as it may."""
-    if trial.scenario in open_loop.OPEN:
+    if registry.scenario(trial.scenario).open_loop:
         return trial.max_s
     return min(trial.max_s, max(trial.min_s, SHORTEST_S))
 
@@ -78,7 +78,7 @@ class Workers:
                     require(trial, Effective(**opened["effective"]))
                 with watch.watching(), watch.idling(trial.idle_s, MonotonicClock()):
                     look = partial(footprint.footprints, devices=watch.by_name, device=trial.device)
-                    patience = patience_s(trial) if trial.scenario in open_loop.OPEN else 0.0
+                    patience = patience_s(trial) if registry.scenario(trial.scenario).open_loop else 0.0
                     driven = run.drive(seconds(trial), look, patience_s=patience, edge=watch.mark)
                 return _run(begun, watch, run, driven, pools)
 
@@ -126,7 +126,7 @@ def _run(bare: Result, watch: Watch, run: WorkerRun, driven: Driven[Looked], poo
     )
 
 
-def _rows(done: Message) -> Rows:
+def _rows(done: Line) -> Rows:
     with np.load(done["rows"]) as columns:
         table = dict(columns)
     return Rows(table, done["first"], done["stop"], done["stopped_by"] == AT_STOP)
@@ -151,7 +151,7 @@ def _worker(trial: Trial, run: WorkerRun, driven: Driven[Looked], number: int, r
     )
 
 
-def _load(opened: Message) -> Field:
+def _load(opened: Line) -> Field:
     told = opened["facts"].get("load_s")
     return codec.field_from_json(told) if told else Absent("nothing is loaded")
 
@@ -163,7 +163,7 @@ def _gap(driven: Driven[Looked], rows: Sequence[Rows]) -> Field:
     return Measured(float(max(gaps)), "queries", n=len(gaps))
 
 
-def _facts(opened: Sequence[Message]) -> dict[str, Field]:
+def _facts(opened: Sequence[Line]) -> dict[str, Field]:
     """Return what opening cost the slowest worker, each fact by itself."""
     found: dict[str, Field] = {}
     for name in opened[0]["facts"]:
@@ -189,7 +189,7 @@ def _memory(own: Sequence[Worker]) -> dict[str, Field]:
     }
 
 
-def _rule(trial: Trial, model: ModelInfo, artifact: Json, answer: Message) -> Field:
+def _rule(trial: Trial, model: ModelInfo, artifact: Json, answer: Line) -> Field:
     """Return the memory that P x (model + 2 x batch) foretells, batch the inputs and outputs of one query."""
     weights = artifact.get("bytes") or (model.params and model.params * WEIGHT_BYTES[trial.precision])
     if not weights:
@@ -198,7 +198,7 @@ def _rule(trial: Trial, model: ModelInfo, artifact: Json, answer: Message) -> Fi
     return Measured(float(trial.processes * (weights + 2 * batch)), "bytes", n=trial.processes)
 
 
-def _alike(trial: Trial, answers: Sequence[Message]) -> None:
+def _alike(trial: Trial, answers: Sequence[Line]) -> None:
     """Raise WrongOutputError where a worker answers one input otherwise than worker 0."""
     with np.load(answers[0]["outputs"]) as given:
         wanted = [given[name].astype(np.float64) for name in given.files]

@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from edgescope.cli import trial_flags
+
 if TYPE_CHECKING:
     from edgescope.registry import Broken
 
@@ -14,7 +16,7 @@ HELP = "the engines, whether each works here, and their options"
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("--json", action="store_true")
+    trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:

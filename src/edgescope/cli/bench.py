@@ -25,10 +25,8 @@ INTERRUPTED = "Replicates that were finished are stored; the same command measur
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
-    sub.add_argument("--backend", default="torch_eager", help="see edgescope backends (torch_eager)")
-    sub.add_argument("--precision", default="fp32", help="fp32, bf16, int8 ... (fp32)")
-    sub.add_argument("--batch", type=int, default=1, help="samples in one query (1)")
-    sub.add_argument("--replicates", type=int, default=1, help="fresh processes; one JSON object a line each")
+    trial_flags.add_what(sub)
+    sub.add_argument("--replicates", type=int, default=1, help="fresh processes, one JSON object a line each")
     text = "drive trtexec on a board over ssh (edgescope docs remote)"
     sub.add_argument("--on", default=None, metavar="ssh://USER@HOST[:PORT]", help=text)
     opened.add_verbose(sub)
@@ -39,22 +37,22 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the trial in fresh processes, store each result, print a card or JSON."""
+    from edgescope.errors import refused
     from edgescope.records import codec
     from edgescope.report import result as card
     from edgescope.report.render import terminal
+    from edgescope.runner.setup import check_modes
 
     trials = asked(args)
     if args.on:
         opened.use_board(args.on, trials[0])
     else:
-        opened.check_modes(trials)
-    cells = opened.cells(args, opened.store(args))
+        check_modes(trials, opened.say)
+    cells = opened.setup(args).cells(opened.store(args))
     code, results = 0, []
     for trial in trials:
-        with waiting(f"building what {trial.model} {trial.backend} {trial.precision} needs"):
-            cells.ahead([trial])
         failed = cells.unprepared(trial)
-        if failed is not None and opened.refused(failed.reason):
+        if failed is not None and refused(failed.reason):
             opened.say(failed.reason)  # a mistake is no result, so nothing is stored
             return 2
         with waiting(f"measuring {trial.model} {trial.label}"):
@@ -75,11 +73,5 @@ def asked(args: argparse.Namespace) -> tuple[Trial, ...]:
     from edgescope.models import zoo
     from edgescope.study import grid
 
-    keys = trial_flags.keys(args, single=True)
-    keys |= {
-        "model": zoo.pin(args.model),
-        "backend": args.backend,
-        "precision": args.precision,
-        "batch": args.batch,
-    }
+    keys = trial_flags.keys(args, single=True) | {"model": zoo.pin(args.model)}
     return grid.grid(keys | {"replicates": args.replicates})

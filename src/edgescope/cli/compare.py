@@ -9,14 +9,8 @@ significance and size.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from edgescope.cli import opened
-
-if TYPE_CHECKING:
-    from edgescope.records import Result
-    from edgescope.store.results import Store
+from edgescope.cli import opened, trial_flags
 
 HELP = "two variants: settings differences, ratios with intervals, a judgement"
 
@@ -25,24 +19,24 @@ def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("baseline", help="a result or a cell, as edgescope list names it")
     sub.add_argument("candidate", help="likewise")
-    sub.add_argument("--store", default=None, metavar="DIR")
+    trial_flags.add_store(sub)
     sub.add_argument(
         "--other-store", default=None, metavar="DIR", help="where the candidate is, if elsewhere"
     )
     sub.add_argument("--force", action="store_true", help="show numbers side by side even if not comparable")
-    sub.add_argument("--json", action="store_true")
+    trial_flags.add_json(sub)
     opened.add_verbose(sub)
 
 
 def run(args: argparse.Namespace) -> int:
     """Compare the two results that are named, or the replicates of the two cells."""
-    from edgescope.analysis.cells.compare import compare
-    from edgescope.store.results import Store
+    from edgescope.verbs.compare import compare, meant
 
     store = opened.store(args)
-    other = Store(Path(args.other_store)) if args.other_store else store
-    baseline = _meant(store, args.baseline)
-    found = compare(baseline, _meant(other, args.candidate), force=args.force)
+    baseline = meant(args.baseline, store)
+    found = compare(
+        baseline, args.candidate, store=store, other_store=args.other_store or None, force=args.force
+    )
     from edgescope.cli import noise_view
     from edgescope.report.compare import document
     from edgescope.report.render import json as as_json
@@ -55,9 +49,3 @@ def run(args: argparse.Namespace) -> int:
     else:
         terminal.show(page, verbose=args.verbose)
     return 0
-
-
-def _meant(store: Store, typed: str) -> list[Result]:
-    from edgescope.analysis.cells import ids
-
-    return store.fulls(ids.meant(store.results(), typed))

@@ -7,6 +7,7 @@ to use, and writes edgescope-report.html.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from edgescope.cli import optimize
 
@@ -18,7 +19,7 @@ MODEL = "efficientnet_lite0"
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     optimize.add(sub)
-    sub.set_defaults(report="edgescope-report.html", model=MODEL)
+    sub.set_defaults(output=Path("edgescope-report.html"), model=MODEL)
 
 
 def run(args: argparse.Namespace) -> int:

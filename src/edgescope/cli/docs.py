@@ -3,6 +3,7 @@
 edgescope docs                 # the pages
 edgescope docs sweeps          # one of them, as Markdown
 edgescope docs E-RUN-2         # where a code comes from and what it says
+edgescope docs schema          # the JSON schema of result.json
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ import re
 import sys
 from pathlib import Path
 
+from edgescope.cli import trial_flags
+
 HELP = "read a page of the documentation, or what a message code says"
 CODE = re.compile(r"[EWI]-[A-Z]+-\d+")
+
+SCHEMA = "schema"
+"""The page that is made from the records."""
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("page", nargs="?", default="", help="a page's name, or a code such as E-RUN-2")
-    sub.add_argument("--json", action="store_true", help="print {name: text} instead")
+    sub.add_argument("page", nargs="?", default="", help="a page's name, a code such as E-RUN-2, or schema")
+    trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,6 +37,10 @@ def run(args: argparse.Namespace) -> int:
     name = args.page.removeprefix("docs/").removesuffix(".md")
     if CODE.fullmatch(name.upper()):
         found = {name.upper(): _code(name.upper(), pages)}
+    elif name == SCHEMA:
+        from edgescope.records.schema import result_schema
+
+        found = {SCHEMA: json.dumps(result_schema(), indent=2)}
     elif name:
         if name not in pages:
             close = meant(name, pages)
@@ -43,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         found = {name: pages[name].read_text(encoding="utf-8")}
     else:
         found = {page: _title(path) for page, path in pages.items()}
+        found[SCHEMA] = "The JSON schema of result.json"
     if args.json:
         print(json.dumps(found, indent=1))
     elif name:

@@ -16,6 +16,8 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from edgescope.cli import trial_flags
+
 if TYPE_CHECKING:
     from edgescope.doctor.report import Report
 
@@ -24,16 +26,20 @@ HELP = "what this machine is and can measure, and what would disturb a measureme
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("--json", action="store_true")
+    trial_flags.add_json(sub)
     text = "put back what a killed run left changed (power mode, clocks), and do nothing else"
     sub.add_argument("--restore", action="store_true", help=text)
-    sub.add_argument("--all", action="store_true", help="every metric, and the reason of those not measured")
+    sub.add_argument(
+        "--all",
+        action="store_true",
+        help="show everything: every metric, and the reason of those not measured",
+    )
     sub.add_argument(
         "--container", action="store_true", help="the docker run flags that measuring needs here"
     )
     sub.add_argument("--noise", action="store_true", help="measure the noise floor: identical runs in pairs")
     sub.add_argument("--minutes", type=float, default=2.0, help="how long --noise may take (2)")
-    sub.add_argument("--store", default=None, help="where --noise keeps its answer")
+    trial_flags.add_store(sub)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,41 +1,43 @@
-"""List the results in a store, newest last."""
+"""List the results in a store, newest last: the names that other verbs take, and when each was measured."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
-from edgescope.cli import opened
+from edgescope.cli import opened, trial_flags
+
+if TYPE_CHECKING:
+    from edgescope.records import Result
+    from edgescope.store.results import Store
 
 HELP = "the results in a store"
+FILTERS = ("model", "backend", "status", "machine")
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("--model", default="", help="only models whose name contains this")
-    sub.add_argument("--backend", default="", help="only this backend")
-    sub.add_argument("--status", default="", help="only this status")
-    sub.add_argument(
-        "--machine", default="", metavar="ID", help="only the machine whose id begins so, or `here`"
-    )
-    sub.add_argument("--store", default=None, metavar="DIR")
-    sub.add_argument("--json", action="store_true")
+    add_filters(sub)
+    trial_flags.add_store(sub)
+    trial_flags.add_json(sub)
+
+
+def add_filters(sub: argparse._ActionsContainer) -> None:
+    """Add the flags that say which results are meant."""
+    sub.add_argument("--model", default="", help="model, only those whose name contains this")
+    sub.add_argument("--backend", default="", help="engine, only results of this one")
+    sub.add_argument("--status", default="", help="status, only results that ended so: ok, failed, oom ...")
+    trial_flags.add_machine(sub, "only its results")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print one line a result; what cannot be read is named on stderr and skipped."""
     from edgescope.records import codec
 
-    store, machine = opened.store(args), opened.machine(args.machine)
-    found = [
-        r
-        for r in store.results()
-        if args.model in r.trial.model
-        and args.backend in ("", r.trial.backend)
-        and args.status in ("", r.status.value)
-        and r.machine.id.startswith(machine)
-    ]
+    store = opened.store(args)
+    found = chosen(store, args)
     if args.json:
         print(json.dumps([codec.to_json(r) for r in found]))
     else:
@@ -46,3 +48,22 @@ def run(args: argparse.Namespace) -> int:
     for problem in store.problems:
         print(problem, file=sys.stderr)
     return 0
+
+
+def chosen(store: Store, args: argparse.Namespace) -> list[Result]:
+    """Return the results that the filters leave, oldest first; UsageError for a name that cannot be meant."""
+    from edgescope import registry
+    from edgescope.errors import known
+    from edgescope.records import Status
+
+    known("--backend", args.backend, registry.BACKENDS)
+    known("--status", args.status, [s.value for s in Status])
+    machine = opened.machine(args.machine)
+    return [
+        r
+        for r in store.results()
+        if args.model in r.trial.model
+        and args.backend in ("", r.trial.backend)
+        and args.status in ("", r.status.value)
+        and r.machine.id.startswith(machine)
+    ]

@@ -27,12 +27,14 @@ from edgescope.cli import (
     recommend,
     record,
     report,
+    rm,
+    show,
     study,
     sweep,
     train,
 )
 from edgescope.cli.parsing import Parser
-from edgescope.errors import EdgescopeError, message
+from edgescope.errors import EdgescopeError, Message
 
 VERBS = {
     "demo": demo,
@@ -51,6 +53,8 @@ VERBS = {
     "compare": compare,
     "energy": energy,
     "list": list_results,
+    "show": show,
+    "rm": rm,
     "report": report,
     "study": study,
     "record": record,
@@ -100,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         print(
-            message(
+            Message(
                 "E-IO-2",
                 str(error),
                 effect="Results finished earlier are untouched",

@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from edgescope.cli import trial_flags
+
 if TYPE_CHECKING:
     from edgescope.models.base import Model
 
@@ -14,7 +16,7 @@ HELP = "the models: task, parameters, MACs, FLOPs, trained or not"
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("--json", action="store_true")
+    trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from edgescope.cli import trial_flags
+
 if TYPE_CHECKING:
     from edgescope.modes.listing import Row
 
@@ -22,7 +24,7 @@ HELP = "the power modes and other settings that can be entered and restored"
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("--json", action="store_true")
+    trial_flags.add_json(sub)
     text = "print the commands that install the helper as root; run none of them"
     sub.add_argument("--install-helper", action="store_true", help=text)
 

@@ -21,9 +21,11 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--hz", type=float, default=2.0, help="looks a second (2)")
     sub.add_argument("--plain", action="store_true", help="one line a tick; also where there is no terminal")
     sub.add_argument(
-        "--all", action="store_true", help="with --plain: every channel, not the main figures only"
+        "--all",
+        action="store_true",
+        help="show everything: with --plain every channel, not the main figures only",
     )
-    sub.add_argument("--seconds", type=float, default=0.0, help="end after this long (0: run until q)")
+    sub.add_argument("--seconds", type=float, default=0.0, help="seconds to watch (0: until q)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.cli import opened
     from edgescope.devices.replay import device
     from edgescope.errors import UsageError
-    from edgescope.sweep.noise import measure
+    from edgescope.runner.noise import measure
 
     if device.played():
         raise UsageError("E-NOISE-4", "a recording has no noise of its own", fix="leave --board away")

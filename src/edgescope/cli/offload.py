@@ -1,10 +1,10 @@
 """Whether a query is better answered at the edge, in the cloud, or shared: from stored results of two machines and a
 network, given or measured.
 
-  edgescope offload --serve 7077 --bind 0.0.0.0                        on the far machine: what a probe talks to
-  edgescope offload --probe 10.0.0.7:7077 --out network.json           here: round trips, bandwidth up and down
+  edgescope offload --probe 10.0.0.7 --output network.json   runs ping and iperf3 (on the far machine: iperf3 -s)
   edgescope offload CELL_A CELL_B --remote-store cloud --profile network.json --constraint "p99<=50ms" --rate 30
-  edgescope offload CELL_A CELL_B --rtt 20ms --bandwidth 20Mbit --payload 40kB --out offload.html
+  edgescope offload CELL_A CELL_B --iperf3 up.json --iperf3 down.json --ping ping.txt --payload 40kB
+  edgescope offload CELL_A CELL_B --rtt 20ms --bandwidth 20Mbit --payload 40kB --output offload.html
 
 CELL_A was measured at the edge, CELL_B in the cloud (beginnings of ids, or labels). What it computes and what it leaves
 out: edgescope docs offload. Splitting a model between its layers is not done: what is split is the queries.
@@ -16,19 +16,17 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from edgescope.cli import opened
+from edgescope.cli import opened, trial_flags
 from edgescope.store import whole_file
 
 if TYPE_CHECKING:
-    from edgescope.analysis.offload.model import Place
-    from edgescope.analysis.offload.network import Profile
     from edgescope.analysis.offload.question import Question
-    from edgescope.store.results import Store
 
 HELP = "edge, cloud or both: from two machines' results and a network; --probe measures one"
 INTERRUPTED = "Nothing was written; the same command starts anew."
+SENT = ("payload", "answer", "rate", "remote_servers", "radio_power", "radio_energy", "seed")
 GIVEN = ("rtt", "jitter", "bandwidth", "up", "down", "loss")
 
 
@@ -38,26 +36,20 @@ def configure(sub: argparse.ArgumentParser) -> None:
         "local", nargs="?", metavar="EDGE", help="cell measured at the edge: an id's beginning, a label"
     )
     sub.add_argument("remote", nargs="?", metavar="CLOUD", help="cell measured on the remote machine")
-    sub.add_argument("--store", default=None, metavar="DIR")
+    trial_flags.add_store(sub)
     sub.add_argument("--remote-store", default=None, metavar="DIR", help="where the remote cell is (--store)")
-    sub.add_argument(
-        "--machine",
-        default="",
-        metavar="ID",
-        help="the edge's machine, or `here`, where a store holds several",
-    )
+    trial_flags.add_machine(sub, "that of the edge, where a store holds several")
     sub.add_argument("--remote-machine", default="", metavar="ID", help="the remote machine, likewise")
     _network(sub.add_argument_group("the network"))
     _load(sub.add_argument_group("what is sent, and how often"))
     group = sub.add_argument_group("what is wanted")
     text = "what to be best at: latency, throughput, energy, watts (latency)"
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
-    text = "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7 ...; may be repeated"
-    group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
-    sub.add_argument(
-        "--out", type=Path, default=None, metavar="FILE", help="also write .html, .md, .csv or .json"
+    trial_flags.add_constraint(group, "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7")
+    trial_flags.add_output(
+        sub, "file to write, too: the answer (.html, .md, .csv, .json), or a probe's profile"
     )
-    sub.add_argument("--json", action="store_true")
+    trial_flags.add_json(sub)
     opened.add_verbose(sub)
 
 
@@ -69,20 +61,21 @@ def _network(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--up", metavar="20Mbit", help="to the cloud")
     group.add_argument("--down", metavar="50Mbit", help="back")
     group.add_argument("--loss", metavar="0.5%", help="share of segments lost (none)")
-    group.add_argument("--probe", metavar="HOST:PORT", help="measure a network; --out names the profile")
-    group.add_argument("--serve", type=int, metavar="PORT", help="be the far end of a probe")
-    group.add_argument(
-        "--bind", default="127.0.0.1", metavar="ADDRESS", help="with --serve: where to listen (127.0.0.1)"
-    )
+    text = "bandwidth that `iperf3 --json` measured, one way or both; may be repeated"
+    group.add_argument("--iperf3", type=Path, action="append", default=[], metavar="FILE", help=text)
+    text = "round trips that ping printed"
+    group.add_argument("--ping", type=Path, default=None, metavar="FILE", help=text)
+    text = "run both against HOST, where `iperf3 -s` runs; --output names the profile"
+    group.add_argument("--probe", metavar="HOST", help=text)
 
 
 def _load(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--payload", metavar="40kB", help="sent for one sample (the raw input tensor)")
     group.add_argument("--answer", metavar="4kB", help="sent back for one sample (a classifier's scores)")
-    text = "queries/s that arrive in total (one at a time; what throughput>= asks for)"
-    group.add_argument("--rate", type=float, default=None, metavar="30", help=text)
-    text = "arrivals of --rate: at random, or a camera's steady beat (poisson)"
-    group.add_argument("--arrivals", choices=("poisson", "fixed"), default="poisson", help=text)
+    text = "queries/s offered, in total (one at a time; what throughput>= asks for)"
+    group.add_argument("--rate", type=trial_flags.number, default=None, metavar="30", help=text)
+    text = "arrival pattern: poisson, at random, or camera, at a steady beat (poisson)"
+    group.add_argument("--arrivals", choices=("poisson", "camera"), default="poisson", help=text)
     group.add_argument(
         "--remote-servers", type=int, default=1, metavar="N", help="machines like the remote one (1)"
     )
@@ -92,13 +85,11 @@ def _load(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--radio-energy", type=float, default=None, metavar="J/MB", help="of the radio per MB moved"
     )
-    group.add_argument("--seed", type=int, default=0, help="of the draws (0)")
+    trial_flags.add_seed(group)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve, probe, or decide; exit 1 where nothing keeps the constraints."""
-    if args.serve is not None:
-        return _serve(args)
+    """Probe or decide; exit 1 where nothing keeps the constraints."""
     if args.probe:
         return _probe(args)
     from edgescope.report import offload, save
@@ -106,9 +97,9 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.report.render import terminal
 
     found = _question(args)
-    page = offload.document(found, opened.command(), written=str(args.out or ""))
-    if args.out:
-        save(page, args.out)  # first: what prints may be a pipe that is closed
+    page = offload.document(found, opened.command(), written=str(args.output or ""))
+    if args.output:
+        save(page, args.output)  # first: what prints may be a pipe that is closed
     if args.json:
         print(as_json.text(page))
     else:
@@ -116,31 +107,15 @@ def run(args: argparse.Namespace) -> int:
     return 0 if found.answer.pick else 1
 
 
-def _serve(args: argparse.Namespace) -> int:
-    """Answer probes until interrupted."""
-    from edgescope.network.echo import EchoServer
-
-    server = EchoServer(args.bind, args.serve, lambda text: print(text, file=sys.stderr, flush=True))
-    print(f"listening on {args.bind} port {server.port}; Ctrl-C ends it", file=sys.stderr, flush=True)
-    try:
-        server.forever()
-    except KeyboardInterrupt:  # how it is ended
-        return 0
-    finally:
-        server.close()
-    return 0
-
-
 def _probe(args: argparse.Namespace) -> int:
     """Measure a network, write its profile, print what it comes to."""
     from edgescope.analysis.offload.network import profile
-    from edgescope.network.probe import address, probe
+    from edgescope.analysis.offload.probe import probe
     from edgescope.report.offload import probed
     from edgescope.report.render import terminal
 
-    host, port = address(args.probe)
-    keys = probe(host, port, tell=lambda text: print(text, file=sys.stderr, flush=True))
-    path = args.out or Path("network.json")
+    keys = probe(args.probe, tell=lambda text: print(text, file=sys.stderr, flush=True))
+    path = args.output or Path("network.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     whole_file.write_text(path, json.dumps(keys) + "\n")
     if args.json:
@@ -153,51 +128,42 @@ def _probe(args: argparse.Namespace) -> int:
 
 def _question(args: argparse.Namespace) -> Question:
     """Return the whole answer."""
-    from edgescope.analysis.cells.objective import wanted
-    from edgescope.analysis.offload.model import Model
-    from edgescope.analysis.offload.places import remarks
-    from edgescope.analysis.offload.question import question
-    from edgescope.cli.offload_request import request
     from edgescope.errors import UsageError
+    from edgescope.verbs.offload import Sent, offload
 
     if not args.local or not args.remote:
         fix = "edgescope list, then: edgescope offload EDGE CLOUD --rtt 20ms --bandwidth 20Mbit"
         raise UsageError("E-OFF-4", "two cells are needed, one of the edge and one of the cloud", fix=fix)
-    if args.out:
+    if args.output:
         from edgescope.report import RENDERERS, writable
 
-        writable(args.out, RENDERERS)
-    asked, network = wanted(args.objective, args.constraint), _profile(args)
-    store = opened.store(args)
-    near = _place(store, args.local, args.machine, "edge")
-    far = _place(_other(args, store), args.remote, args.remote_machine, "cloud")
-    warnings, (asking, notes) = remarks(near, far), request(args, near)
-    return question(Model(near, far, asking, asked), network, [*warnings, *notes])
+        writable(args.output, RENDERERS)
+    sent = {name: getattr(args, name) for name in SENT}
+    found = offload(
+        args.local,
+        args.remote,
+        _network_keys(args),
+        objective=args.objective,
+        constraints=args.constraint,
+        sent=Sent(**sent, poisson=args.arrivals == "poisson"),
+        store=opened.store(args),
+        remote_store=args.remote_store or None,
+        machine=opened.machine(args.machine),
+        remote_machine=opened.machine(args.remote_machine),
+    )
+    return found.question
 
 
-def _profile(args: argparse.Namespace) -> Profile:
-    from edgescope.analysis.offload.network import load, profile
+def _network_keys(args: argparse.Namespace) -> dict[str, Any]:
+    from edgescope.analysis.offload.network import load
+    from edgescope.analysis.offload.probe import read
+    from edgescope.errors import UsageError
 
-    keys = load(args.profile) if args.profile else {}
+    if args.profile and (args.iperf3 or args.ping):
+        fix = "one of them, with --rtt, --up, --down or --loss for what it lacks"
+        raise UsageError("E-NET-7", "--profile is given beside --iperf3 or --ping", fix=fix)
+    keys = load(args.profile) if args.profile else read(args.iperf3, args.ping)
     flags = {name: getattr(args, name) for name in GIVEN if getattr(args, name) is not None}
     if "bandwidth" in flags:  # one given for both ways wins over a file's
         keys = {k: v for k, v in keys.items() if k not in ("up", "down")}
-    return profile(keys | flags)
-
-
-def _other(args: argparse.Namespace, store: Store) -> Store:
-    from edgescope.store.results import Store
-
-    return Store(Path(args.remote_store)) if args.remote_store else store
-
-
-def _place(store: Store, which: str, machine: str, side: str) -> Place:
-    """Return the place that an id's beginning or a label names: all replicates of its cell on its machine."""
-    from edgescope.analysis.cells import machines
-    from edgescope.analysis.offload.places import place
-
-    labelled = [r for r in store.results() if which in (r.trial.label, f"{r.trial.model} {r.trial.label}")]
-    found = machines.one(labelled or store.find(which), opened.machine(machine))
-    cells, where = {r.trial.cell for r in found}, {r.machine.id for r in found}
-    every = [r for r in store.results() if r.trial.cell in cells and r.machine.id in where]
-    return place(store.fulls(every), which, side)
+    return keys | flags

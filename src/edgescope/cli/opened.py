@@ -6,36 +6,19 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgescope import errors
+
 if TYPE_CHECKING:
+    from edgescope.errors import Message
     from edgescope.isolate.fresh import Limits
     from edgescope.records import Result, Status, Trial
+    from edgescope.runner.setup import Setup
     from edgescope.store.results import Store
-    from edgescope.sweep.run import Cells, Progress
 
 #: Beginnings of a reason's code that name a kind of end more precisely than the status does.
-USAGE = (
-    "E-OPT-",
-    "E-SHAPE-",
-    "E-BATCH-",
-    "E-NAME-1",
-    "E-LEAK-",
-    "E-SCEN-",
-    "E-GATE-7",
-    "E-TRIAL-1",
-    "E-TRIAL-2",
-    "E-ON-",
-    "E-SSH-1:",
-    "E-MODE-10",
-    "E-MODE-1:",
-    "E-MODE-7",
-    "E-MODE-8",
-    "E-MODE-13",
-)
-REASONS = {**dict.fromkeys(USAGE, 2), "E-MODE-9": 3, "E-MODE-": 4, "E-REC-7": 4, "E-RAN-": 6}
+REASONS = {**dict.fromkeys(errors.USAGE, 2), "E-MODE-9": 3, "E-MODE-": 4, "E-REC-7": 4, "E-RAN-": 6}
 
 
 def add_verbose(sub: argparse.ArgumentParser) -> None:
@@ -53,9 +36,9 @@ def command() -> str:
 
 def store(args: argparse.Namespace) -> Store:
     """Return the store that the flags or the environment name."""
-    from edgescope.store.results import Store, default_root
+    from edgescope.store.results import Store
 
-    return Store(Path(args.store) if args.store else default_root())
+    return Store(args.store or None)
 
 
 def machine(named: str) -> str:
@@ -69,12 +52,12 @@ def machine(named: str) -> str:
     return here().id
 
 
-def cells(args: argparse.Namespace, where: Store) -> Cells:
-    """Return what runs cells on this machine into the store `where`, each in a process of its own."""
-    from edgescope.bench import here
-    from edgescope.sweep.run import Cells, Isolated
+def setup(args: argparse.Namespace) -> Setup:
+    """Return how a verb measures, by the flags of `trial_flags.add_safety`; where it stands goes to stderr."""
+    from edgescope.cli.waiting import waiting
+    from edgescope.runner.setup import Setup
 
-    return Cells(where, limits(args), Isolated(), here(), retried(args))
+    return Setup(limits(args), retried(args), say, waiting)
 
 
 def use_board(url: str, trial: Trial) -> None:
@@ -85,25 +68,6 @@ def use_board(url: str, trial: Trial) -> None:
     os.environ[address.VARIABLE] = url
     name = where.stable.get("cpu", {}).get("board", "a board")
     print(f"on {name} ({url})", file=sys.stderr, flush=True)
-
-
-def check_modes(trials: Iterable[Trial]) -> None:
-    """Raise UsageError for a mode that this machine has not; say beforehand which need a reboot."""
-    names = sorted({t.mode for t in trials} - {"as_is"})
-    if not names:
-        return
-    from edgescope.bench import present
-    from edgescope.errors import message
-    from edgescope.modes import catalog
-    from edgescope.modes.jetson import NvpMode
-
-    devices = present()
-    for name in names:
-        mode = catalog.find(name, devices)
-        change, why = mode.change() if isinstance(mode, NvpMode) else ("live", "")
-        if change != "live":
-            text = f"{name}: {change} ({why}), so its cells may be refused"
-            print(message("W-MODE-1", text, fix="edgescope modes"), file=sys.stderr, flush=True)
 
 
 def retried(args: argparse.Namespace) -> set[Status]:
@@ -138,31 +102,18 @@ def exit_code(result: Result) -> int:
     """Return the exit code that tells a script what kind of end this was."""
     from edgescope.records import Status
 
-    kind = next((code for prefix, code in REASONS.items() if result.reason.startswith(prefix)), None)
+    kind = _kind(result.reason)
     codes = {Status.OK: 0, Status.UNSUPPORTED: 3, Status.OOM: 5}
     return codes.get(result.status, 1) if kind is None else kind
 
 
-def refused(reason: str) -> bool:
-    """Whether a trial can never run as it was asked for: a wrong flag, or a file that its engine cannot read."""
-    return reason.startswith((*USAGE, "E-MODEL-5:", "E-MODEL-6:"))
+def _kind(reason: Message | None) -> int | None:
+    """Return the exit code that a reason's code, or its family of codes, asks for; None where its status does."""
+    if reason is None:
+        return None
+    return REASONS.get(reason.code, REASONS.get(reason.family))
 
 
-def asked_wrongly(reason: str) -> bool:
-    """Whether a trial failed of what was asked, which trying again does not change."""
-    return reason.startswith(USAGE)
-
-
-def say(text: str) -> None:
+def say(text: object) -> None:
     """Print one line on stderr."""
     print(text, file=sys.stderr, flush=True)
-
-
-def tell(progress: Progress) -> None:
-    """Print where a sweep stands on stderr."""
-    t = progress.trial
-    eta = "" if progress.eta_s is None else f", about {progress.eta_s:.0f} s left"
-    again = f" replicate {t.replicate}" if t.replicate else ""
-    print(
-        f"[{progress.done + 1}/{progress.total}] {t.model} {t.label}{again}{eta}", file=sys.stderr, flush=True
-    )

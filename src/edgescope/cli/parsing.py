@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from edgescope.errors import meant, message
+from edgescope.errors import Message, meant
 
 
 class Parser(argparse.ArgumentParser):
@@ -14,9 +14,12 @@ class Parser(argparse.ArgumentParser):
 
     fix = ""
 
+    def __init__(self, **how: Any) -> None:
+        super().__init__(allow_abbrev=False, **how)  # a shortened flag would mean another one some day
+
     def error(self, text: str) -> NoReturn:
         """Print what is wrong and what to type instead; exit."""
-        self.exit(2, message("E-ARGS-1", text, fix=self.fix or f"{self.prog} --help") + "\n")
+        self.exit(2, f"{Message('E-ARGS-1', text, fix=self.fix or f'{self.prog} --help')}\n")
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

@@ -13,22 +13,17 @@ question of its own; several models that are named compete in one. Flags that sa
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from edgescope.cli import opened, trial_flags
-from edgescope.cli.recommend_question import AXES
+from edgescope.cli.waiting import waiting
 
-if TYPE_CHECKING:
-    from edgescope.analysis.cells.objective import Wanted
-    from edgescope.analysis.cells.recommend import Recommendation
-    from edgescope.cli.recommend_question import Question
-    from edgescope.records import Result, Trial
-    from edgescope.search.explore import Step
-    from edgescope.study.grid import Study
-
+#: Flags that say which cells are meant; those that are not typed leave stored cells free.
+TYPED = (
+    *("backend", "precision", "batch", "device", "processes", "sharing", "colocated"),
+    *("mode", "io", "scenario", "rate", "in_flight"),
+)
 HELP = "the best of the measured cells that keeps every constraint, or a search for it"
 INTERRUPTED = "What was finished is stored; the same command goes on where it was."
 OBJECTIVE = "what to be best at: throughput, latency, energy, watts (throughput)"
@@ -41,21 +36,18 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     group = sub.add_argument_group("what is wanted")
     group.add_argument("--objective", default=None, metavar="WORD", help=OBJECTIVE)
-    text = "p99<=33ms, power<=10W, memory<=2GB, top1>=0.98ref, throughput>=30 ...; may be repeated"
-    group.add_argument("--constraint", action="append", default=[], metavar="BOUND", help=text)
-    text = "take the grid, [objective] and [[constraint]] from a study file"
+    trial_flags.add_constraint(group, "p99<=33ms, power<=10W, memory<=2GB, top1>=0.98ref, throughput>=30")
+    text = "study file: take the grid, [objective] and [[constraint]] from it"
     group.add_argument("--study", type=Path, default=None, metavar="FILE", help=text)
     group = sub.add_argument_group("which results")
-    group.add_argument(
-        "--machine", default="", metavar="ID", help="`here`, or the beginning of a machine's id"
-    )
-    group.add_argument("--all", action="store_true", help="show every cell, not the Pareto set alone")
+    trial_flags.add_machine(group, "whose results are weighed")
+    group.add_argument("--all", action="store_true", help="show everything, not the Pareto set alone")
     opened.add_verbose(sub)
     _add_search(sub.add_argument_group("search"))
     trial_flags.add_load(sub, lists=True, processes="1,2,4")
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
-    sub.set_defaults(**dict.fromkeys(AXES))  # None: not typed
+    sub.set_defaults(**dict.fromkeys(TYPED))
 
 
 def _add_search(group: argparse._ArgumentGroup) -> None:
@@ -66,23 +58,34 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         "--budget", default="10%", metavar="N|10%", help="cells to measure, at least 6 of a share (10%%)"
     )
     text = "further fresh processes of the pick (3 of a search, none of stored results)"
-    group.add_argument("--confirm", type=int, default=None, metavar="N", help=text)
-    text = "comma-separated; of stored cells those alone (all; a search tries what is installed)"
-    group.add_argument("--backend", help=text)
-    text = "likewise (all; a search fp32 of the backends that --backend names, else all that they have)"
-    group.add_argument("--precision", help=text)
-    group.add_argument("--batch", help="likewise (all; a search 1,4,16)")
+    group.add_argument("--confirm-runs", type=int, default=None, metavar="N", help=text)
+    about = (
+        "; of stored cells those alone (a search tries what is installed, in fp32 where one is named, 1,4,16)"
+    )
+    trial_flags.add_what(group, lists=True, usual=(None, None, None), about=about)
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer from the store, or search; exit 1 when a question has no pick."""
-    from edgescope.cli.recommend_question import questions
+    from edgescope.search import candidates
+    from edgescope.verbs.recommend import recommend
 
-    study = _study(args)
-    wanted = _wanted(args, study)
-    if study is not None and study.store is not None and args.store is None:
-        args.store = str(study.store)
-    answers = [_answer(args, question, study, wanted) for question in questions(args, study)]
+    if args.search and not args.backend and args.study is None:
+        with waiting("asking which engines are here"):
+            candidates.installed()
+    answers = recommend(
+        *args.models,
+        objective=args.objective or "",
+        constraints=args.constraint,
+        study=args.study,
+        search=args.search,
+        budget=args.budget,
+        confirm=args.confirm_runs,
+        machine=args.machine,
+        store=args.store,
+        setup=opened.setup(args),
+        **_keys(args),
+    )
     from edgescope.report.recommendation import document
     from edgescope.report.render import json as as_json
     from edgescope.report.render import terminal
@@ -96,109 +99,8 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(a.pick for a in answers) else 1
 
 
-def _study(args: argparse.Namespace) -> Study | None:
-    from edgescope.models import zoo
-    from edgescope.study import grid as study
-
-    if args.study is None:
-        return None
-    found = study.read(args.study, zoo.pin)
-    for note in found.notes:
-        print(note, file=sys.stderr)
-    return found
-
-
-def _wanted(args: argparse.Namespace, study: Study | None) -> Wanted:
-    """Return the question: what is typed, else what the study says."""
-    from edgescope.analysis.cells.objective import wanted
-
-    written = (study.objective, study.constraints) if study is not None else ("", ())
-    return wanted(args.objective or written[0] or "throughput", args.constraint or written[1])
-
-
-def _answer(
-    args: argparse.Namespace, question: Question, study: Study | None, wanted: Wanted
-) -> Recommendation:
-    """Return the answer to one question, measuring where nothing is stored or it is asked for."""
-    from edgescope.analysis.cells.recommend import recommend
-    from edgescope.cli.recommend_question import grid
-
-    stored = list(question.stored)
-    if stored and not args.search and not args.confirm:
-        return recommend(_whole(args, stored, wanted), wanted)
-    confirm = 3 if args.confirm is None else args.confirm
-    if args.search or not stored:
-        trials = grid(args, question, study)
-        results = _explore(args, trials, wanted, budget=_budget(args.budget, len(trials)), confirm=confirm)
-    else:
-        results = _explore(args, tuple(r.trial for r in stored), wanted, budget=0, confirm=confirm)
-    return recommend(results, wanted, least=confirm + 1)
-
-
-def _whole(args: argparse.Namespace, stored: list[Result], wanted: Wanted) -> list[Result]:
-    """Return the results, with their raw rows where a percentile or the bound of a tail needs them."""
-    from edgescope.analysis.cells.choices import asks_tails
-    from edgescope.analysis.cells.compare import by_cell
-    from edgescope.analysis.cells.percentiles import lacks_rows
-
-    if not asks_tails(wanted) and not any(lacks_rows(group) for group in by_cell(stored).values()):
-        return stored
-    store = opened.store(args)
-    found = store.fulls(stored)
-    for problem in store.problems:
-        print(problem, file=sys.stderr)
-    return found
-
-
-def _budget(text: str, cells: int) -> int:
-    """Return how many cells may be measured: a number, or a share of the grid and at least 6."""
-    from edgescope.errors import UsageError
-
-    number = text.removesuffix("%")
-    try:
-        count = max(6, round(float(number) / 100 * cells)) if text.endswith("%") else int(number)
-    except ValueError:
-        count = 0
-    if count < 1:
-        raise UsageError(
-            "E-PICK-4", f"--budget takes a number of cells or a share, not {text!r}", fix="--budget 10%"
-        )
-    return min(count, cells)
-
-
-def _explore(
-    args: argparse.Namespace, trials: tuple[Trial, ...], wanted: Wanted, *, budget: int, confirm: int
-) -> list[Result]:
-    from edgescope.analysis.cells import machines
-    from edgescope.bench import here
-    from edgescope.models import zoo
-    from edgescope.search.explore import Budget, explore
-
-    opened.check_modes(trials)
-    machines.unmixed(trials, opened.store(args).results(), here(), args.machine)
-    if budget:
-        print(
-            f"searching {len(trials)} cells: {budget} of them are measured, beside those that the store holds",
-            file=sys.stderr,
-            flush=True,
-        )
-    known = {
-        name: zoo.table().get(name.partition("#")[0], {}).get("macs") for name in {t.model for t in trials}
-    }
-    cells = opened.cells(args, opened.store(args))
-    asked = Budget(budget, confirm, args.seed)
-    macs = {name: float(n) for name, n in known.items() if n}
-    return list(explore(trials, cells, wanted, asked, macs=macs, cores=os.cpu_count() or 1, tell=_tell))
-
-
-def _tell(step: Step) -> None:
-    """Print where the search stands on stderr."""
-    from edgescope.units import duration
-
-    left = "" if step.eta_s is None else f", about {duration(step.eta_s)} left"
-    model = step.trial.model.partition("#")[0]
-    print(
-        f"[{step.stage} {step.position}/{step.total}] {model} {step.trial.label}{left}",
-        file=sys.stderr,
-        flush=True,
-    )
+def _keys(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the Trial keys of the flags, without those that were not typed."""
+    keys = trial_flags.keys(args)
+    keys |= {name: keys[name] if isinstance(keys[name], list) else [keys[name]] for name in trial_flags.WHAT}
+    return {k: v for k, v in keys.items() if k not in TYPED or getattr(args, k) is not None}

@@ -14,17 +14,21 @@ import json
 import shlex
 from pathlib import Path
 
+from edgescope.cli import trial_flags
+
 HELP = "capture this machine's sensors into one file that any machine can play"
 INTERRUPTED = "Nothing was written; the same command starts anew."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("-o", "--output", required=True, help="FILE.board.jsonl, or FILE.zip with --results")
-    sub.add_argument("--seconds", type=float, default=30.0, help="how long to watch (30)")
-    sub.add_argument("--hz", type=float, default=2.0, help="how often to look (2)")
+    trial_flags.add_output(
+        sub, "file to write: the recording (.board.jsonl, or .zip with --results)", required=True
+    )
+    sub.add_argument("--seconds", type=float, default=30.0, help="seconds to watch (30)")
+    sub.add_argument("--hz", type=float, default=2.0, help="looks a second (2)")
     sub.add_argument("--name", default="", help="what to call the board (its model's name)")
-    sub.add_argument("--json", action="store_true", help="print {path, board, files, frames, seconds, bytes}")
+    trial_flags.add_json(sub)
     sub.add_argument("--results", metavar="STORE", help="also take the results of this store")
 
 
@@ -34,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.devices.replay.capture import capture
     from edgescope.report.render import terminal
 
-    output, plan = Path(args.output), write.plan(args.output, args.seconds, args.hz, args.results)
+    output, plan = args.output, write.plan(str(args.output), args.seconds, args.hz, args.results)
     what = capture(args.name or write.board_name(), plan)
     size = write.write(what, output, Path(args.results) if args.results else None)
     readable = sum(e.text is not None for e in what.entries)

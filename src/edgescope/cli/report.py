@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from edgescope.cli import opened
+from edgescope.cli import opened, trial_flags
 from edgescope.cli.waiting import waiting
 
 HELP = "write one HTML page (or .md, .csv) from stored results"
@@ -16,15 +16,13 @@ INTERRUPTED = "No report was written; one that was there before is as it was."
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument(
-        "--output", "-o", default="edgescope-report.html", metavar="FILE", help=".html, .md or .csv"
+    trial_flags.add_output(
+        sub, "file to write: the report (.html, .md, .csv)", default=Path("edgescope-report.html")
     )
-    sub.add_argument("--model", default="", help="only models whose name contains this")
-    sub.add_argument(
-        "--machine", default="", metavar="ID", help="only the machine whose id begins so, or `here`"
-    )
-    sub.add_argument("--store", default=None, metavar="DIR")
-    sub.add_argument("--json", action="store_true", help="print {path, results} instead of the path")
+    sub.add_argument("--model", default="", help="model, only those whose name contains this")
+    trial_flags.add_machine(sub, "whose results are shown")
+    trial_flags.add_store(sub)
+    trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from edgescope.errors import UsageError
     from edgescope.report import writable, write
 
-    writable(Path(args.output))  # before anything is read
+    writable(args.output)  # before anything is read
     store, machine = opened.store(args), opened.machine(args.machine)
     with waiting(f"reading {store.root}"):
         found = (r for r in store.results() if args.model in r.trial.model)
@@ -42,6 +40,6 @@ def run(args: argparse.Namespace) -> int:
     if not results:
         raise UsageError("E-REPORT-2", f"there are no results in {store.root}", fix="edgescope bench MODEL")
     with waiting(f"writing {args.output} from {len(results)} result{'s' * (len(results) != 1)}"):
-        path = write(results, Path(args.output))
+        path = write(results, args.output)
     print(json.dumps({"path": str(path), "results": [r.id for r in results]}) if args.json else path)
     return 0

@@ -7,8 +7,6 @@ edgescope study concurrent --study studies/concurrent_cpu.toml --output concurre
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,30 +23,28 @@ INTERRUPTED = "What --run had measured is stored; the same command goes on where
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add the studies, each with the flags that its paper.toml has."""
-    studies = sub.add_subparsers(dest="study_name", metavar="STUDY", required=True)
+    studies = sub.add_subparsers(dest="paper", metavar="STUDY", required=True)
     for name, paper in papers().items():
-        about = f"{paper.title} ({paper.source})"
-        one = studies.add_parser(name, help=paper.summary, description=f"{about}: {paper.summary}.")
-        one.add_argument("--models", type=_words, default=(), metavar="NAME,..", help="some models (all)")
-        text = "of several machines in the store the one whose id begins so, or `here`"
-        one.add_argument("--machine", default="", metavar="ID", help=text)
+        about = f"{paper.title} ({paper.source}): {paper.summary}."
+        one = studies.add_parser(name, help=paper.summary, description=about)
+        one.add_argument(
+            "--models", type=_words, default=(), metavar="NAME,..", help="some of the models (all)"
+        )
+        trial_flags.add_machine(one, "where the store holds several")
         for option, keys in paper.options.items():
             kind = {"type": Path, "default": None} if "kind" in keys else {"default": ""}
             one.add_argument(f"--{option}", **kind | {k: v for k, v in keys.items() if k != "kind"})
-        text = "also write .html, .md, .csv or .json"
-        one.add_argument("--output", "-o", type=Path, default=None, metavar="FILE", help=text)
-        if paper.measured_by:
-            one.add_argument("--run", action="store_true", help="measure what the store does not hold")
-            text = "with --run: fresh processes of each variant (5)"
-            one.add_argument("--rounds", type=int, default=5, help=text)
-            trial_flags.add_timing(one)
-            trial_flags.add_safety(one)
-        else:
-            one.add_argument(
-                "--store", default=None, metavar="DIR", help="results folder (./edgescope-results)"
-            )
-            one.add_argument("--json", action="store_true", help="print everything as JSON")
+        trial_flags.add_output(one, "file to write, too: the answer (.html, .md, .csv, .json)")
         opened.add_verbose(one)
+        if not paper.measured_by:
+            trial_flags.add_store(one)
+            trial_flags.add_json(one)
+            continue
+        one.add_argument("--run", action="store_true", help="measure what the store does not hold")
+        text = "final rounds, fresh processes of each variant, with --run (5)"
+        one.add_argument("--rounds", type=int, default=5, help=text)
+        trial_flags.add_timing(one)
+        trial_flags.add_safety(one)
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -64,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.output:
         writable(args.output, RENDERERS)  # before hours are spent
-    paper, store = papers()[args.study_name], opened.store(args)
+    paper, store = papers()[args.paper], opened.store(args)
     options = {name: _read(args, name, keys) for name, keys in paper.options.items()}
     if getattr(args, "run", False):
         _measure(args, paper, store)
@@ -107,18 +103,13 @@ READERS: Mapping[str, Callable[[Path | None], object]] = {"grid": _grid, "ceilin
 
 
 def _measure(args: argparse.Namespace, paper: Paper, store: Store) -> None:
-    """Run `edgescope optimize` for each model; one that fails is told and does not end the study."""
-    from edgescope.cli import optimize
+    """Optimise each model into the store; one that fails is told and does not end the study."""
     from edgescope.errors import EdgescopeError
+    from edgescope.verbs.optimize import optimize
 
-    command = argparse.ArgumentParser()
-    optimize.configure(command)
-    own = {"json", "verbose", "output"}
-    same = {k: v for k, v in vars(args).items() if k in vars(command.parse_args([""])) and k not in own}
+    keys, setup = trial_flags.timing_keys(args) | {"device": args.device}, opened.setup(args)
     for model in args.models or paper.report.models():
-        asked = argparse.Namespace(**(vars(command.parse_args([model])) | same | {"store": str(store.root)}))
         try:
-            with contextlib.redirect_stdout(sys.stderr):
-                optimize.run(asked)
+            optimize(model, rounds=args.rounds, store=store, setup=setup, **keys)
         except EdgescopeError as error:
             opened.say(f"{model}: {error}")

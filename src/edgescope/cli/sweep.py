@@ -6,22 +6,21 @@
 
 The same command again runs only what is missing. A cell that ran out of memory answers for the larger ones, and one
 that cannot fit is not started; both are shown as skipped, with the reason. `edgescope docs sweeps` has every key.
-The exit code is 1 while a cell of the grid has failed, whether in this run or an earlier one, and 0 otherwise.
+The exit code is 0 once no cell of the grid has failed, in this run or an earlier one; a mistyped cell's is 2.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from edgescope.records import Trial
+    from edgescope.records import Result, Trial
     from edgescope.study.grid import Study
 
 #: Flags that may stand beside a study file: those that say nothing of what is measured.
@@ -47,11 +46,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "study", nargs="?", default=None, help="study.toml: all of the grid; or use the flags below"
     )
-    sub.add_argument("--model", default=None, help="comma-separated")
-    sub.add_argument("--backend", default="torch_eager", help="comma-separated")
-    sub.add_argument("--precision", default="fp32", help="comma-separated")
-    sub.add_argument("--batch", default="1", help="comma-separated")
-    sub.add_argument("--replicates", type=int, default=1, help="fresh processes a cell")
+    sub.add_argument("--model", default=None, help="model, comma-separated")
+    trial_flags.add_what(sub, lists=True)
+    sub.add_argument("--replicates", type=int, default=1, help="fresh processes, of each cell")
     sub.add_argument(
         "--dry-run", action="store_true", help="print the grid and which cells are finished; run nothing"
     )
@@ -74,81 +71,78 @@ def _add_manner(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--reuse-workers", action="store_true", help=text)
     text = "try cells larger than one that ran out of memory, and those that will not fit"
     group.add_argument("--no-prune", dest="prune", action="store_false", help=text)
-    text = "`here`, or the beginning of this machine's id: measure here although another machine's results are there"
-    group.add_argument("--machine", default="", metavar="ID", help=text)
+    trial_flags.add_machine(group, "measure on this one although another machine's results are there")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run what the store lacks; print what became of the grid, or JSON lines."""
-    from edgescope.analysis.cells import machines
-    from edgescope.bench import here
-    from edgescope.sweep import run as sweep
+    from edgescope.verbs.sweep import sweep
 
-    plan = _plan(args)
-    opened.check_modes(plan.trials)
+    plan, manner = _plan(args)
     if plan.store is not None and args.store is None:
         args.store = str(plan.store)
-    opened.limits(args)  # before anything runs
-    store, where = opened.store(args), here()
-    machines.unmixed(plan.trials, store.results(), where, args.machine)
+    setup = opened.setup(args)
     if args.dry_run:
-        missing = {t.id for t in sweep.pending(plan.trials, store, where, opened.retried(args))}
-        _dry(plan.trials, missing, as_json=args.json)
-        return 0
-    return _measure(plan.trials, args)
+        return _dry(plan.trials, args)
+    from edgescope.cli.sweep_screen import Screen
+    from edgescope.runner.run import Progress
+
+    view = Screen(plan.trials, args.study or "", verbose=args.verbose)
+    if not args.json:
+        setup = replace(setup, tell=lambda at: view.tell(at) if isinstance(at, Progress) else opened.say(at))
+    show = _row if args.json else view.show
+    found = sweep(plan, store=opened.store(args), machine=args.machine, setup=setup, show=show, **manner)
+    if not args.json:
+        view.close({r.trial.id: r for r in found})
+    return _code(plan.trials, found)
 
 
-def _dry(trials: Sequence[Trial], missing: Collection[str], *, as_json: bool) -> None:
-    """Print the grid; as JSON each cell as soon as it is known."""
+def _row(result: Result) -> None:
+    from edgescope.records import codec
+
+    print(json.dumps(codec.to_json(result)), flush=True)
+
+
+def _code(trials: Sequence[Trial], found: Sequence[Result]) -> int:
+    """Return 0 where every cell has ended well, now or in an earlier run; of the others the code of one."""
+    from edgescope.report.sweep import GOOD
+
+    codes = [opened.exit_code(r) for r in found if r.status not in GOOD]
+    return max(codes, default=int(len(found) < len(trials)))
+
+
+def _dry(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
+    """Print the grid and which of its cells are finished."""
+    from edgescope.analysis.cells import machines
+    from edgescope.bench import here
     from edgescope.report.render import terminal
     from edgescope.report.sweep import grid
+    from edgescope.runner.run import pending
+    from edgescope.runner.setup import check_modes
 
-    if not as_json:
+    store, where = opened.store(args), here()
+    check_modes(trials, opened.say)
+    machines.unmixed(trials, store.results(), where, args.machine)
+    missing = {t.id for t in pending(trials, store, where, opened.retried(args))}
+    if not args.json:
         terminal.show(grid(trials, missing), limit=None)
-        return
+        return 0
     before = "[\n "
-    for t in trials:
+    for t in trials:  # each cell as soon as it is known
         row = {"trial": t.id, "label": f"{t.model} {t.label}", "finished": t.id not in missing}
         print(before + json.dumps(row), end="")
         before = ",\n "
     print("\n]" if trials else "[]")
+    return 0
 
 
-def _measure(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
-    """Run the cells and show them; return 1 where one of the grid has not ended well, now or in an earlier run."""
-    from edgescope.cli import sweep_manner
-    from edgescope.cli.sweep_screen import Screen
-    from edgescope.records import codec
-    from edgescope.report.sweep import GOOD
-    from edgescope.sweep import run as sweep
-
-    cells = opened.cells(args, opened.store(args))
-    screen = Screen(trials, args.study or "", verbose=args.verbose)
-    new = {}
-    with sweep_manner.manner(args, cells) as manner:
-        told = opened.tell if args.json else screen.tell
-        if args.reuse_workers:
-            opened.say("building what the cells need first ...")
-        for result in sweep.run(trials, cells, tell=told, **manner):
-            if args.json:
-                print(json.dumps(codec.to_json(result)), flush=True)
-            else:
-                screen.show(result)
-            new[result.trial.id] = result
-    known = cells.finished() | new
-    if not args.json:
-        screen.close(known)
-    return int(any(t.id not in known or known[t.id].status not in GOOD for t in trials))
-
-
-def _plan(args: argparse.Namespace) -> Study:
-    """Return the study that the file or the flags describe; set the flags that its [sweep] sets."""
+def _plan(args: argparse.Namespace) -> tuple[Study, dict[str, Any]]:
+    """Return the study that the file or the flags describe, and the manner that is typed."""
     from edgescope.errors import UsageError
-    from edgescope.models import zoo
-    from edgescope.study import grid
+    from edgescope.verbs.sweep import USUAL, planned
 
     if not args.study:
-        return _of_flags(args)
+        return planned(_of_flags(args), opened.say), {name: getattr(args, name) for name in USUAL}
     typed = trial_flags.typed(configure, args)
     stray = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(typed - BESIDE_STUDY))
     if stray:
@@ -159,28 +153,14 @@ def _plan(args: argparse.Namespace) -> Study:
             effect="Nothing was measured",
             fix=f"write it into [trial] of {args.study}, or give no study file (edgescope docs sweeps)",
         )
-    plan = grid.read(Path(args.study), zoo.pin, opened.say)
-    for note in plan.notes:
-        opened.say(note)
-    for key, value in (plan.sweep or {}).items():
-        if key not in typed:
-            setattr(args, key, trial_flags.seconds(str(value)) if key in ("cooldown", "timeout") else value)
-    return plan
+    return planned(args.study, opened.say), {name: getattr(args, name) for name in MANNER if name in typed}
 
 
-def _of_flags(args: argparse.Namespace) -> Study:
+def _of_flags(args: argparse.Namespace) -> dict[str, Any]:
     from edgescope.errors import UsageError
     from edgescope.models import zoo
-    from edgescope.study import grid
 
     if not args.model:
         raise UsageError("E-SWEEP-1", "a sweep needs a study.toml or --model", fix="edgescope sweep --help")
-    keys: dict[str, Any] = trial_flags.keys(args)
-    keys |= {name: getattr(args, name).split(",") for name in ("model", "backend", "precision")}
-    keys["model"] = [zoo.pin(name) for name in keys["model"]]
-    try:
-        keys["batch"] = [int(n) for n in args.batch.split(",")]
-    except ValueError as error:
-        raise UsageError("E-SWEEP-2", f"--batch takes whole numbers, not {args.batch!r}") from error
-    trials = grid.grid(keys | {"replicates": args.replicates}, opened.say)
-    return grid.Study(tuple(grid.pinned(trial, zoo.pin) for trial in trials))
+    models = [zoo.pin(name) for name in args.model.split(",")]
+    return trial_flags.keys(args) | {"model": models, "replicates": args.replicates}

@@ -11,11 +11,11 @@ from edgescope.cli import opened
 from edgescope.report import sweep
 from edgescope.report.document import Document
 from edgescope.report.render import terminal
-from edgescope.units import duration
+from edgescope.units import lasting
 
 if TYPE_CHECKING:
     from edgescope.records import Result, Trial
-    from edgescope.sweep.run import Progress
+    from edgescope.runner.run import Progress
 
 _CLEAR = "\r\x1b[K"
 
@@ -38,7 +38,7 @@ class Screen:
         if self.at is None and (same := sweep.shared(self.trials)):
             opened.say(f"all cells: {same}")
         self.at = progress
-        eta = "" if progress.eta_s is None else f", about {duration(progress.eta_s)} left"
+        eta = "" if progress.eta_s is None else f", about {lasting(progress.eta_s)} left"
         text = f"[{progress.done + 1}/{progress.total}] {self.name(progress.trial)}{eta}"
         if self.live:
             sys.stderr.write(f"{_CLEAR}{text} ...")
@@ -65,8 +65,8 @@ class Screen:
         asked = {t.id for t in self.trials}
         every = {id_: r for id_, r in stored.items() if id_ in asked} | {r.trial.id: r for r in self.new}
         results = [every[t.id] for t in self.trials if t.id in every]
-        took = f"{len(self.new)} ran in {duration(time.monotonic() - self.begun)}; "
-        steps = sweep.following(results, lambda r: opened.asked_wrongly(r.reason), self.study)
+        took = f"{len(self.new)} ran in {lasting(time.monotonic() - self.begun)}; "
+        steps = sweep.following(results, self.study)
         page: Document = sweep.document(
             results, self.name, steps, ran=took if self.new else "nothing was missing; "
         )

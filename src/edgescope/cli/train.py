@@ -3,7 +3,7 @@
 The folder is laid out as UCF50 is: ROOT/CLASS/video.avi. A fifth of the recordings, the same in every class, is
 held out; the accuracy printed is that on their videos. The weights are then a model like any other.
 
-  edgescope train har_cnn3d --data UCF50 --classes Biking,Diving,GolfSwing,JumpRope --out actions.pth
+  edgescope train har_cnn3d --data UCF50 --classes Biking,Diving,GolfSwing,JumpRope --output actions.pth
   edgescope bench har_cnn3d@actions.pth
 """
 
@@ -16,37 +16,39 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgescope.cli import trial_flags
+
 if TYPE_CHECKING:
     from edgescope.models.clip.dataset import Data
     from edgescope.models.clip.train import Epoch
 
 HELP = "train a network for clips on a folder of videos"
-INTERRUPTED = "Finished epochs are kept beside --out; the same command goes on after the last of them."
+INTERRUPTED = "Finished epochs are kept beside --output; the same command goes on after the last of them."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
     sub.add_argument("model", help="har_cnn3d, har_autoencoder or har_densenet")
     sub.add_argument("--data", required=True, metavar="ROOT", help="folder of videos, ROOT/CLASS/video.avi")
-    sub.add_argument("--out", required=True, metavar="FILE", help="weights to write, e.g. actions.pth")
+    trial_flags.add_output(sub, "file to write: the weights, e.g. actions.pth", required=True)
     sub.add_argument("--classes", default="", metavar="A,B,...", help="classes to tell apart (all there are)")
     sub.add_argument("--epochs", type=int, default=40, help="passes over the training videos (40)")
-    sub.add_argument("--batch", type=int, default=16, help="clips in one step (16)")
-    sub.add_argument("--rate", type=float, default=1e-3, help="learning rate at the start (0.001)")
-    sub.add_argument("--seed", type=int, default=0, help="of the first weights and the order of clips (0)")
-    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    sub.add_argument("--json", action="store_true", help="print what is written beside the weights")
+    sub.add_argument("--batch-size", type=int, default=16, help="clips in one step (16)")
+    sub.add_argument("--learning-rate", type=float, default=1e-3, help="at the start (0.001)")
+    trial_flags.add_seed(sub)
+    sub.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cpu or cuda (cpu)")
+    trial_flags.add_json(sub)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, printing loss and held-out accuracy after each epoch; write the weights."""
     from edgescope.models.clip import train
 
-    settings = train.Settings(args.epochs, args.batch, args.seed, args.device, args.rate)
+    settings = train.Settings(args.epochs, args.batch_size, args.seed, args.device, args.learning_rate)
     about = train.train(
         args.model,
         Path(args.data),
-        Path(args.out),
+        args.output,
         classes=[name.strip() for name in args.classes.split(",") if name.strip()],
         settings=settings,
         started=_started,
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"held-out accuracy {found['value']:.1%} [{found['lo']:.1%}, {found['hi']:.1%}], {found['n']} videos,"
         f" one clip each; {about['seconds']:.0f} s\n"
-        f"next: edgescope bench {shlex.quote(f'{args.model}@{args.out}')}"
+        f"next: edgescope bench {shlex.quote(f'{args.model}@{args.output}')}"
     )
     return 0
 

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgescope import registry
+from edgescope import registry, units
 from edgescope.command import flag, option_value
 
 if TYPE_CHECKING:
     from edgescope.records import Scalar
 
-SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|min)?$")
-FACTOR = {None: 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
-
 
 def seconds(text: str) -> float:
     """Read `5`, `5s`, `500ms` or `2min` as seconds."""
-    match = SECONDS.match(text.strip())
-    if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 5s, 500ms or 2min")
-    return float(match[1]) * FACTOR[match[2]]
+    try:
+        return units.seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def seconds_or_auto(text: str) -> float | None:
@@ -75,14 +74,12 @@ def typed(configure: Callable[[argparse.ArgumentParser], None], args: argparse.N
     return {name for name, value in found.items() if value is not unsaid and value != []}
 
 
-def counted(text: str) -> int:
+def counted(text: str, name: str = "processes") -> int:
     """Read a whole number; UsageError otherwise."""
     if not re.fullmatch(r"\d{1,6}", text.strip(), re.ASCII):
         from edgescope.errors import UsageError
 
-        raise UsageError(
-            "E-SWEEP-2", f"--processes takes whole numbers, not {text!r}", fix="--processes 1,2,4"
-        )
+        raise UsageError("E-SWEEP-2", f"--{name} takes whole numbers, not {text!r}", fix=f"--{name} 1,2,4")
     return int(text)
 
 
@@ -94,12 +91,27 @@ def _colocated(text: str) -> str:
     return colocated_with(text, zoo.pin)
 
 
-AXES: Mapping[str, Callable[[str], Any]] = {"processes": counted, "sharing": str, "colocated": _colocated}
+WHAT: Mapping[str, str] = {
+    "backend": "engine, see edgescope backends",
+    "precision": "precision, fp32, bf16, int8 ...",
+    "batch": "samples in one query",
+}
+LONGEST = "longest window, where --duration is not given (%s)"
+AXES: Mapping[str, Callable[[str], Any]] = {
+    "backend": str,
+    "precision": str,
+    "batch": functools.partial(counted, name="batch"),
+    "processes": counted,
+    "sharing": str,
+    "colocated": _colocated,
+}
 """Flags of which a sweep takes several values, separated by commas, and what reads one."""
 
 
-def _axis(name: str, text: str, single: bool) -> Any:
-    """Return one value, or the list of several; UsageError for several where one trial is asked for."""
+def axis(name: str, text: str | None, *, single: bool) -> Any:
+    """Return one value, None where none was given, or the list of several; UsageError for several where `single`."""
+    if text is None:
+        return None
     values = [AXES[name](part) for part in text.split(",")]
     if len(values) > 1 and single:
         from edgescope.errors import UsageError
@@ -113,21 +125,66 @@ def _axis(name: str, text: str, single: bool) -> Any:
     return values if len(values) > 1 else values[0]
 
 
+def add_what(
+    sub: argparse._ActionsContainer,
+    *,
+    lists: bool = False,
+    usual: tuple[str | None, str | None, str | None] = ("torch_eager", "fp32", "1"),
+    about: str = "",
+) -> None:
+    """Add the flags that say which engine, precision and batch; `lists`: comma-separated, `about`: what of them."""
+    several = ", comma-separated" if lists else ""
+    for (name, text), value in zip(WHAT.items(), usual, strict=True):
+        given = "all" if value is None else value
+        sub.add_argument(
+            flag(name), default=value, metavar=name.upper(), help=f"{text}{several}{about} ({given})"
+        )
+
+
+def add_machine(sub: argparse._ActionsContainer, about: str) -> None:
+    """Add the flag that names a machine."""
+    text = f"machine, `here` or the beginning of its id: {about}"
+    sub.add_argument("--machine", default="", metavar="ID", help=text)
+
+
+def add_constraint(sub: argparse._ActionsContainer, examples: str, *, required: bool = False) -> None:
+    """Add the flag of bounds that must be kept."""
+    text = f"bound that must be kept: {examples} ...; may be repeated"
+    sub.add_argument(
+        "--constraint", action="append", default=[], required=required, metavar="BOUND", help=text
+    )
+
+
+def add_serving(group: argparse._ActionsContainer, several: str = "") -> None:
+    """Add the flags that say how many queries are worked on at once, and how workers share the device."""
+    text = "queries outstanding at once, in each process, a thread each (1)"
+    group.add_argument(flag("in_flight"), type=whole, default=1, help=text)
+    text = "how workers share the device: time_slicing, pinned (CPUs of their own), mps, mps=50 (per cent of the GPU)"
+    group.add_argument(flag("sharing"), default="time_slicing", help=text + several)
+
+
+def add_warmup(group: argparse._ActionsContainer) -> None:
+    """Add the flag of the warm-up."""
+    text = "seconds thrown away at the start, or auto: until the latencies have settled"
+    group.add_argument(flag("warmup"), type=seconds_or_auto, default=None, metavar="1s|auto", help=text)
+
+
 def add_timing(sub: argparse.ArgumentParser, *, duration: float | None = None) -> None:
     """Add the flags that say how long and how carefully."""
     group = sub.add_argument_group("how long")
     text = "seconds measured, or auto: until the mean is known within --rel-width, 1 to 10 s"
     group.add_argument("--duration", type=seconds_or_auto, default=duration, metavar="5s|auto", help=text)
-    text = "seconds measured at least and at most, where --duration is not given (1s and 10s)"
-    for end in ("min_s", "max_s"):
+    for end, text in (
+        ("min_s", "shortest window, where --duration is not given (1s)"),
+        ("max_s", LONGEST % "10s"),
+    ):
         group.add_argument(flag(end), type=seconds, default=None, metavar="1s", help=text)
     text = "measure this long, and tell burst from sustained performance once it has settled"
     group.add_argument("--soak", type=seconds, default=None, metavar="10min", help=text)
     group.add_argument(
         flag("rel_width"), type=float, default=0.01, help="95 %% half-width that suffices (0.01 = 1 %%)"
     )
-    text = "seconds thrown away at the start, or auto: until the latencies have settled"
-    group.add_argument(flag("warmup"), type=seconds_or_auto, default=None, metavar="1s|auto", help=text)
+    add_warmup(group)
     text = "seconds the loaded model idles before and after, for idle power and dynamic energy (0)"
     group.add_argument(flag("idle_s"), type=seconds, default=0.0, metavar="10s", help=text)
     group.add_argument(flag("max_queries"), type=int, default=None, help="measure exactly this many queries")
@@ -142,10 +199,32 @@ def add_safety(sub: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--memory-floor", type=float, default=None, metavar="MB", help="free memory that must remain"
     )
-    group.add_argument("--store", default=None, metavar="DIR", help="EDGESCOPE_STORE or ./edgescope-results")
+    add_store(group)
     text = "run stored cells with these statuses again, e.g. oom,timeout,failed"
     group.add_argument("--retry", default="", metavar="STATUS,..", help=text)
-    group.add_argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr")
+    add_json(group)
+
+
+def add_no_cache(group: argparse._ArgumentGroup) -> None:
+    """Add the flag that has a search measure again."""
+    text = "measure again what the store already holds; goes on with such a search that was cut"
+    group.add_argument("--no-cache", action="store_true", help=text)
+
+
+def add_output(sub: argparse._ActionsContainer, text: str, **how: Any) -> None:
+    """Add the flag that names the file to write."""
+    given: dict[str, Any] = {"type": Path, "default": None, "metavar": "FILE"}
+    sub.add_argument("--output", "-o", **given | how, help=text)
+
+
+def add_store(sub: argparse._ActionsContainer) -> None:
+    """Add the flag that names the store."""
+    sub.add_argument("--store", default=None, metavar="DIR", help="EDGESCOPE_STORE or ./edgescope-results")
+
+
+def add_json(sub: argparse._ActionsContainer) -> None:
+    """Add the flag for programs."""
+    sub.add_argument("--json", action="store_true", help="print JSON on stdout; progress goes to stderr")
 
 
 def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: str = "1") -> None:
@@ -155,18 +234,15 @@ def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: st
     several = "; comma-separated" if lists else ""
     text = "single_stream, multi_stream, offline; at --rate: fixed_rate, server, burst; trace; idle_gap; mlperf_..."
     group.add_argument(flag("scenario"), default="single_stream", metavar="NAME", help=text)
-    text = "queries/s offered by an open loop, to each process"
+    text = "queries/s offered, by an open loop, to each process"
     group.add_argument(flag("rate"), type=number, default=None, help=text)
     text = "option of the scenario, e.g. burst_size=8 of burst, trace=FILE of trace (docs/load.md)"
     group.add_argument(
         flag("scenario_options"), type=option, action="append", default=[], metavar="K=V", help=text
     )
-    text = "queries outstanding at once in each process, a thread each (1)"
-    group.add_argument(flag("in_flight"), type=whole, default=1, help=text)
+    add_serving(group, several)
     text = f"worker processes at once, each with a load of its own; they agree on a start and a stop ({processes})"
     group.add_argument(flag("processes"), default=processes, metavar="P", help=text + several)
-    text = "how workers share the device: time_slicing, pinned (CPUs of their own), mps, mps=50 (per cent of the GPU)"
-    group.add_argument(flag("sharing"), default="time_slicing", help=text + several)
     text = (
         "what runs meanwhile, one more worker each, joined by +: MODEL, or 'MODEL workload=training batch=32'"
     )
@@ -178,6 +254,11 @@ def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: st
         flag("workload_options"), type=option, action="append", default=[], metavar="K=V", help=text
     )
     add_engine(group)
+
+
+def add_seed(sub: argparse._ActionsContainer) -> None:
+    """Add the flag of the seed."""
+    sub.add_argument(flag("seed"), type=int, default=0, help="seed of everything random (0)")
 
 
 def add_engine(group: argparse._ArgumentGroup) -> None:
@@ -199,14 +280,11 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     )
     text = "lower bound asked of the accuracy gate"
     group.add_argument(flag("min_agreement"), type=float, default=None, metavar="0..1", help=text)
-    group.add_argument(flag("seed"), type=int, default=0)
+    add_seed(group)
 
 
-def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
-    """Return the Trial keys that these flags set, without model, backend, precision and batch.
-
-    Those of AXES are lists where several values are given; UsageError for such where a `single` trial is asked for.
-    """
+def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the Trial keys that the flags of `add_engine` set."""
     options = dict(args.option)
     if args.allow_power_limit:
         os.environ["EDGESCOPE_ALLOW_POWER_LIMIT"] = "1"
@@ -216,27 +294,38 @@ def keys(args: argparse.Namespace, *, single: bool = False) -> dict[str, Any]:
         from edgescope.models.image import folder
 
         options["calibration"] = folder.pin(str(options["calibration"]))
-    out = {
-        "workload": args.workload,
-        "workload_options": dict(args.workload_option),
-        "scenario": args.scenario,
+    return {
         "mode": args.mode,
-        "rate": args.rate,
-        "scenario_options": dict(args.scenario_option),
-        "in_flight": args.in_flight,
-        **{name: _axis(name, getattr(args, name), single) for name in AXES},
         "io": args.io,
         "device": args.device,
         "options": options,
         "shapes": dict(args.shapes),
         "min_agreement": args.min_agreement,
         "seed": args.seed,
-        "warmup": args.warmup,
-        "idle_s": args.idle,
-        "rel_width": args.rel_width,
-        "max_queries": args.max_queries,
     }
-    return out | _window(args)
+
+
+def keys(args: argparse.Namespace, *, single: bool = False, axes: Iterable[str] = AXES) -> dict[str, Any]:
+    """Return the Trial keys that these flags set, without the model, and of AXES those in `axes`.
+
+    Those of AXES are lists where several values are given; UsageError for such where a `single` trial is asked for.
+    """
+    out = {
+        "workload": args.workload,
+        "workload_options": dict(args.workload_option),
+        "scenario": args.scenario,
+        "rate": args.rate,
+        "scenario_options": dict(args.scenario_option),
+        "in_flight": args.in_flight,
+        **{name: axis(name, getattr(args, name), single=single) for name in axes},
+    }
+    return engine_keys(args) | out | timing_keys(args)
+
+
+def timing_keys(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the Trial keys that the flags of `add_timing` set."""
+    names = {"warmup": args.warmup, "idle_s": args.idle}
+    return names | {"rel_width": args.rel_width, "max_queries": args.max_queries} | _window(args)
 
 
 def _window(args: argparse.Namespace) -> dict[str, float]:

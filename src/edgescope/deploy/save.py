@@ -172,7 +172,7 @@ def _truth(model: Model, trial: Trial) -> Reference:
         raise StoreError(
             "E-DEPLOY-3",
             "the fp32 answers that the gate judges by are gone and could not be made again",
-            fix="edgescope optimize MODEL --fresh",
+            fix="edgescope optimize MODEL --no-cache",
         )
 
     return reference.reference(model, missing)
@@ -209,7 +209,7 @@ def _source(result: Result, path: Path) -> Path:
             f"the file that was measured is not there: {path.name}",
             evidence=f"SHA-256 {str(result.artifact.get('digest'))[:12]} was measured, {found[:12]} is there",
             effect="Another file would be handed over under these figures",
-            fix="the same command with --fresh",
+            fix="the same command with --no-cache",
         )
     return path
 

@@ -7,6 +7,7 @@ numpy nor an engine: the sampler must start fast and cost little.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -55,6 +56,12 @@ class SourceSpec:
     """Dear, and needed at the edges of a window only (a counter): read when the sampler is told of one, and after it;
     `every` is for whoever tells it of none."""
 
+    def open(self) -> Source:
+        """Import the class and return the source; whatever a driver library raises is raised."""
+        module, name = self.target.split(":")
+        source: Source = getattr(importlib.import_module(module), name)(**self.kwargs)
+        return source
+
 
 class Source(Protocol):
     """One sensor interface: one read, many channels."""
@@ -94,14 +101,18 @@ class Journal(Protocol):
 
 
 class Mode(Protocol):
-    """A reversible resource setting, entered before the child starts and restored from a journal on disk."""
+    """A reversible resource setting, entered before the child starts and restored from a journal on disk.
+
+    A setting of the whole machine derives from this and has `launch` and `leave` from it.
+    """
 
     @property
     def name(self) -> str:
         """The word after --mode."""
 
     def launch(self) -> Launch:
-        """Return how the process that measures starts."""
+        """Return how the process that measures starts: as it is, where the setting is the whole machine's."""
+        return Launch()
 
     def enter(self, journal: Journal) -> None:
         """Note the way back, make the change, check that it took effect.
@@ -110,13 +121,23 @@ class Mode(Protocol):
         """
 
     def leave(self, journal: Journal) -> None:
-        """Put back what `enter` changed."""
+        """Put back what `enter` changed, by what it noted."""
+        journal.restore(self.name)
 
     def problem(self) -> str:
         """Return '' when the setting is in effect for this process, otherwise why not; the child asks too."""
 
     def evidence(self) -> str:
         """Return what was read to know that it is in effect, with figures."""
+
+    def features(self) -> Mapping[str, float]:
+        """Return the setting in numbers, for what predicts over modes: the keys of FEATURES, in SI units."""
+        return {}
+
+
+#: What a mode limits, as a number: CPUs that may be used, CPU time in CPUs, highest clocks (Hz), the share of the GPU's
+#: multiprocessors (0 to 1), and the GPU's power limit (W).
+FEATURES = ("cpu_cores", "cpu_quota", "cpu_hz", "gpu_hz", "memory_hz", "gpu_sm_share", "gpu_power_w")
 
 
 class Device(Protocol):

@@ -10,11 +10,12 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgescope.devices.base import Failed, Unsupported
+from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
 
 Fact = Any
 """A JSON value, or {"absent": reason}."""
@@ -65,6 +66,26 @@ class KernelFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+class Each:
+    """A Source whose channels are read one by one, each by a function of its own."""
+
+    def __init__(self, metrics: Iterable[tuple[ChannelSpec, Callable[[], Value]]]) -> None:
+        self._metrics = tuple(metrics)
+
+    def channels(self) -> Sequence[ChannelSpec]:
+        """Return every channel."""
+        return [spec for spec, _ in self._metrics]
+
+    def read(self) -> Sequence[tuple[str, int, Value]]:
+        """Return every channel's value now."""
+        return [(spec.name, time.monotonic_ns(), value()) for spec, value in self._metrics]
+
+
+def word(text: str) -> str:
+    """Return a kernel's label as part of a channel's name: `CPU-therm` is cpu_therm."""
+    return "".join(c if c.isalnum() else "_" for c in text).strip("_").lower()
 
 
 def finite(text: str | bytes) -> float:

@@ -18,41 +18,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgescope import registry, scratch
+from edgescope import registry
 from edgescope.devices.base import Device
+from edgescope.process import scratch
 from edgescope.records import Machine
 
 PACKAGES = ("duckdb", "edgescope", "numpy", "onnx", "timm", "torchvision")
 """Packages beside those that the backends name."""
-_PREFIXES = (
-    *(
-        "OMP_",
-        "GOMP_",
-        "MKL_",
-        "KMP_",
-        "OPENBLAS_",
-        "BLIS_",
-        "TORCH",
-        "PYTORCH_",
-        "TRITON_",
-        "ATEN_",
-        "ORT",
-        "OV",
-        "OPENVINO_",
-    ),
-    *(
-        "TBB",
-        "CUDA_",
-        "CUBLAS_",
-        "CUDNN_",
-        "NVIDIA_",
-        "TRT_",
-        "MALLOC_",
-        "PYTHON",
-        "DNNL_",
-        "ONEDNN_",
-        "EDGESCOPE_",
-    ),
+_PREFIXES = tuple(
+    """
+    OMP_ GOMP_ MKL_ KMP_ OPENBLAS_ BLIS_ TORCH PYTORCH_ TRITON_ ATEN_ ORT OV OPENVINO_ TBB CUDA_ CUBLAS_ CUDNN_
+    NVIDIA_ TRT_ MALLOC_ PYTHON DNNL_ ONEDNN_ EDGESCOPE_
+    """.split()  # noqa: SIM905
 )
 _EXACT = ("LD_PRELOAD", "LD_LIBRARY_PATH", "GLIBC_TUNABLES")
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from edgescope import registry, scratch
-from edgescope.devices.cpu.memory import Memory
-from edgescope.errors import StoreError, message
+from edgescope import registry
+from edgescope.devices.cpu.limits import Memory
+from edgescope.errors import Message, StoreError
 from edgescope.isolate import traced, warden
 from edgescope.isolate.guarded import GuardedProcess
-from edgescope.process import TAIL_BYTES, Launch, how_ended
+from edgescope.process import TAIL_BYTES, Launch, how_ended, scratch
 from edgescope.records import Machine, Result, Status, Trial, digest
 from edgescope.store import plain_files, results
 
@@ -55,7 +55,7 @@ class Stopped:
     """What stopped a trial's process before it had written a Result."""
 
     status: Status
-    reason: str
+    reason: Message
 
 
 def run(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> Result:
@@ -102,9 +102,11 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
 def environment(limits: Limits, folder: str) -> Launch:
     """Return what the child is told: the user's command, the time-out and the folder for its own."""
     told = {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s)}
+    env = {name: os.environ.get(name, value) for name, value in told.items()} | scratch.within(folder)
+    own = [p for p in sys.path if p and not p.startswith((sys.prefix, sys.base_prefix))]
     return Launch(
-        env={name: os.environ.get(name, value) for name, value in told.items()} | scratch.within(folder)
-    )
+        env=env | ({"PYTHONPATH": os.pathsep.join(own)} if own else {})
+    )  # of a script's module:callable
 
 
 def outcome(
@@ -112,30 +114,30 @@ def outcome(
 ) -> Result:
     """Return what the child wrote where that is whole, else what cut it short; with its last lines on stderr."""
     if stopped is None and not (folder / "result" / "result.json").exists():
-        stopped = Stopped(*crash(0, lines))  # os._exit(0), by a model or a library
+        stopped = crash(0, lines)  # os._exit(0), by a model or a library
     try:
         result = results.read(folder / "result")
     except StoreError as error:
-        result = _cut_short(trial, stopped or Stopped(Status.CRASHED, str(error)), started, folder)
+        result = _cut_short(trial, stopped or Stopped(Status.CRASHED, error.message), started, folder)
     if left := _survivors(folder):
         result = replace(result, warnings=(*result.warnings, left))
     text = " | ".join(lines)[-TAIL_CHARACTERS:]
     if result.status not in _TRACED or not text:
         return result
-    trace = message("I-TRACE-1", "the trial's process wrote this last", evidence=text)
+    trace = Message("I-TRACE-1", "the trial's process wrote this last", evidence=text)
     return replace(result, warnings=(*result.warnings, trace))
 
 
-def _survivors(folder: Path) -> str:
+def _survivors(folder: Path) -> Message | None:
     """Return a warning of processes that the warden could not end, '' where there are none."""
     try:
         words = plain_files.read(folder / warden.SURVIVORS, TAIL_BYTES).decode(errors="replace").split()
     except (OSError, StoreError):
-        return ""
+        return None
     pids = [word for word in words if word.isdigit()]  # a trial's own code may have written this file
     if not pids:
-        return ""
-    return message(
+        return None
+    return Message(
         "W-RUN-1",
         f"{len(pids)} processes that the trial started could not be ended",
         evidence=f"process {', '.join(pids)}",
@@ -168,13 +170,13 @@ def _watch(
         child = GuardedProcess(program, folder, launch)
     except OSError as error:  # no such program, no memory for another process
         what = "the trial's process could not be started"
-        return Stopped(Status.FAILED, message("E-RUN-5", what, evidence=str(error))), []
+        return Stopped(Status.FAILED, Message("E-RUN-5", what, evidence=str(error))), []
     try:
         stopped = _wait(child, limits)
     finally:
         child.end()
     if stopped is None and child.code:
-        stopped = Stopped(*crash(child.code, child.tail(), launch))
+        stopped = crash(child.code, child.tail(), launch)
     return stopped, child.tail()
 
 
@@ -211,15 +213,15 @@ def floor_of(asked: int | None, memory: Memory) -> int:
     return max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total)) if asked is None else asked
 
 
-def crash(code: int, lines: Sequence[str], launch: Launch = Launch()) -> tuple[Status, str]:
-    """Return the status and the reason of a process that ended with `code`, after writing these lines."""
+def crash(code: int, lines: Sequence[str], launch: Launch = Launch()) -> Stopped:
+    """Return what is said of a process that ended with `code`, after writing these lines."""
     last = " | ".join(lines[-3:])[-400:] or "it wrote nothing to stderr"
     how = how_ended(code, launch) if code else "ended without an answer: it exited with 0 and wrote no result"
-    return Status.CRASHED, message("E-RUN-2", f"the trial's process {how}", evidence=last)
+    return Stopped(Status.CRASHED, Message("E-RUN-2", f"the trial's process {how}", evidence=last))
 
 
-def _floor_message(free: int, floor: int) -> str:
-    return message(
+def _floor_message(free: int, floor: int) -> Message:
+    return Message(
         "E-MEM-1",
         "the trial was stopped before memory ran out",
         evidence=f"MemAvailable {free / 1e6:.0f} MB < floor {floor / 1e6:.0f} MB",
@@ -228,8 +230,8 @@ def _floor_message(free: int, floor: int) -> str:
     )
 
 
-def _timeout_message(seconds: float) -> str:
-    return message(
+def _timeout_message(seconds: float) -> Message:
+    return Message(
         "E-TIME-1",
         "the trial was stopped by its time-out",
         evidence=f"still running after {seconds:g} s",

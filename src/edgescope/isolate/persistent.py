@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from edgescope import registry, scratch
+from edgescope import registry
 from edgescope.isolate.fresh import Limits, Stopped, crash, environment, outcome, until_readable
 from edgescope.isolate.guarded import GuardedProcess
+from edgescope.process import scratch
 from edgescope.records import Json, Result, Status, Trial
 
 #: Seconds that a process has to end by itself, once it hears that nothing more comes.
@@ -96,7 +97,7 @@ class PersistentChild:
                 child.pipe.receive()
                 return child, None
             except EOFError:
-                stopped = Stopped(*crash(child.wait() or 0, child.tail()))
+                stopped = crash(child.wait() or 0, child.tail())
         self.stop()
         return child, stopped
 

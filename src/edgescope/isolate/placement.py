@@ -10,7 +10,7 @@ from typing import Any
 
 from edgescope import registry
 from edgescope.command import option_value
-from edgescope.errors import UsageError, message
+from edgescope.errors import Message, UsageError
 from edgescope.isolate.worker import Placement
 from edgescope.modes import launcher
 from edgescope.records import Trial
@@ -49,12 +49,12 @@ def split(cpus: list[int], workers: int) -> list[tuple[int, ...]]:
     return [tuple(cpus[a:b]) for a, b in itertools.pairwise(ends)]
 
 
-def oversubscribed(trial: Trial, cpus: int) -> str:
+def oversubscribed(trial: Trial, cpus: int) -> Message | None:
     """Return a warning where pinned workers have to share CPUs, else ''."""
     workers = trial.processes + len(others(trial))
     if trial.sharing != "pinned" or workers <= cpus:
-        return ""
-    return message(
+        return None
+    return Message(
         "W-WORKER-2",
         "pinned workers share CPUs",
         evidence=f"{workers} workers on {cpus} CPUs, dealt out in turn",

@@ -16,15 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgescope import scratch
-from edgescope.devices.cpu.memory import Memory
+from edgescope.devices.cpu.limits import Memory
 from edgescope.isolate import placement
 from edgescope.isolate.counter import Counter
 from edgescope.isolate.fresh import TIMEOUT, floor_of
 from edgescope.isolate.traced import worker_launch
 from edgescope.isolate.worker import Placement, WorkerError, WorkerProcess
 from edgescope.isolate.worker_run import GRACE_S, PATIENCE_S, WorkerRun
-from edgescope.process import Launch
+from edgescope.process import Launch, scratch
 from edgescope.records import Role, Status, Trial
 from edgescope.tracing.base import FOLDER
 

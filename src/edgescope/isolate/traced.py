@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgescope import registry
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.isolate import placement
 from edgescope.process import Launch
 from edgescope.records import Result, Spans, Trial
@@ -62,8 +62,8 @@ def with_spans(result: Result, folder: Path) -> Result:
     return replace(result, spans=Spans.joined(parts)) if parts else result
 
 
-def _unread(trial: Trial, where: str, error: Exception) -> str:
-    return message(
+def _unread(trial: Trial, where: str, error: Exception) -> Message:
+    return Message(
         "W-SPAN-1",
         f"what tracer {trial.tracer} recorded in {where} cannot be read",
         evidence=f"{type(error).__name__}: {error}",

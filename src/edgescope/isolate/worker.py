@@ -12,8 +12,8 @@ from pathlib import Path
 
 from edgescope import registry
 from edgescope.devices.cpu.limits import control_groups
-from edgescope.errors import message
-from edgescope.process import Launch, Message, Process
+from edgescope.errors import Message
+from edgescope.process import Launch, Line, Process
 from edgescope.records import Json, Status
 
 TAIL_CHARACTERS = 600
@@ -22,9 +22,9 @@ TAIL_CHARACTERS = 600
 class WorkerError(Exception):
     """A worker died, hung or failed; the trial ends with this status and reason."""
 
-    def __init__(self, status: Status, reason: str) -> None:
+    def __init__(self, status: Status, reason: Message) -> None:
         self.status, self.reason = status, reason
-        super().__init__(reason)
+        super().__init__(str(reason))
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class WorkerProcess(Process):
         except EOFError:
             raise self.lost() from None
 
-    def events(self) -> Iterator[Message]:
+    def events(self) -> Iterator[Line]:
         """Yield what it has said and nobody has read; below a profiler only the worker knows its own process id."""
         for event in self.pipe.received():
             if event["event"] == "here":
@@ -77,7 +77,7 @@ class WorkerProcess(Process):
             how = f"died of SIGKILL (out of memory: the kernel's OOM killer ended {killed} of this group's processes)"
         return WorkerError(
             Status.OOM if killed > 0 else Status.CRASHED,
-            message(
+            Message(
                 "E-WORKER-2",
                 f"worker {self.number} {how}",
                 evidence=self.said() or "it wrote nothing to stderr",
@@ -89,7 +89,7 @@ class WorkerProcess(Process):
         """Return that it was not `what` within so many seconds."""
         return WorkerError(
             Status.TIMEOUT,
-            message(
+            Message(
                 "E-WORKER-3",
                 f"worker {self.number} hangs: it was not {what} after {seconds:.2g} s",
                 evidence="; ".join(filter(None, (f"process {self.pid} is {self.state()}", self.said()))),

@@ -9,14 +9,15 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from edgescope.errors import Message
 from edgescope.isolate.barrier import Span
 from edgescope.isolate.counter import Counter, Look
 from edgescope.isolate.worker import WorkerError, WorkerProcess, oom_kills
-from edgescope.process import Message
+from edgescope.process import Line
 from edgescope.records import Json, Status, Trial
 
 #: From naming the start to it: every worker must have read the line and gone to sleep by then.
@@ -34,8 +35,8 @@ class Driven(Generic[Seen]):
 
     span: Span
     looks: tuple[Look, Look]
-    ready: list[Message]
-    done: list[Message]
+    ready: list[Line]
+    done: list[Line]
     seen: Seen
 
 
@@ -52,7 +53,7 @@ class WorkerRun:
     ) -> None:
         self.workers, self.folder, self.counter = workers, folder, counter
         self.begun, self.limit_s, self.grace_s = time.monotonic(), limit_s, grace_s
-        self.opened: list[Message] = []
+        self.opened: list[Line] = []
 
     def open(self, trials: Sequence[Trial]) -> None:
         """Have every worker open its trial."""
@@ -81,15 +82,16 @@ class WorkerRun:
         limit_s: float | None = None,
         of: Sequence[WorkerProcess] | None = None,
         until_ns: int | None = None,
-        before: Sequence[Message | None] = (),
-    ) -> list[Message]:
+        before: Sequence[Line | None] = (),
+        failing: bool = True,
+    ) -> list[Line]:
         """Return every worker's event of that name.
 
         WorkerError where one fails, dies, or is not `done` in time: `limit_s`, or what is left to the run. With
         `until_ns` it returns then, with an empty event of those that have not come so far.
         """
         workers = list(self.workers if of is None else of)
-        found: dict[int, Message] = {w.number: told for w, told in zip(workers, before, strict=False) if told}
+        found: dict[int, Line] = {w.number: told for w, told in zip(workers, before, strict=False) if told}
         by_handle = {worker.fileno(): worker for worker in workers}
         ears = select.poll()
         for handle in by_handle:
@@ -107,16 +109,19 @@ class WorkerRun:
                 raise late.silent(done, wait_s)
             for handle, _ in ears.poll(left_ms):
                 by_handle[handle].listen()
-            self._sort(workers, event, found)
+            self._sort(workers, event, found, failing)
         return [found.get(w.number, {}) for w in workers]
 
-    def _sort(self, workers: Sequence[WorkerProcess], name: str, found: dict[int, Message]) -> None:
-        """Read what was said: what was waited for into `found`; WorkerError for a worker that has failed."""
+    def _sort(
+        self, workers: Sequence[WorkerProcess], name: str, found: dict[int, Line], failing: bool
+    ) -> None:
+        """Read what was said: what was waited for into `found`; WorkerError for one that has failed, if `failing`."""
         for worker in workers:
             for event in worker.events():
-                if event["event"] == "failed":
-                    alone = len(self.workers) == 1
-                    reason = event["reason"] if alone else _of_worker(worker.number, event["reason"])
+                if failing and event["event"] == "failed":
+                    reason = Message(**event["reason"])
+                    if len(self.workers) > 1:
+                        reason = replace(reason, what=f"worker {worker.number}: {reason.what}")
                     raise WorkerError(Status(event["status"]), reason)
                 if event["event"] == name:
                     found[worker.number] = event
@@ -153,7 +158,7 @@ class WorkerRun:
         first = max((e["facts"].get("first_s", {}).get("value", 0.0) for e in self.opened), default=0.0)
         return self.grace_s + 2 * len(self.workers) * float(first)
 
-    def ask(self, do: str, event: str, of: Sequence[WorkerProcess], **what: Json) -> list[Message]:
+    def ask(self, do: str, event: str, of: Sequence[WorkerProcess], **what: Json) -> list[Line]:
         """Have some workers do one thing with the open session; return their answers."""
         for worker in of:
             worker.order(do, **what)
@@ -161,27 +166,9 @@ class WorkerRun:
 
     def abandon(self) -> bool:
         """Have all give the trial up; return whether each has closed what it had opened."""
+        self.order("abandon")
         try:
-            self.order("abandon")
-            for worker in self.workers:
-                self._until_closed(worker)
+            self.gather("closed", "closed", limit_s=self.grace_s, failing=False)
         except WorkerError:
             return False
         return True
-
-    def _until_closed(self, worker: WorkerProcess) -> None:
-        ears = select.poll()
-        ears.register(worker.fileno(), select.POLLIN)
-        end = time.monotonic() + self.grace_s
-        while time.monotonic() < end:
-            if any(event["event"] == "closed" for event in worker.events()):
-                return
-            if ears.poll(100):
-                worker.listen()
-        raise worker.silent("closed", self.grace_s)
-
-
-def _of_worker(number: int, reason: str) -> str:
-    """Return the reason with the worker's number behind its code."""
-    code, colon, rest = reason.partition(": ")
-    return f"{code}: worker {number}: {rest}" if colon else reason

@@ -8,7 +8,7 @@ there is nothing to restore. Others may still run on the same CPUs.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from edgescope.devices.base import Journal
 from edgescope.errors import UnsupportedError
@@ -55,6 +55,10 @@ class Affinity:
     def evidence(self) -> str:
         """Return the CPUs that the kernel lets this process run on."""
         return f"sched_getaffinity: CPUs {ranges(os.sched_getaffinity(0))}"
+
+    def features(self) -> Mapping[str, float]:
+        """Return the number of CPUs."""
+        return {"cpu_cores": float(len(self.cpus))}
 
 
 def some(usable: Sequence[int]) -> dict[str, Affinity]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 
-from edgescope.devices.base import Journal, Mode
+from edgescope.devices.base import FEATURES, Journal, Mode
 from edgescope.process import Launch
 
 
@@ -41,3 +42,12 @@ class Together:
     def evidence(self) -> str:
         """Return what each of them read."""
         return "; ".join(mode.evidence() for mode in self.modes)
+
+    def features(self) -> Mapping[str, float]:
+        """Return the numbers of all; of a limit that two of them set, the lower."""
+        found = [mode.features() for mode in self.modes]
+        return {
+            name: min(f[name] for f in found if name in f)
+            for name in FEATURES
+            if any(name in f for f in found)
+        }

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgescope.devices.base import Journal, Undo
+from edgescope.devices.base import Journal, Mode, Undo
 from edgescope.devices.cpu.sensors import policies
 from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.errors import SettingError, UnsupportedError
 from edgescope.modes.privileged import act
-from edgescope.process import Launch
 
 
-class Governor:
+class Governor(Mode):
     """One governor for every CPU clock policy."""
 
     def __init__(self, governor: str, root: Path = Path("/")) -> None:
@@ -25,10 +24,6 @@ class Governor:
     def name(self) -> str:
         """The word after --mode."""
         return f"governor={self.governor}"
-
-    def launch(self) -> Launch:
-        """Return nothing: clocks are the whole machine's."""
-        return Launch()
 
     def enter(self, journal: Journal) -> None:
         """Set it on every policy; UnsupportedError where there is no cpufreq."""
@@ -46,10 +41,6 @@ class Governor:
             raise SettingError(
                 "E-MODE-2", "mode change not in effect", evidence=problem, effect="Nothing was measured"
             )
-
-    def leave(self, journal: Journal) -> None:
-        """Put each policy's governor back."""
-        journal.restore(self.name)
 
     def problem(self) -> str:
         """Return '' where every policy has the governor."""

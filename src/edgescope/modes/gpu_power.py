@@ -13,9 +13,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edgescope.devices.base import Journal, Undo
+from edgescope.devices.base import Journal, Mode, Undo
 from edgescope.errors import SettingError, UnsupportedError, UsageError
-from edgescope.process import Launch
 
 ALLOWED = "EDGESCOPE_ALLOW_POWER_LIMIT"
 _SMI = "nvidia-smi"
@@ -24,7 +23,7 @@ _LIMIT_S = 20
 _SLACK_W = 0.51
 
 
-class GpuPower:
+class GpuPower(Mode):
     """A lower power limit on one GPU, in watts."""
 
     def __init__(self, watts: float) -> None:
@@ -34,10 +33,6 @@ class GpuPower:
     def name(self) -> str:
         """The word after --mode."""
         return f"gpu_power={self.watts:g}"
-
-    def launch(self) -> Launch:
-        """Return nothing: the limit holds for every process."""
-        return Launch()
 
     def enter(self, journal: Journal) -> None:
         """Lower the limit; UsageError without the user's leave, UnsupportedError where there is no limit to set."""
@@ -62,10 +57,6 @@ class GpuPower:
                 "E-MODE-2", "mode change not in effect", evidence=problem, effect="Nothing was measured"
             )
 
-    def leave(self, journal: Journal) -> None:
-        """Put the former limit back."""
-        journal.restore(self.name)
-
     def problem(self) -> str:
         """Return '' where the driver reports the limit."""
         now = _limits(board())[0]
@@ -75,6 +66,10 @@ class GpuPower:
         """Return the limit the driver reports."""
         index = board()
         return f"nvidia-smi -i {index}: power.limit {_limits(index)[0]:g} W"
+
+    def features(self) -> Mapping[str, float]:
+        """Return the power limit in watts."""
+        return {"gpu_power_w": self.watts}
 
 
 def board(environ: Mapping[str, str] = os.environ) -> int:

@@ -18,7 +18,6 @@ from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_abse
 from edgescope.errors import SettingError, UnsupportedError
 from edgescope.modes import helper
 from edgescope.modes.privileged import act, asked
-from edgescope.process import Launch
 from edgescope.units import ranges
 
 CLOCKS = "jetson_clocks"
@@ -42,7 +41,7 @@ def modes(root: Path = Path("/")) -> Mapping[str, Mode]:
     return found
 
 
-class NvpMode:
+class NvpMode(Mode):
     """One power mode of this board."""
 
     def __init__(self, mode: PowerMode, conf: Conf, root: Path = Path("/"), name: str = "") -> None:
@@ -54,10 +53,6 @@ class NvpMode:
     def name(self) -> str:
         """The word after --mode."""
         return self._name
-
-    def launch(self) -> Launch:
-        """Return nothing: the mode is the whole board's."""
-        return Launch()
 
     def now(self) -> PowerMode | Fact:
         """Return the mode the board is in, or {"absent": reason}."""
@@ -89,10 +84,6 @@ class NvpMode:
         if problem:
             raise self._not_in_effect(problem)
 
-    def leave(self, journal: Journal) -> None:
-        """Go back to the mode the board was in."""
-        journal.restore(self.name)
-
     def problem(self) -> str:
         """Return '' where nvpmodel names this mode and the kernel's files hold its cores and limits."""
         now = self.now()
@@ -109,6 +100,17 @@ class NvpMode:
         self._probed = self._probed or clocks.probe(self.root)[1]
         return f"nvpmodel {_label(self.mode)}; CPUs online {cores}; {_floats(self.root)}; {self._probed}"
 
+    def features(self) -> Mapping[str, float]:
+        """Return the cores and the highest clocks that the mode sets; what it leaves uncapped has no number."""
+        mode = self.mode
+        found = {
+            "cpu_cores": len(mode.cores) or None,
+            "cpu_hz": max((hz for hz in mode.cpu_max_hz.values() if hz), default=None),
+            "gpu_hz": mode.gpu_max_hz,
+            "memory_hz": mode.emc_max_hz,
+        }
+        return {name: float(value) for name, value in found.items() if value is not None}
+
     def _words(self, mode: PowerMode) -> tuple[str, ...]:
         return ("nvpmodel", "-m", str(mode.id))
 
@@ -118,7 +120,7 @@ class NvpMode:
         return SettingError("E-MODE-2", what, evidence=evidence, effect="Stopped before measuring", fix=fix)
 
 
-class JetsonClocks:
+class JetsonClocks(Mode):
     """Clocks held at the present mode's maximum (DVFS off), as NVIDIA's script jetson_clocks does it."""
 
     name = CLOCKS
@@ -126,10 +128,6 @@ class JetsonClocks:
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
         self._probed = ""
-
-    def launch(self) -> Launch:
-        """Return nothing: clocks are the whole board's."""
-        return Launch()
 
     def enter(self, journal: Journal) -> None:
         """Store the clocks, hold them at their maximum, see that they are."""
@@ -145,10 +143,6 @@ class JetsonClocks:
             raise SettingError(
                 "E-MODE-2", "jetson_clocks not in effect", evidence=problem, effect="Stopped before measuring"
             )
-
-    def leave(self, journal: Journal) -> None:
-        """Let the clocks be as they were."""
-        journal.restore(self.name)
 
     def problem(self) -> str:
         """Return '' where the lowest and highest clock of every CPU cluster are the same."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.devices.base import Undo
-from edgescope.errors import EdgescopeError, SettingError, message
+from edgescope.errors import EdgescopeError, Message, SettingError
 from edgescope.modes.privileged import act
 
 FILE, LOCK = "modes.journal", "modes.lock"
@@ -163,7 +163,7 @@ class DiskJournal:
             except OSError as error:
                 unwritten = str(error)
         if done:
-            self._say(message("I-RST", f"restored: {how}{', '.join(done)}"))
+            self._say(str(Message("I-RST", f"restored: {how}{', '.join(done)}")))
         if failed:
             raise SettingError(
                 "E-MODE-5",

@@ -83,6 +83,10 @@ class Mps:
             f"{PERCENT}={os.environ.get(PERCENT, 'not set')}, daemon in {os.environ.get(PIPE, 'no folder')}"
         )
 
+    def features(self) -> Mapping[str, float]:
+        """Return the share of the GPU's multiprocessors, where it is limited."""
+        return {} if self.percent is None else {"gpu_sm_share": self.percent / 100}
+
     def begin(self) -> None:
         """Note what its servers have written so far: a trial begins."""
         self._known = self._written()

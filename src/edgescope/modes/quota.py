@@ -12,9 +12,10 @@ import errno
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
-from edgescope.devices.base import Journal, Undo
+from edgescope.devices.base import Journal, Mode, Undo
 from edgescope.devices.cpu.limits import cpu_limit
 from edgescope.devices.kernel_files import is_absent
 from edgescope.errors import EdgescopeError, UnsupportedError
@@ -26,7 +27,7 @@ _SYSTEMD_S = 20
 _SLACK_CPUS = 0.005
 
 
-class Quota:
+class Quota(Mode):
     """At most `cpus` CPUs' worth of time."""
 
     def __init__(self, cpus: float, root: Path = Path("/")) -> None:
@@ -91,10 +92,6 @@ class Quota:
             fix="run it as a user with a systemd session, or in a container with --cpus",
         )
 
-    def leave(self, journal: Journal) -> None:
-        """Remove the group."""
-        journal.restore(self.name)
-
     def problem(self) -> str:
         """Return '' where the control groups above this process allow what was asked, no more and no less."""
         now = cpu_limit(self.root)
@@ -106,3 +103,7 @@ class Quota:
         """Return the limit the kernel reports."""
         now = cpu_limit(self.root)
         return f"control group: {now['absent'] if is_absent(now) else f'{now:g} CPUs'}"
+
+    def features(self) -> Mapping[str, float]:
+        """Return the CPU time, in CPUs."""
+        return {"cpu_quota": self.cpus}

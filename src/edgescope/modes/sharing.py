@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgescope.devices.base import Mode
-from edgescope.errors import SettingError, UnsupportedError, UsageError, message
+from edgescope.errors import Message, SettingError, UnsupportedError, UsageError
 from edgescope.modes.combined import Together
 from edgescope.modes.mps import Mps
 from edgescope.records import Result, Status, Trial
@@ -57,7 +57,7 @@ def require(trial: Trial, environ: Mapping[str, str]) -> None:
             f"sharing {trial.sharing} is not in effect for the workers",
             evidence=problem,
             effect="They would slice the GPU's time under another name. Nothing was measured",
-            fix="edgescope bench or sweep, sweep.run.Isolated or sweep.reuse.ReusingRunner, which start the daemon",
+            fix="edgescope bench, sweep, or edgescope.run(trial), which start the daemon",
         )
 
 
@@ -68,7 +68,7 @@ def kept(result: Result, daemon: Mps | None) -> Result:
     problem = daemon.dead()
     if not problem:
         return result
-    text = message(
+    text = Message(
         "E-MPS-2",
         "the MPS daemon did not serve this trial to its end",
         evidence=problem,

@@ -1,6 +1,11 @@
 """The monitor's loop: read what is due, draw, wait for the next tick or a key; on paper one line a tick.
 
 Everything it needs (devices, a terminal, where /proc is) is passed in; the command line is cli/monitor.py.
+
+The monitor without a terminal: one line a tick, `name=value` words that a pipe can cut apart.
+
+The main figures only, unless all are asked for: loads, the clocks that they are shares of, power as far as it is a
+total, the zone that is nearest to its trip, free memory.
 """
 
 from __future__ import annotations
@@ -15,11 +20,11 @@ from pathlib import Path
 from edgescope.devices.base import ChannelSpec, Device, SourceSpec
 from edgescope.devices.throttle import Trip, next_trip
 from edgescope.doctor.about import facts, title
-from edgescope.monitor import plain
-from edgescope.monitor.frame import ASCII, BLOCKS, View, rows
+from edgescope.monitor.frame import ASCII, BLOCKS, TOTALS, View, nearest, rows, temperatures
 from edgescope.monitor.screen import QUIT, Screen
 from edgescope.monitor.sensors import SPAN_S, Sensors
 from edgescope.monitor.trials import Finder, Marks, Running
+from edgescope.units import short
 
 Print = Callable[[str], None]
 _LOOK_S = 1.0
@@ -78,7 +83,7 @@ class Monitor:
         tenths = self._pace.hz > 1
 
         def show() -> None:
-            out(plain.line(self._view(ASCII), time.time(), everything=everything, tenths=tenths))
+            out(line(self._view(ASCII), time.time(), everything=everything, tenths=tenths))
 
         def wait(seconds: float) -> bool:
             time.sleep(max(0.0, seconds))
@@ -140,3 +145,42 @@ def _trips(channels: Mapping[str, ChannelSpec], root: Path) -> dict[str, Trip]:
     files = {n: c.source for n, c in channels.items() if c.unit == "degC" and c.source.startswith("/")}
     zones = {name: (root / file.lstrip("/")).parent for name, file in files.items()}
     return {name: trip for name, zone in zones.items() if (trip := next_trip(zone))}
+
+
+_UNITS = ("share", "Hz", "W", "degC", "byte")
+
+
+def line(view: View, now: float, *, everything: bool = False, tenths: bool = False) -> str:
+    """Return this moment, `now` in Unix seconds, as one line: the time, what was measured, throttling, the trial."""
+    words = [time.strftime("%H:%M:%S", time.localtime(now)) + (f".{int(now * 10) % 10}" if tenths else "")]
+    shown = view.channels if everything else _main(view)
+    for name, spec in shown.items():  # always in this order, so that columns line up
+        if name in view.values and spec.unit in _UNITS:
+            words.append(f"{_label(name)}={short(view.values[name], spec.unit).replace(' ', '')}")
+    held = [n.removeprefix("throttled_") for n, v in view.values.items() if n.startswith("throttled_") and v]
+    flags = any(n.startswith("throttled_") for n in view.values)
+    words.append(f"throttle={','.join(held) or ('none' if flags else 'unknown')}")
+    words.append(f"trial={view.trial.what.replace(' ', '/')}" if view.trial else "trial=none")
+    return " ".join(words)
+
+
+def _main(view: View) -> dict[str, ChannelSpec]:
+    """Return the channels of the main figures; every rail where no total is known."""
+    watts = {n for n, c in view.channels.items() if c.unit == "W" and not n.endswith("_average_w")}
+    totals = {n for n in watts if view.channels[n].scope in TOTALS} or watts
+    zones = temperatures(view)
+    heat = {nearest(view, zones)} if zones else set()
+    return {n: c for n, c in view.channels.items() if n in totals | heat or _is_main(n)}
+
+
+def _is_main(name: str) -> bool:
+    if name in ("cpu_freq_hz", "mem_available_bytes"):
+        return True
+    own = name.startswith(("cpu_busy", "gpu"))
+    return own and name.endswith(("_busy", "_clock_hz")) and "_memory_" not in name
+
+
+def _label(name: str) -> str:
+    for ending in ("_hz", "_w", "_c", "_bytes"):
+        name = name.removesuffix(ending)
+    return name

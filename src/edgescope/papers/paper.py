@@ -132,7 +132,7 @@ SWEEP: Mapping[str, Mapping[str, Any]] = {
     "study": {
         "kind": "grid",
         "metavar": "FILE",
-        "help": "study file that the cells are of: says which of its cells are missing",
+        "help": "study file: says which of its cells are missing",
     },
     "show": {
         "choices": ("throughput", "per_process", "p99", "memory", "power", "energy", "fairness", "skew"),

@@ -169,7 +169,7 @@ def _measured(found: SweepTable) -> Iterator[str]:
         shown = "; ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
         shown = f"all {len(bad)} cells" if len(bad) == len(found.measured) > 1 else shown
         yield f"Measured while the machine was disturbed or throttled: {shown}."
-    lost = Counter(f"{r.status.value}: {brief(r.reason)}" for c in found.measured for r in c.lost)
+    lost = Counter(f"{r.status.value}: {brief(str(r.reason))}" for c in found.measured for r in c.lost)
     for why, n in lost.most_common(3):
         yield f"{n} more run{'s' * (n > 1)} of these cells gave no figure: {why}."
     skews = [(v, c.place) for c in found.measured if (v := c.value("start_skew_s")) is not None]

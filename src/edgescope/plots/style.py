@@ -16,7 +16,8 @@ from typing import Any
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import VariantTable
 from edgescope.records import Field, Measured
-from edgescope.units import Scale, seconds
+from edgescope.units import Scale
+from edgescope.units import time_scale as seconds
 
 __all__ = ["Scale", "seconds"]
 

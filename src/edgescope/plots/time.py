@@ -15,9 +15,9 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from edgescope import registry
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import VariantTable
-from edgescope.analysis.run.summary import PILED
 from edgescope.plots.style import (
     LINE,
     Figure,
@@ -85,7 +85,7 @@ def over_time(table: VariantTable) -> Figure | Absent:
 
 def tracks(row: Row) -> dict[int, Track]:
     """Return replicate -> every successful query, warm-up included, in the order of completion; none if offline."""
-    if row.trial.scenario in PILED:
+    if not registry.scenario(row.trial.scenario).timed:
         return {}
     loaded = ((number, r.queries, r.window) for number, r in row.replicates.items())
     found = {

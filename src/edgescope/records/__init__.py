@@ -9,6 +9,7 @@ questions never share a name, and a field that is added later changes no name.
 A value that was not measured is `Absent(reason)`: never 0, never a guess.
 """
 
+from edgescope.records.answers import Answer, frame
 from edgescope.records.field import Absent, Field, Json, Measured, Scalar, digest
 from edgescope.records.result import (
     Effective,
@@ -16,6 +17,7 @@ from edgescope.records.result import (
     Meter,
     ModelInfo,
     Result,
+    Results,
     Status,
     Trust,
     Verdict,
@@ -67,6 +69,7 @@ __all__ = [
     "TABLES",
     "UNIT",
     "Absent",
+    "Answer",
     "Channel",
     "Effective",
     "Field",
@@ -79,6 +82,7 @@ __all__ = [
     "Queries",
     "Readings",
     "Result",
+    "Results",
     "Role",
     "Scalar",
     "Spans",
@@ -91,4 +95,5 @@ __all__ = [
     "Worker",
     "colocated_with",
     "digest",
+    "frame",
 ]

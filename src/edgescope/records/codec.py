@@ -1,7 +1,7 @@
 """Results to and from JSON, field by field; raw rows travel beside it (store/results.py).
 
 A measured field is {value, lo, hi, n, unit}, a missing one {absent: reason}. The schema that `bench --json` and
-`result.json` follow ships as schema/result.schema.json and is tested against what is written.
+`result.json` follow is made from the records (records/schema.py) and tested against what is written.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def to_json(result: Result) -> dict[str, Json]:
         "cell_id": result.trial.cell,
         "trial": result.trial.to_json(),
         "status": result.status.value,
-        "reason": result.reason,
+        "reason": dataclasses.asdict(result.reason) if result.reason else None,
         "verdict": {"trust": result.verdict.trust.value, "evidence": list(result.verdict.evidence)},
         "started_at": result.started_at,
         "driver": result.driver,
@@ -88,7 +88,7 @@ def to_json(result: Result) -> dict[str, Json]:
         "idle": [dataclasses.asdict(i) for i in result.idle],
         "meter": dataclasses.asdict(result.meter) if result.meter else None,
         "metrics": _fields(result.metrics),
-        "warnings": list(result.warnings),
+        "warnings": [dataclasses.asdict(w) for w in result.warnings],
         "channels": [dataclasses.asdict(c) for c in result.readings.channels] if result.readings else [],
         "span_names": list(result.spans.names) if result.spans else [],
         "machine_id": result.machine.id,

@@ -6,7 +6,7 @@ runs elsewhere is not the run's matter, and what runs on its cores is more of th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 
 ALL, ALLOWED = "cpu", "cpu_allowed"
 """What the names of the shares begin with."""
@@ -16,14 +16,3 @@ WORDS = {ALL: "all cores", ALLOWED: "the allowed cores"}
 def judged(names: Container[str]) -> str:
     """Return what the names of the shares that count begin with, from the names of all channels."""
     return ALLOWED if f"{ALLOWED}_others" in names else ALL
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Return a list as the kernel writes it: 0-3,8."""
-    parts: list[list[int]] = []
-    for n in sorted(set(numbers)):
-        if parts and parts[-1][-1] == n - 1:
-            parts[-1] = [parts[-1][0], n]
-        else:
-            parts.append([n])
-    return ",".join("-".join(map(str, part)) for part in parts)

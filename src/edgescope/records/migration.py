@@ -1,13 +1,16 @@
 """Results that an earlier edgescope stored, in today's words: what a field is called now, with the same figures.
 
 Schema 1 called `colocated` beside, `min_agreement` gate and `time_slicing` shared, and kept the options of four
-scenarios in one text, `arrivals`.
+scenarios in one text, `arrivals`. A message was one line of text, and codes of workers began with E-CREW.
+Whether workers had been kept from the trial before stood among the facts of the machine.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
+from edgescope.errors import Message
 from edgescope.records.field import Json
 
 RENAMED = {"beside": "colocated", "gate": "min_agreement"}
@@ -31,7 +34,33 @@ def _from_1(data: Mapping[str, Json]) -> Mapping[str, Json]:
     options = _OPTIONS.get(trial.get("scenario", ""))
     trial["scenario_options"] = options(arrivals) if arrivals and options else {}
     metrics = {METRICS.get(name, name): value for name, value in data["metrics"].items()}
-    return {**data, "trial": trial, "metrics": metrics}
+    state = dict(data["machine"]["state"])
+    reused = state.pop("warm", False) is True
+    return {
+        **data,
+        "trial": trial,
+        "metrics": metrics,
+        "reason": vars(message(data["reason"])) if data.get("reason") else None,
+        "warnings": [vars(message(text)) for text in data["warnings"]],
+        "process": "reused" if reused else "fresh",
+        "machine": {**data["machine"], "state": state},
+    }
+
+
+LINE = re.compile(
+    r"(?P<code>[EWI]-[A-Z]+(?:-\d+)?): (?P<what>.*?)(?: \((?P<evidence>.*)\))?\.(?: (?P<effect>.*)\.)?",
+    re.DOTALL,
+)
+
+
+def message(text: str) -> Message:
+    """Return a stored line as a record that reads the same; what has no code gets E-OLD-1."""
+    body, _, fix = text.partition(" Try: ")
+    if (found := LINE.fullmatch(body)) is not None:
+        parts = {name: part or "" for name, part in found.groupdict().items()}
+        code = parts.pop("code").replace("-CREW-", "-WORKER-")
+        return Message(code, fix=fix, **parts)
+    return Message("E-OLD-1", text)
 
 
 def _trace(text: str) -> dict[str, Json]:

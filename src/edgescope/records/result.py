@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
-from edgescope.records.field import Absent, Field, Json, digest
+from edgescope.errors import Message, UnsupportedError, UsageError, meant
+from edgescope.records.answers import Answer, frame, plain, said
+from edgescope.records.field import Absent, Field, Json, Measured, digest
 from edgescope.records.rows import Idle, Queries, Readings, Spans, Window
 from edgescope.records.trial import Trial
 
@@ -139,15 +142,19 @@ class Worker:
     """What the GPU's driver says this process holds."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+SAID = ("latency_p50_s", "latency_p99_s", "throughput_sps", "power_w", "peak_rss_bytes")
+"""Metrics that a Result prints of itself."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result(Answer):
     """What happened when a Trial was run: facts, raw rows, a status and a verdict."""
 
     id: str
     trial: Trial
     machine: Machine
     status: Status
-    reason: str = ""
+    reason: Message | None = None
     verdict: Verdict = field(default_factory=lambda: Verdict(Trust.UNKNOWN, ("nothing was measured",)))
     started_at: str = ""
     """UTC, ISO 8601."""
@@ -169,8 +176,71 @@ class Result:
     """What power_w and the energies of `metrics` were measured with; None where no meter answered."""
     metrics: Mapping[str, Field] = field(default_factory=dict)
     """Derived from the raw rows by analysis.run.summary; recomputable."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Message, ...] = ()
     queries: Queries | None = None
     readings: Readings | None = None
     spans: Spans | None = None
     """What the time of a few units went to, in runs of their own after the window; None where nothing tells."""
+
+    def value(self, metric: str) -> float:
+        """Return the value of a metric, in the unit that its name ends in; an error that says why there is none."""
+        found = self.metrics.get(metric)
+        if isinstance(found, Measured):
+            return found.value
+        if found is not None:
+            raise UnsupportedError("E-VALUE-1", f"{metric} was not measured", evidence=found.reason)
+        close = meant(metric, self.metrics)
+        raise UsageError(
+            "E-VALUE-2",
+            f"this result has no metric {metric!r}",
+            evidence=str(self.reason or "") or f"it has {', '.join(self.metrics)}",
+            fix=f"value({close!r})" if close else "",
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yield the trial, how it ended, and the main metrics."""
+        yield f"Result {self.id}: {self.trial.model.partition('#')[0]} {self.trial.label}"
+        trust = f", {self.verdict.trust.value}" if self.queries is not None or self.metrics else ""
+        yield f"  {self.status.value}{trust}{f': {self.reason}' if self.reason else ''}"
+        yield from (f"  {said(name, self.metrics[name])}" for name in SAID if name in self.metrics)
+
+    def row(self) -> dict[str, Json]:
+        """Return the result as one row: its trial, its end, and the value of every metric."""
+        end = {"id": self.id, "status": self.status.value, "verdict": self.verdict.trust.value}
+        return (
+            end
+            | {"started_at": self.started_at}
+            | {k: v for k, v in self.trial.to_json().items() if not isinstance(v, dict)}
+            | {name: plain(field) for name, field in self.metrics.items()}
+        )
+
+    def frame(self) -> Any:
+        """Return the measured queries as a data frame, a row each, times in nanoseconds of one clock."""
+        if self.queries is None:
+            raise UsageError(
+                "E-FRAME-2",
+                f"the result {self.id} holds no queries",
+                evidence=str(self.reason or "") or "it was listed without its raw rows",
+                fix="store.full(result).frame()",
+            )
+        return frame(self.queries.columns)
+
+
+class Results(Answer, tuple[Result, ...]):
+    """Results in the order in which they were asked for."""
+
+    __slots__ = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yield how many there are by status, then one line each."""
+        ends = [r.status.value for r in self]
+        counts = ", ".join(f"{ends.count(word)} {word}" for word in dict.fromkeys(ends))
+        yield f"{len(self)} result{'s' * (len(self) != 1)}{': ' * bool(counts)}{counts}"
+        for r in self:
+            timed = r.metrics.get("latency_p50_s")
+            tail = f"  {said('p50', timed)}" if isinstance(timed, Measured) else ""
+            yield f"  {r.trial.model.partition('#')[0]} {r.trial.label}: {r.status.value}{tail}"
+
+    def records(self) -> list[dict[str, Json]]:
+        """Return a row a result."""
+        return [r.row() for r in self]

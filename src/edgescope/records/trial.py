@@ -11,12 +11,19 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from types import MappingProxyType
 
-from edgescope.errors import UsageError
+from edgescope.errors import UsageError, meant
 from edgescope.records.field import Json, Scalar, digest
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 IO_KINDS = ("host", "pinned", "device")
 DEVICE_KINDS = ("cpu", "cuda")
+CHOICES = {
+    "precision": PRECISIONS,
+    "device": DEVICE_KINDS,
+    "io": IO_KINDS,
+    "sharing": ("time_slicing", "pinned", "mps"),
+}
+"""Fields that take one of a few words."""
 SHARING = re.compile(r"time_slicing|pinned|mps(=(100|[1-9]\d?)(\.\d+)?)?")
 
 
@@ -127,9 +134,8 @@ class Trial:
                     object.__setattr__(self, name, float(value))
             problem = _problem(self)
         if problem:
-            raise UsageError(
-                "E-TRIAL-1", problem, effect="Nothing was measured", fix="edgescope bench --help"
-            )
+            fix = _closest(self) or "edgescope bench --help"
+            raise UsageError("E-TRIAL-1", problem, effect="Nothing was measured", fix=fix)
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -278,6 +284,16 @@ def _mistyped(t: Trial) -> str:
     for name, shape in t.shapes.items():
         if isinstance(shape, str) or not all(isinstance(n, int) for n in shape):
             return f"the shape of {name} must be a list of whole numbers, not {shape!r}"
+    return ""
+
+
+def _closest(trial: Trial) -> str:
+    """Return the flag with the word that was probably meant by one of the fields that take a choice, or ''."""
+    for name, words in CHOICES.items():
+        value = str(getattr(trial, name))
+        if value.partition("=")[0] not in words:
+            close = meant(value, words)
+            return f"--{name} {close}" if close else ""
     return ""
 
 

@@ -1,6 +1,6 @@
 """A board behind an agent: what it is, its sensors, and the place where trtexec runs.
 
-`Board.run` does for a program on the board what `backends.trtexec.program.run` does here. The command line keeps its
+`Board.run` does for a program on the board what `program.Here.run` does here. The command line keeps its
 form; files it reads are sent first (unless the board has their content), those it writes are fetched afterwards, and
 the paths in it become names in the folder that the agent runs it in.
 
@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgescope import cache, scratch
+from edgescope import cache
 from edgescope.backends.trtexec import program
 from edgescope.backends.trtexec.program import BEAT_S, Ran, Tool
 from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.errors import DeviceError, UnsupportedError
+from edgescope.process import scratch
 from edgescope.records import Json, Machine
 from edgescope.registry import need
 from edgescope.remote import agent, errors
@@ -108,7 +109,7 @@ class Board:
     def survey(self, path: str) -> Tool:
         """Return what the program is and which GPU it sees, asked once in a conversation."""
         if path not in self.tools:
-            self.tools[path] = program.surveyed(path, 0, self)
+            self.tools[path] = program.surveyed(path, self)
         return self.tools[path]
 
     def gpu(self, name: str) -> str:

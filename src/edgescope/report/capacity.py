@@ -13,20 +13,6 @@ from edgescope.analysis.cells.objective import Constraint, Kept
 from edgescope.records import Absent, Json, Measured, Result, Trial
 from edgescope.records.codec import to_plain
 from edgescope.report import document as doc
-from edgescope.report.document import (
-    DETAIL,
-    PAGE,
-    Answer,
-    Column,
-    Document,
-    Figure,
-    Pairs,
-    Row,
-    Section,
-    Table,
-    Value,
-    badge,
-)
 from edgescope.units import counted
 
 #: By how much a run must have answered more than the closed loop before that is no noise.
@@ -48,43 +34,45 @@ class Question(Protocol):
     @property
     def promised(self) -> tuple[Constraint, ...]: ...  # noqa: D102
     @property
-    def serve(self) -> str: ...  # noqa: D102
+    def server_processes(self) -> str: ...  # noqa: D102
     @property
     def arrivals(self) -> str: ...  # noqa: D102
     @property
     def confirm_s(self) -> float: ...  # noqa: D102
 
 
-def document(found: Capacity, asked: Question, *, command: str = "", written: str = "") -> Document:
+def document(found: Capacity, asked: Question, *, command: str = "", written: str = "") -> doc.Document:
     """Return the whole answer; `written` is where the page lies."""
     curves = tuple(_curve(found, i) for i in range(len(found.asked.promised)))
-    aside_of = Section("What it rests on", (Pairs(tuple(aside(found)), kind="rests"),), level=DETAIL)
+    aside_of = doc.Section(
+        "What it rests on", (doc.Pairs(tuple(aside(found)), kind="rests"),), level=doc.DETAIL
+    )
     parts = (
         _answer(found),
-        Section("", curves, level=PAGE),
+        doc.Section("", curves, level=doc.PAGE),
         aside_of if aside(found) else None,
-        Section("Every run", (_runs(found),), level=DETAIL),
+        doc.Section("Every run", (_runs(found),), level=doc.DETAIL),
         *doc.warnings([str(w) for w in found.warnings], "To know"),
-        Pairs((("report", written),)) if written else None,
+        doc.Pairs((("report", written),)) if written else None,
     )
-    return Document(f"Capacity: {found.asked.subject}", parts, facts(found, asked), command)
+    return doc.Document(f"Capacity: {found.asked.subject}", parts, facts(found, asked), command)
 
 
-def _answer(found: Capacity) -> Answer:
+def _answer(found: Capacity) -> doc.Answer:
     """Return how many fit; the sentence about them stands first."""
     (_, first), *rest = sentences(found)
     head, _, held = first.partition(": ")
     head = head.removesuffix(" fits").removesuffix(" fit")
     short = [held, *(f"{label}: {text}" if label == "limit" else text for label, text in rest)]
     kind = "" if found.clients else "none"
-    return Answer(
+    return doc.Answer(
         "Fits" if found.clients else "No capacity", head, tuple(short), sentence_of(found), kind=kind
     )
 
 
-def _curve(found: Capacity, number: int) -> Figure:
+def _curve(found: Capacity, number: int) -> doc.Figure:
     promise = found.asked.promised[number]
-    return Figure(f"promise-{number}", promise.text, CAPTION, partial(_drawn, found, promise))
+    return doc.Figure(f"promise-{number}", promise.text, CAPTION, partial(_drawn, found, promise))
 
 
 def _drawn(found: Capacity, promise: Constraint) -> Any:
@@ -93,28 +81,32 @@ def _drawn(found: Capacity, promise: Constraint) -> Any:
     return over_clients(found, promise)
 
 
-def _runs(found: Capacity) -> Table:
+def _runs(found: Capacity) -> doc.Table:
     promised = found.asked.promised
     columns = (
-        Column("Clients", "1", head="clients"),
-        Column("Run", head="run"),
-        Column("Offered/s", "1", head="offered/s", rank=3),
-        Column("Answered/s", "1", head="answered/s", rank=2),
-        *(Column(p.text) for p in promised),
-        Column("Server busy", "share", head="busy", rank=1),
-        Column("Fits", head="fits"),
-        Column("Verdict", key="verdict", head="verdict"),
+        doc.Column("Clients", "1", head="clients"),
+        doc.Column("Run", head="run"),
+        doc.Column("Offered/s", "1", head="offered/s", rank=3),
+        doc.Column("Answered/s", "1", head="answered/s", rank=2),
+        *(doc.Column(p.text) for p in promised),
+        doc.Column("Server busy", "share", head="busy", rank=1),
+        doc.Column("Fits", head="fits"),
+        doc.Column("Verdict", key="verdict", head="verdict"),
     )
     points = sorted(found.points, key=lambda p: (p.clients, p.stage != "search"))
-    return Table(columns, tuple(_row(p, found, len(promised)) for p in points), reasons=True)
+    return doc.Table(columns, tuple(_row(p, found, len(promised)) for p in points), reasons=True)
 
 
-def _row(point: Point, found: Capacity, promised: int) -> Row:
+def _row(point: Point, found: Capacity, promised: int) -> doc.Row:
     offered = Measured(point.offered, "queries")
-    cells: tuple[Value, ...] = (Measured(point.clients, "1"), f"{point.stage} {point.seconds:.0f} s", offered)
+    cells: tuple[doc.Value, ...] = (
+        Measured(point.clients, "1"),
+        f"{point.stage} {point.seconds:.0f} s",
+        offered,
+    )
     cells += (_bare(point.achieved), *(_figure(point, i) for i in range(promised)), _bare(point.busy))
-    cells += (fits(point), badge(point.result.verdict.trust, point.result.verdict.evidence))
-    return Row(cells, "picked" if point is found.confirmed else "" if point.fits else "dim")
+    cells += (fits(point), doc.badge(point.result.verdict.trust, point.result.verdict.evidence))
+    return doc.Row(cells, "picked" if point is found.confirmed else "" if point.fits else "dim")
 
 
 def _bare(field: Measured | Absent) -> Measured | Absent:
@@ -171,7 +163,7 @@ def sentences(found: Capacity) -> list[tuple[str, str]]:
     held = "; ".join(words(h) for h in confirmed.held)
     out = [("fits", f"{counted(found.clients, 'client')} {each} {verb}: {held}")]
     if above is None:
-        out.append(("next", f"more than {found.clients} were not tried (--most)"))
+        out.append(("next", f"more than {found.clients} were not tried (--max-clients)"))
     else:
         if maybe := _unproved(found):
             out.append(("perhaps", f"{counted(maybe, 'client')} may, by a short run alone"))
@@ -224,7 +216,7 @@ def _closed(found: Capacity, rate: float) -> str:
     more = max((p.achieved.value for p in found.points if isinstance(p.achieved, Measured)), default=0.0)
     if more > rate * EXCEEDED:
         return f"{text}; no maximum: {more:.4g}/s were answered under load"
-    return text if found.asked.serve == "processes" else f"{text}: it answers no more"
+    return text if found.asked.server_processes == "per-client" else f"{text}: it answers no more"
 
 
 # -- as data -------------------------------------------------------------------------------------------------
@@ -241,18 +233,18 @@ def facts(found: Capacity, asked: Question) -> Mapping[str, Json]:
         "closed_loop": found.throughput,
         "confirmed": _plain(found.confirmed) if found.confirmed else None,
         "points": [_plain(p) for p in found.points],
-        "warnings": list(found.warnings),
+        "warnings": [str(w) for w in found.warnings],
     }
 
 
 def nothing(result: Result, asked: Question) -> Json:
     """Return {clients: null, status, reason, question, result} where a run showed that nothing can be asked."""
-    ended = {"status": result.status.value, "reason": result.reason, "question": _asked(asked)}
+    ended = {"status": result.status.value, "reason": str(result.reason or ""), "question": _asked(asked)}
     return to_plain({"clients": None, **ended, "result": result.id})
 
 
 def _asked(asked: Question) -> dict[str, Json]:
-    said = {name: getattr(asked, name) for name in ("rate", "serve", "arrivals", "confirm_s")}
+    said = {name: getattr(asked, name) for name in ("rate", "server_processes", "arrivals", "confirm_s")}
     return said | {"constraints": [s.text for s in asked.promised], "trial": asked.base.to_json()}
 
 

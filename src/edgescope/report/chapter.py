@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from edgescope import registry
 from edgescope.analysis.cells import question
 from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.machines import called
@@ -16,7 +17,6 @@ from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.sharing_gain import remarks
 from edgescope.analysis.cells.variants import Pick, VariantTable, described, pick, table
-from edgescope.analysis.run.summary import PILED
 from edgescope.records import Machine, ModelInfo, Result
 
 
@@ -95,7 +95,7 @@ def chapter(results: Sequence[Result], wanted: Wanted = FASTEST) -> Chapter:
 
 
 def _chapter(results: list[Result], wanted: Wanted) -> Chapter:
-    if results[0].trial.scenario in PILED and wanted.objective == "latency":
+    if not registry.scenario(results[0].trial.scenario).timed and wanted.objective == "latency":
         wanted = replace(wanted, objective="throughput")  # there is no latency in a pile
     found = chapter(results, wanted)
     row = found.alone

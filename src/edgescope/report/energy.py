@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
+from edgescope.analysis.energy.align import Wall
 from edgescope.analysis.energy.of_run import Consumption
 from edgescope.analysis.energy.scopes import ends
-from edgescope.analysis.energy.wall import Wall
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Field, Json, Meter, Result
+from edgescope.report import document as doc
 from edgescope.report import result as card
-from edgescope.report.document import Column, Document, Items, Mark, Row, Table, Text, Value
 from edgescope.units import show, why
 
 SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_dynamic_per_sample_j")
@@ -18,31 +19,44 @@ SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_d
 Found = Sequence[tuple[Meter, Consumption]]
 
 
-def document(result: Result, found: Found, wall: Wall | None, log: str = "") -> Document:
+class Spent(Protocol):
+    """What every meter says of a result (verbs.energy)."""
+
+    @property
+    def result(self) -> Result: ...  # noqa: D102
+    @property
+    def meters(self) -> Found: ...  # noqa: D102
+    @property
+    def wall(self) -> Wall | None: ...  # noqa: D102
+    @property
+    def warnings(self) -> Sequence[str]: ...  # noqa: D102
+
+
+def document(spent: Spent, log: str = "") -> doc.Document:
     """Return what the meters of a result say, and at the wall the meter whose log is called `log`."""
+    result, found, wall, warned = spent.result, spent.meters, spent.wall, spent.warnings
     told = [(m, c.metrics) for m, c in found]
     if wall is not None:
         told.append((Meter(log, wall.scope, "trapezoid"), wall.consumption.metrics))
     figures = (
-        Column(METRICS[name].title, head=METRICS[name].head.lower(), rank=i)
+        doc.Column(METRICS[name].title, head=METRICS[name].head.lower(), rank=i)
         for i, name in enumerate(SHOWN[:3])
     )
-    heads = (Column("meter"), Column("scope"), Column("method"), *figures)
-    rows = tuple(Row((m.name, m.scope, m.method, *_figures(figures))) for m, figures in told)
+    heads = (doc.Column("meter"), doc.Column("scope"), doc.Column("method"), *figures)
+    rows = tuple(doc.Row((m.name, m.scope, m.method, *_figures(figures))) for m, figures in told)
     absent = f"no meter watched this result: {why(result.metrics.get('power_w'))}"
     lines = [f"{m.name}: {_idle(c.metrics)}" for m, c in found]
     lines += [_placed(wall), f"{wall.scope}: {_idle(wall.consumption.metrics)}"] if wall else []
-    warned = warnings(result, found, wall)
     parts = (
-        Text(card.status(result)),
-        Table(heads, rows) if rows else Text(absent, "dim"),
-        Items(tuple(lines)) if lines else None,
-        Items(tuple(Mark(w, "warn") for w in warned), kind="warnings") if warned else None,
+        doc.Text(card.status(result)),
+        doc.Table(heads, rows) if rows else doc.Text(absent, "dim"),
+        doc.Items(tuple(lines)) if lines else None,
+        doc.Items(tuple(doc.Mark(w, "warn") for w in warned), kind="warnings") if warned else None,
     )
-    return Document(f"Energy of {result.id}", parts, _data(result, found, wall, warned))
+    return doc.Document(f"Energy of {result.id}", parts, _data(result, found, wall, warned))
 
 
-def _figures(figures: Mapping[str, Field]) -> list[Value]:
+def _figures(figures: Mapping[str, Field]) -> list[doc.Value]:
     """Return power, energy and energy per sample, each with what its ends are."""
     fields = [figures[name] for name in SHOWN[:3]]
     return [f"{why(f)} {ends(f, figures['energy_j'])}".strip() for f in fields]
@@ -65,17 +79,6 @@ def _placed(wall: Wall) -> str:
     )
 
 
-def warnings(result: Result, found: Found, wall: Wall | None) -> list[str]:
-    """Return every warning once: those of the run, of its meters and of the log.
-
-    Of further meters only what names its channel; their scopes and idle powers are shown.
-    """
-    parts = [tuple(str(w) for w in result.warnings), *(c.warnings for _, c in found[:1])]
-    parts += [tuple(w for w in c.warnings if str(w).startswith("W-PWR-3")) for _, c in found[1:]]
-    parts += [wall.consumption.warnings] if wall else []
-    return list(dict.fromkeys(str(warning) for part in parts for warning in part))
-
-
 def _data(result: Result, found: Found, wall: Wall | None, warned: Sequence[str]) -> dict[str, Json]:
     meters = [
         {"meter": m.name, "scope": m.scope, "method": m.method}
@@ -86,7 +89,7 @@ def _data(result: Result, found: Found, wall: Wall | None, warned: Sequence[str]
     at_wall = wall and {
         "alignment": wall.alignment,
         "metrics": dict(wall.consumption.metrics),
-        "warnings": list(wall.consumption.warnings),
+        "warnings": [str(w) for w in wall.consumption.warnings],
     }
     status = {"result": result.id, "status": result.status.value, "verdict": result.verdict}
     return {**status, "meters": meters, "wall": at_wall, "warnings": list(warned)}

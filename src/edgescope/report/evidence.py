@@ -12,34 +12,33 @@ from edgescope.records import Absent, Field, Json, Measured, Verdict, Verificati
 from edgescope.report import document as doc
 from edgescope.report import provenance
 from edgescope.report.chapter import Chapter
-from edgescope.report.document import Cell, Column, Mark, Section, Table, Text, Value, badge, defined
 
 GATE_FIELDS = ("top1_agreement", "centred_l2", "rank_agreement")
 FOUR = ("build_s", "load_s", "first_s", "steady_s")
 
 
-def parts(chapter: Chapter) -> tuple[Section, ...]:
+def parts(chapter: Chapter) -> tuple[doc.Section, ...]:
     """Return all of it."""
     found = (verified(chapter), trusted(chapter), four_numbers(chapter), ran_as(chapter))
     return (*(section for section in found if section), provenance.settings(chapter))
 
 
-def grid(title: str, head: Sequence[str], rows: Sequence[Sequence[Value]], lead: str = "") -> Section:
+def grid(title: str, head: Sequence[str], rows: Sequence[Sequence[doc.Value]], lead: str = "") -> doc.Section:
     """Return a table of words under a heading."""
-    columns = tuple(Column(name) for name in head)
-    table = Table(columns, tuple(doc.Row(tuple(row)) for row in rows))
-    return Section(title, (Text(lead, "lead") if lead else None, table))
+    columns = tuple(doc.Column(name) for name in head)
+    table = doc.Table(columns, tuple(doc.Row(tuple(row)) for row in rows))
+    return doc.Section(title, (doc.Text(lead, "lead") if lead else None, table))
 
 
-def lines(texts: Sequence[Value]) -> Value:
+def lines(texts: Sequence[doc.Value]) -> doc.Value:
     """Return texts as lines of one cell."""
-    out: list[Value] = []
+    out: list[doc.Value] = []
     for text in texts:
         out += ["\n", text] if out else [text]
     return tuple(out)
 
 
-def verified(chapter: Chapter) -> Section:
+def verified(chapter: Chapter) -> doc.Section:
     """Return what each variant's outputs were compared with, by which method, and how it came out."""
     info = chapter.info
     if info is None:
@@ -52,26 +51,26 @@ def verified(chapter: Chapter) -> Section:
     return grid("How the outputs were verified", head, rows, lead)
 
 
-def _gate_row(chapter: Chapter, row: Row) -> list[Value]:
+def _gate_row(chapter: Chapter, row: Row) -> list[doc.Value]:
     every = [r.verification for r in chapter.groups[row.cell] if r.verification]
     check = next((v for v in every if not v.passed), every[0] if every else None)
     if check is None:
-        return [row.label, "not verified", row.rejected or chapter.first(row).reason, "", ""]
-    passed = Mark("passed", "good") if check.passed else Mark("FAILED", "bad")
+        return [row.label, "not verified", row.rejected or str(chapter.first(row).reason or ""), "", ""]
+    passed = doc.Mark("passed", "good") if check.passed else doc.Mark("FAILED", "bad")
     if check.method == "none":
-        passed = Mark("nothing to compare")
+        passed = doc.Mark("nothing to compare")
     return [row.label, passed, _method(check), _gate_result(check), _accuracy(check)]
 
 
-def _method(check: Verification) -> Value:
+def _method(check: Verification) -> doc.Value:
     name = {"top1_agreement": "agreement"}.get(check.method, check.method)
-    what: Value = defined(METRICS[name]) if name in METRICS else check.method
+    what: doc.Value = doc.defined(METRICS[name]) if name in METRICS else check.method
     sense = "at most" if check.method == "centred_l2" else "lower bound at least"
     against = f", against {check.reference}" if check.reference else ""
     return (what, f", {sense} {check.threshold:g}{against}")
 
 
-def _gate_result(check: Verification) -> Value:
+def _gate_result(check: Verification) -> doc.Value:
     """The gate's own sentence; without one, the figures it rests on."""
     if check.detail:
         return check.detail
@@ -80,7 +79,7 @@ def _gate_result(check: Verification) -> Value:
     return lines(said or ["no figures"])
 
 
-def _accuracy(check: Verification) -> Value:
+def _accuracy(check: Verification) -> doc.Value:
     said: list[str] = []
     for key, prefix in (("accuracy", ""), ("reference_accuracy", "reference: ")):
         field = check.fields.get(key)
@@ -91,23 +90,23 @@ def _accuracy(check: Verification) -> Value:
     return lines(said or ["not measured"])
 
 
-def trusted(chapter: Chapter) -> Section:
+def trusted(chapter: Chapter) -> doc.Section:
     """Return every verdict with all its evidence, in words; variants that share both share a line."""
     alike: dict[Verdict, list[Row]] = {}
     for row in chapter.table.ordered():
         alike.setdefault(row.verdict, []).append(row)
-    rows: list[list[Value]] = []
+    rows: list[list[doc.Value]] = []
     for verdict, members in alike.items():
         said = verdict.evidence or ("no evidence was recorded",)
-        mark = badge(verdict.trust, verdict.evidence)
+        mark = doc.badge(verdict.trust, verdict.evidence)
         rows.append([lines([r.label for r in members]), mark, lines(said)])
     head = ("Variants", "Verdict", "Evidence, from the worst replicates")
     return grid("May the numbers be trusted?", head, rows)
 
 
-def ran_as(chapter: Chapter) -> Section | None:
+def ran_as(chapter: Chapter) -> doc.Section | None:
     """Return what each engine said it did, read back from it, and the artifact it ran."""
-    rows: list[list[Value]] = []
+    rows: list[list[doc.Value]] = []
     for row in chapter.table.ordered():
         result = chapter.first(row)
         done = result.effective
@@ -127,17 +126,17 @@ def _artifact(artifact: object) -> str:
     return ", ".join(p for p in said if p) or "none recorded"
 
 
-def four_numbers(chapter: Chapter) -> Section:
+def four_numbers(chapter: Chapter) -> doc.Section:
     """Return build, load, first and steady of each variant: four numbers that are never added up."""
     title, measured = "Build, load, first, steady", [r for r in chapter.table.ordered() if r.replicates]
     if not measured:
-        return Section(title, (Text("No variant got as far as running."),))
+        return doc.Section(title, (doc.Text("No variant got as far as running."),))
     rows = [doc.Row((row.label, *(_four(row, key) for key in FOUR))) for row in measured]
-    columns = (Column("Variant"), *(Column.of(METRICS[key]) for key in FOUR))
-    return Section(title, (Table(columns, tuple(rows), reasons=True),))
+    columns = (doc.Column("Variant"), *(doc.Column.of(METRICS[key]) for key in FOUR))
+    return doc.Section(title, (doc.Table(columns, tuple(rows), reasons=True),))
 
 
-def _four(row: Row, key: str) -> Cell | Field:
+def _four(row: Row, key: str) -> doc.Cell | Field:
     if key == "steady_s":
         return _bare(row["p50_s"])
     return _bare(across(list(row.replicates.values()), key))

@@ -17,21 +17,6 @@ from edgescope.analysis.offload.question import Question
 from edgescope.metrics import Metric
 from edgescope.records import Absent, Json
 from edgescope.report import document as doc
-from edgescope.report.document import (
-    DATA,
-    DETAIL,
-    Answer,
-    Cell,
-    Column,
-    Document,
-    Figure,
-    Items,
-    Pairs,
-    Section,
-    Table,
-    Text,
-    Value,
-)
 
 CAPTION = (
     "Above a line the cloud is better, or good enough; a line ends where no bandwidth helps, because round trip and "
@@ -46,7 +31,7 @@ FLIPPED = {
 }
 
 
-def document(found: Question, command: str, *, written: str = "") -> Document:
+def document(found: Question, command: str, *, written: str = "") -> doc.Document:
     """Return the answer; `written` is where the page lies."""
     sides = (("edge", found.model.local), ("cloud", found.model.remote))
     places = [
@@ -55,29 +40,31 @@ def document(found: Question, command: str, *, written: str = "") -> Document:
     ]
     lines = (*absences(found), *found.notes)
     rests = (
-        Pairs((*places, ("network", network(found.network)))),
-        Items(lines, kind="missing") if lines else None,
+        doc.Pairs((*places, ("network", network(found.network)))),
+        doc.Items(lines, kind="missing") if lines else None,
     )
     parts = (
         _answer(found),
-        Figure("break-even", "Break-even", CAPTION, partial(_drawn, found), partial(_map, found), DETAIL),
-        Section("What was weighed", (_options(found),)),
-        Section("What this rests on", rests, level=DETAIL),
-        Pairs((("report", written),)) if written else None,
+        doc.Figure(
+            "break-even", "Break-even", CAPTION, partial(_drawn, found), partial(_map, found), doc.DETAIL
+        ),
+        doc.Section("What was weighed", (_options(found),)),
+        doc.Section("What this rests on", rests, level=doc.DETAIL),
+        doc.Pairs((("report", written),)) if written else None,
         _curve(found),
     )
-    return Document(
+    return doc.Document(
         f"Edge or cloud: {found.model.local.row.trial.model}", parts, facts(found, command), command
     )
 
 
-def _answer(found: Question) -> Answer:
+def _answer(found: Question) -> doc.Answer:
     chosen, why = found.answer.pick, found.answer.reason
-    lines = Items((*flips(found), *borders(found)), kind="missing", level=DETAIL)
+    lines = doc.Items((*flips(found), *borders(found)), kind="missing", level=doc.DETAIL)
     short = (why, *flips(found)[:1])
     if chosen is None:
-        return Answer("Infeasible", "", short, why, more=(lines,), kind="none")
-    return Answer("Use", pick(chosen), short, why, more=(lines,))
+        return doc.Answer("Infeasible", "", short, why, more=(lines,), kind="none")
+    return doc.Answer("Use", pick(chosen), short, why, more=(lines,))
 
 
 def _drawn(found: Question) -> Any:
@@ -90,20 +77,20 @@ def _shown() -> list[Metric]:
     return [m for m in metrics.shown("table") if m.name in FIELDS and not m.artifact]
 
 
-def _options(found: Question) -> Table:
+def _options(found: Question) -> doc.Table:
     columns = (
-        *(Column.of(m, rank=i) for i, m in enumerate(_shown())),
-        Column("Busiest", head="busiest", rank=5),
+        *(doc.Column.of(m, rank=i) for i, m in enumerate(_shown())),
+        doc.Column("Busiest", head="busiest", rank=5),
     )
-    head = (Column("Answered", head="answered"), *columns, Column("From", head="from", rank=6))
-    return Table(head, tuple(_row(found, o) for o in found.answer.options))
+    head = (doc.Column("Answered", head="answered"), *columns, doc.Column("From", head="from", rank=6))
+    return doc.Table(head, tuple(_row(found, o) for o in found.answer.options))
 
 
 def _row(found: Question, option: Option) -> doc.Row:
     most = max(option.busy, key=lambda b: b[1], default=None)
     busy = ", ".join(f"{what} busy {share:.0%}" for what, share in option.busy)
-    cells: tuple[Value | Cell, ...] = (
-        Cell(option.words, "; ".join((*option.broken, busy)).strip("; ") or None),
+    cells: tuple[doc.Value | doc.Cell, ...] = (
+        doc.Cell(option.words, "; ".join((*option.broken, busy)).strip("; ") or None),
     )
     cells += tuple(option.figures[m.name] for m in _shown())
     cells += (f"{most[0]} {most[1]:.0%}" if most else "", "modelled" if option.modelled else "measured")
@@ -111,11 +98,11 @@ def _row(found: Question, option: Option) -> doc.Row:
     return doc.Row(cells, kind)
 
 
-def _curve(found: Question) -> Table:
+def _curve(found: Question) -> doc.Table:
     """Return the curve as data; an empty cell says that no bandwidth is enough, 0 that any is."""
     names = ("rtt_s", f"equal_{found.curve.quantity}_up_bps", "keeps_constraints_up_bps")
     rows = tuple(doc.Row((p.rtt_s, p.equal_bps, p.fits_bps)) for p in found.curve.points)
-    return Table(tuple(Column(name, key=name) for name in names), rows, level=DATA)
+    return doc.Table(tuple(doc.Column(name, key=name) for name in names), rows, level=doc.DATA)
 
 
 # -- in words ------------------------------------------------------------------------------------------------
@@ -137,6 +124,11 @@ def network(of: Profile) -> str:
     spread = f", {len(of.rtt_samples_s)} samples" if of.rtt_samples_s else spread
     loss = "n/a" if of.loss_absent else f"{of.loss:.2%}"
     return f"RTT {time(of.rtt_s)}{spread}, up {rate(of.up_bps)}, down {rate(of.down_bps)}, loss {loss} ({of.source})"
+
+
+def answered(found: Question) -> str:
+    """Return the answer in a few words, also where nothing keeps the constraints."""
+    return pick(found.answer.pick) if found.answer.pick else "none: infeasible"
 
 
 def pick(chosen: Option) -> str:
@@ -200,17 +192,17 @@ def absences(found: Question) -> list[str]:
     return [f"{', '.join(where)}: {reason}" for reason, where in reasons.items()]
 
 
-def probed(profile: Profile, keys: Mapping[str, Any]) -> tuple[Text | Table, ...]:
+def probed(profile: Profile, keys: Mapping[str, Any]) -> tuple[doc.Text | doc.Table, ...]:
     """Return what a probe measured."""
     rows = (
         ("round trip", profile.rtt_samples_s, "s"),
         ("up", profile.up_samples_bps, "bit/s"),
         ("down", profile.down_samples_bps, "bit/s"),
     )
-    heads = tuple(Column(name) for name in ("", "median", "p99 or least", "range", "samples"))
+    heads = tuple(doc.Column(name) for name in ("", "median", "p99 or least", "range", "samples"))
     body = tuple(doc.Row((name, *_spread(samples, unit), len(samples))) for name, samples, unit in rows)
-    loss = f"loss: n/a ({profile.loss_absent}); {_sent_again(keys.get('evidence', {}))}"
-    return Text(profile.source, "dim"), Table(heads, body), Text(loss, "dim")
+    loss = f"loss: n/a ({profile.loss_absent}); {'; '.join(keys['evidence'])}"
+    return doc.Text(profile.source, "dim"), doc.Table(heads, body), doc.Text(loss, "dim")
 
 
 def _spread(samples: Sequence[float], unit: str) -> list[str]:
@@ -220,14 +212,6 @@ def _spread(samples: Sequence[float], unit: str) -> list[str]:
         units.text(value, unit) for value in (float(np.median(samples)), tail, min(samples), max(samples))
     )
     return [middle, tail_said, f"{least} to {most}"]
-
-
-def _sent_again(evidence: Mapping[str, Any]) -> str:
-    """Return what the kernel counted."""
-    if "absent" in evidence or not evidence:
-        return str(evidence.get("absent", "nothing was counted"))
-    again, out = evidence["segments_sent_again"], evidence["segments_sent"]
-    return f"{again} of {out:,} segments were sent again ({evidence['source']})"
 
 
 # -- the map of a terminal -----------------------------------------------------------------------------------

@@ -14,45 +14,31 @@ from edgescope.metrics import METRICS
 from edgescope.records import Json, Measured, Result, Status
 from edgescope.report import document as doc
 from edgescope.report.chapter import Chapter
-from edgescope.report.document import (
-    DETAIL,
-    PAGE,
-    Code,
-    Column,
-    Items,
-    Mark,
-    Pairs,
-    Section,
-    Table,
-    Text,
-    Value,
-    defined,
-)
 from edgescope.units import fact
 
 
-def shared(found: Sequence[Chapter], command: str) -> Section:
+def shared(found: Sequence[Chapter], command: str) -> doc.Section:
     """Return what all loads of one model and machine share."""
     groups = {cell: group for c in found for cell, group in c.groups.items()}
     whole = replace(found[0], results=[r for c in found for r in c.results], groups=groups)
-    said = Items(tuple(whole.remarks), kind="warnings") if whole.remarks else None
+    said = doc.Items(tuple(whole.remarks), kind="warnings") if whole.remarks else None
     page = (machine(whole), warnings(whole), sampler(whole), identities(found, whole, command))
-    concurrent = Section("Concurrent runs", (said,), level=DETAIL)
-    return Section("", (concurrent, Section("", page, level=PAGE)))
+    concurrent = doc.Section("Concurrent runs", (said,), level=doc.DETAIL)
+    return doc.Section("", (concurrent, doc.Section("", page, level=doc.PAGE)))
 
 
-def machine(chapter: Chapter) -> Section:
+def machine(chapter: Chapter) -> doc.Section:
     """Return the machine's facts, those that name it first, as the newest result saw them."""
     where = chapter.machine
     stable, state = (
         tuple((k, fact(v)) for k, v in flat(facts).items()) for facts in (where.stable, where.state)
     )
     title = f"State and versions, at the newest result ({len(state)} facts)"
-    parts = (Text(_scope(chapter), "lead"), Pairs(stable), Pairs(state, title))
-    return Section("What was measured where", parts)
+    parts = (doc.Text(_scope(chapter), "lead"), doc.Pairs(stable), doc.Pairs(state, title))
+    return doc.Section("What was measured where", parts)
 
 
-def _scope(chapter: Chapter) -> Value:
+def _scope(chapter: Chapter) -> doc.Value:
     info = chapter.info
     times = sorted(r.started_at for r in chapter.results if r.started_at)
     when = f"{_minute(times[0])} to {_minute(times[-1])} UTC" if times else "at an unrecorded time"
@@ -63,34 +49,34 @@ def _scope(chapter: Chapter) -> Value:
         work = f", {info.macs / 1e6:,.0f} M multiply-accumulates a sample" if info.macs else ""
         weights = "trained weights" if info.trained else "untrained weights"
         model = f" Model {info.name} ({info.source}, {weights}{size}{work}, digest {info.digest})."
-    return (text, Mark(chapter.machine.id, "code"), ".", model)
+    return (text, doc.Mark(chapter.machine.id, "code"), ".", model)
 
 
 def _minute(moment: str) -> str:
     return moment[:16].replace("T", " ")
 
 
-def settings(chapter: Chapter) -> Section:
+def settings(chapter: Chapter) -> doc.Section:
     """Return what was set or found differently from the baseline, besides what the label says."""
     base = chapter.groups[chapter.table.baseline]
     rows: list[doc.Row] = []
     for row in chapter.table.ordered():
         if row.cell == chapter.table.baseline:
             continue
-        told: list[Value] = []
+        told: list[doc.Value] = []
         for d in differences(base, chapter.groups[row.cell]):
             if not d.name.startswith("state.time"):
                 line = f"{d.name}: {fact(d.baseline)} → {fact(d.candidate)}"
                 told += ["\n", line] if told else [line]
         rows.append(doc.Row((row.label, tuple(told) or "nothing")))
     if not rows:
-        return Section("Settings that differ", (Text("There is one variant only."),))
-    head = (Column("Variant"), Column(f"Differs from {chapter.baseline.label} in"))
+        return doc.Section("Settings that differ", (doc.Text("There is one variant only."),))
+    head = (doc.Column("Variant"), doc.Column(f"Differs from {chapter.baseline.label} in"))
     lead = "Facts that also vary between replicates of one variant are noise and left out."
-    return Section("Settings that differ", (Text(lead, "lead"), Table(head, tuple(rows))))
+    return doc.Section("Settings that differ", (doc.Text(lead, "lead"), doc.Table(head, tuple(rows))))
 
 
-def warnings(chapter: Chapter) -> Section:
+def warnings(chapter: Chapter) -> doc.Section:
     """Return every warning and every reason of a result that did not end well.
 
     One variant's warnings of one code share a line: the first one's words, and how many results said so.
@@ -99,21 +85,23 @@ def warnings(chapter: Chapter) -> Section:
     for r in chapter.results:
         for text in _said(r):
             alike.setdefault((r.trial.label, text.split(":")[0]), []).append(text)
-    items: list[Value] = []
+    items: list[doc.Value] = []
     for (label, _), texts in alike.items():
         words = "alike" if len(set(texts)) == 1 else "with figures of their own"
         more = f" ({len(texts) - 1} more {words})" if len(texts) > 1 else ""
-        items.append((Mark(label, "strong"), " ", texts[0], Mark(more, "dim")))
-    return Section("Warnings", (Items(tuple(items), kind="warnings") if items else Text("None."),))
+        items.append((doc.Mark(label, "strong"), " ", texts[0], doc.Mark(more, "dim")))
+    return doc.Section(
+        "Warnings", (doc.Items(tuple(items), kind="warnings") if items else doc.Text("None."),)
+    )
 
 
 def _said(result: Result) -> Iterator[str]:
-    yield from result.warnings
+    yield from map(str, result.warnings)
     if result.status is not Status.OK:
         yield f"{result.status.value}: {result.reason or 'no reason given'}"
 
 
-def sampler(chapter: Chapter) -> Section:
+def sampler(chapter: Chapter) -> doc.Section:
     """Return what watching cost."""
     cost = across([r for r in chapter.results if "sampler_cpu_share" in r.metrics], "sampler_cpu_share")
     if not isinstance(cost, Measured):
@@ -122,32 +110,41 @@ def sampler(chapter: Chapter) -> Section:
         ends = cost.lo is not None and cost.hi is not None and cost.hi < float("inf")
         text = f"{100 * cost.value:.2f} % of one core on average"
         text += f" [{100 * (cost.lo or 0):.2f} – {100 * (cost.hi or 0):.2f}]" if ends else ""
-    return Section("What measuring itself cost", (Text((defined(METRICS["sampler_cost"]), ": ", text, ".")),))
+    return doc.Section(
+        "What measuring itself cost", (doc.Text((doc.defined(METRICS["sampler_cost"]), ": ", text, ".")),)
+    )
 
 
-def identities(found: Sequence[Chapter], whole: Chapter, command: str) -> Section:
+def identities(found: Sequence[Chapter], whole: Chapter, command: str) -> doc.Section:
     """Return the command that made this page, one per cell that measures it again, and all ids."""
     runs = {cell: 1 + max(r.trial.replicate for r in group) for cell, group in whole.groups.items()}
     again = [bench_command(row.trial, runs[row.cell]) for c in found for row in c.table.ordered()]
     rows = tuple(
         doc.Row(
-            (Mark(r.id, "code"), r.trial.label, r.trial.replicate, r.trial.id, r.trial.cell, r.status.value)
+            (
+                doc.Mark(r.id, "code"),
+                r.trial.label,
+                r.trial.replicate,
+                r.trial.id,
+                r.trial.cell,
+                r.status.value,
+            )
         )
         for r in whole.results
     )
     names = ("Result", "Variant", "Replicate", "Trial", "Cell", "Status")
-    head = tuple(Column(name, "1" if name == "Replicate" else None) for name in names)
+    head = tuple(doc.Column(name, "1" if name == "Replicate" else None) for name in names)
     recorded = filter(None, dict.fromkeys(_words(r.machine.state.get("command")) for r in whole.results))
     typed = "\n".join(list(recorded)[:20])
     parts = (
-        Text("This page:"),
-        Code(command),
-        Text("One variant at a time:"),
-        Code("\n".join(again)),
-        Code(typed, "Command lines as the measuring processes recorded them") if typed else None,
-        Section(f"Ids of all {len(rows)} results", (Table(head, rows),), "folded"),
+        doc.Text("This page:"),
+        doc.Code(command),
+        doc.Text("One variant at a time:"),
+        doc.Code("\n".join(again)),
+        doc.Code(typed, "Command lines as the measuring processes recorded them") if typed else None,
+        doc.Section(f"Ids of all {len(rows)} results", (doc.Table(head, rows),), "folded"),
     )
-    return Section("Do it again", parts)
+    return doc.Section("Do it again", parts)
 
 
 def _words(command: Json) -> str:

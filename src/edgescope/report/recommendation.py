@@ -12,49 +12,36 @@ from edgescope.analysis.cells.row import Row
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Field, Json, Measured, Trust
 from edgescope.report import document as doc
-from edgescope.report.document import (
-    DETAIL,
-    MAIN,
-    Answer,
-    Cell,
-    Column,
-    Document,
-    Items,
-    Mark,
-    Table,
-    Text,
-    Value,
-    badge,
-)
 from edgescope.units import counted
 
 MOST = 14
 """Rows of the table before the rest is counted only."""
 
 
-def document(found: Recommendation, *, everything: bool = False) -> Document:
+def document(found: Recommendation, *, everything: bool = False) -> doc.Document:
     """Return the answer to one question; `everything`: with every cell, not the Pareto set alone."""
     names = ", ".join(found.models)
     bounds = ", ".join(c.text for c in found.wanted.constraints)
     title = f"{names}: {found.wanted.goal.best}" + (f" with {bounds}" if bounds else "")
-    remarks = tuple((Mark("note  ", "name"), str(remark)) for remark in found.remarks)
+    remarks = tuple((doc.Mark("note  ", "name"), str(remark)) for remark in found.remarks)
     parts = (
-        Text(title, "strong"),
+        doc.Text(title, "strong"),
         _answer(found),
         *_table(found, everything),
-        Text(_counted(found), "lead", DETAIL if found.pick else MAIN),
-        Items(remarks, level=DETAIL) if remarks else None,
+        doc.Text(_counted(found), "lead", doc.DETAIL if found.pick else doc.MAIN),
+        doc.Items(remarks, level=doc.DETAIL) if remarks else None,
     )
-    return Document(title, parts, facts(found))
+    return doc.Document(title, parts, facts(found))
 
 
-def _answer(found: Recommendation) -> Answer:
-    reasons = Items(tuple(found.reasons[0 if found.pick else 1 :]), level=DETAIL)
-    more = (reasons,) if reasons.items else ()
+def _answer(found: Recommendation) -> doc.Answer:
+    reason, *rest = found.reasons
+    more = (doc.Items(tuple(rest), level=doc.DETAIL),) if rest else ()
     if found.pick is None:
-        return Answer("No pick", "", found.reasons[:1], found.reasons[0], more=more, kind="none")
+        return doc.Answer("No pick", "", (reason,), reason, more=more, kind="none")
     name = found.pick.name if len(found.models) > 1 else found.pick.label
-    return Answer("Use", (name, "  ", badge(found.pick.verdict.trust)), tuple(_short(found)), more=more)
+    pick = (name, "  ", doc.badge(found.pick.verdict.trust))
+    return doc.Answer("Use", pick, tuple(_short(found)), reason, more=more)
 
 
 def _short(found: Recommendation) -> list[str]:
@@ -81,7 +68,7 @@ def _counted(found: Recommendation) -> str:
     return "; ".join(parts)
 
 
-def _table(found: Recommendation, everything: bool) -> list[Table | Text]:
+def _table(found: Recommendation, everything: bool) -> list[doc.Table | doc.Text]:
     rows = list(found.choices if everything else found.front)
     for extra in (found.pick, found.nearest, found.best):
         if extra is not None and extra.cell not in {r.cell for r in rows}:
@@ -93,15 +80,17 @@ def _table(found: Recommendation, everything: bool) -> list[Table | Text]:
     shown = rows if everything else _fewest(rows, found)
     columns = sorted((m for m in METRICS.values() if _wanted(m, found, shown)), key=lambda m: not m.higher)
     told = {found.wanted.goal.name} | _asked(found)
-    heads = [Column.of(m, 0 if m.name in told else i) for i, m in enumerate(columns, start=1)]
+    heads = [doc.Column.of(m, 0 if m.name in told else i) for i, m in enumerate(columns, start=1)]
     *most, last = [_word(METRICS[a]) for a in found.axes] or ["anything"]
     on = f"{', '.join(most)} and {last}" if most else last
     title = "every cell" if everything else f"Pareto set: nothing measured beats these on {on} at once"
     several = len(found.models) > 1
     body = tuple(_row(c, columns, found, several) for c in shown)
-    parts: list[Table | Text] = [Table((Column("Variant", head="variant"), *heads), body, title)]
+    parts: list[doc.Table | doc.Text] = [
+        doc.Table((doc.Column("Variant", head="variant"), *heads), body, title)
+    ]
     if len(shown) < len(rows):
-        parts.append(Text(f"and {len(rows) - len(shown)} more: --all", "lead", DETAIL))
+        parts.append(doc.Text(f"and {len(rows) - len(shown)} more: --all", "lead", doc.DETAIL))
     return parts
 
 
@@ -136,33 +125,36 @@ def _wanted(metric: Metric, found: Recommendation, rows: Sequence[Row]) -> bool:
 def _row(choice: Row, columns: Sequence[Metric], found: Recommendation, several: bool) -> doc.Row:
     picked = found.pick is not None and choice.cell == found.pick.cell
     name = choice.name if several else choice.label
-    marks: list[Value] = [name, *_marks(choice, found, picked)]
+    marks: list[doc.Value] = [name, *_marks(choice, found, picked)]
     asked = _asked(found)
     cells = (_cell(choice[m.name], m.better == "lower" and m.name in asked) for m in columns)
     kind = "picked" if picked else "dim" if choice.rejected else ""
     return doc.Row((tuple(marks), *cells), kind, choice.cell)
 
 
-def _cell(found: Field, judged: bool) -> Value | Cell:
+def _cell(found: Field, judged: bool) -> doc.Value | doc.Cell:
     """Return a figure, with the upper end where a constraint judges it."""
     if not isinstance(found, Measured):
         return found
     if not judged or found.hi is None:
         return replace(found, lo=None, hi=None)
-    return Cell(found, brief=f"{units.show(found, interval=False)} (<= {units.text(found.hi, found.unit)})")
+    text, end = units.show(found, interval=False), units.text(found.hi, found.unit)
+    return doc.Cell(found, brief=text if end == text else f"{text} (<= {end})")
 
 
-def _marks(choice: Row, found: Recommendation, picked: bool) -> list[Mark]:
-    words = [Mark("pick", "pick")] if picked else []
+def _marks(choice: Row, found: Recommendation, picked: bool) -> list[doc.Mark]:
+    words = [doc.Mark("pick", "pick")] if picked else []
     words += (
-        [Mark("nearest", "chip")] if found.nearest is not None and choice.cell == found.nearest.cell else []
+        [doc.Mark("nearest", "chip")]
+        if found.nearest is not None and choice.cell == found.nearest.cell
+        else []
     )
-    words += [Mark("tied", "chip")] if choice.cell in {c.cell for c in found.ties} else []
+    words += [doc.Mark("tied", "chip")] if choice.cell in {c.cell for c in found.ties} else []
     broken = ", ".join(b.partition(" ")[0] for b in choice.broken)
-    words += [Mark(f"breaks {broken}", "chip")] if choice.broken else []
-    words += [Mark(choice.rejected.partition(":")[0], "chip")] if choice.failed else []
+    words += [doc.Mark(f"breaks {broken}", "chip")] if choice.broken else []
+    words += [doc.Mark(choice.rejected.partition(":")[0], "chip")] if choice.failed else []
     trust = choice.verdict.trust
-    words += [Mark(trust.value, "chip")] if trust is not Trust.CLEAN and choice.replicates else []
+    words += [doc.Mark(trust.value, "chip")] if trust is not Trust.CLEAN and choice.replicates else []
     return words
 
 

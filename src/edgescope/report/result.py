@@ -14,49 +14,33 @@ from edgescope.analysis.run.workers import Share, shares
 from edgescope.metrics import METRICS
 from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status
 from edgescope.report import document as doc
-from edgescope.report.document import (
-    DETAIL,
-    Answer,
-    Cell,
-    Column,
-    Document,
-    Mark,
-    Pairs,
-    Part,
-    Row,
-    Section,
-    Table,
-    Text,
-    Value,
-    badge,
-)
 from edgescope.stats import reach
 from edgescope.units import ranges, show, why
 
 CELL = 8
 """Characters of a cell's id that a listing shows; `compare` takes them for all its replicates."""
 GOOD = (Status.OK, Status.WRONG_OUTPUT, Status.UNSTABLE)
-Line = tuple[str, Value | Cell]
+Line = tuple[str, doc.Value | doc.Cell]
 
 
-def document(result: Result) -> Document:
+def document(result: Result) -> doc.Document:
     """Return the card of one result."""
     rows = tuple(line for line in _lines(result) if line[1] is not None)
-    card = Pairs((*rows, ("result", result.id)), kind="card")
-    why_not = Text((Mark("reason  ", "dim"), str(result.reason))) if result.reason else None
+    card = doc.Pairs((*rows, ("result", result.id)), kind="card")
+    why_not = doc.Text((doc.Mark("reason  ", "dim"), str(result.reason))) if result.reason else None
     parts = (_name(result), card, why_not, *_tables(result), *doc.warnings([str(w) for w in result.warnings]))
-    return Document(result.trial.model, parts)
+    return doc.Document(result.trial.model, parts)
 
 
-def _name(result: Result) -> Text:
+def _name(result: Result) -> doc.Text:
     """Return what was measured; loads other than the usual one are in the label."""
     t = result.trial
     trained = "" if result.model is None or result.model.trained else "  (untrained: no task accuracy)"
     load = "  single_stream" if t.scenario == "single_stream" else ""
-    return Text(f"{t.model}  {t.label}{load}{trained}", "strong")
+    return doc.Text(f"{t.model}  {t.label}{load}{trained}", "strong")
 
 
-def several(results: Sequence[Result]) -> Document:
+def several(results: Sequence[Result]) -> doc.Document:
     """Return what the fresh processes of one cell say together, a row a process; the card of each is a detail."""
     from edgescope.analysis.cells.percentiles import percentiles
     from edgescope.analysis.cells.replicates import MEASURED, across
@@ -72,27 +56,34 @@ def several(results: Sequence[Result]) -> Document:
         figures = [f"{name} {why(field)}" for name, field in told.items()]
     name = f"{results[0].trial.model}  {results[0].trial.label}"
     lead = f"{len(done)} of {len(results)} processes measured{counts}"
-    answer = Answer(
+    answer = doc.Answer(
         "Measured" if done else "Not measured", name, (lead, *figures), kind="" if done else "none"
     )
-    columns = (Column("Process", head="process"), *_columns(), Column("Verdict", head="verdict"))
+    columns = (doc.Column("Process", head="process"), *_columns(), doc.Column("Verdict", head="verdict"))
     rows = tuple(
-        Row((f"#{r.trial.replicate} {ids.short_ids(results)[r.id]}", *_figures(r), _verdict(r)))
+        doc.Row((f"#{r.trial.replicate} {ids.short_ids(results)[r.id]}", *_figures(r), _verdict(r)))
         for r in results
     )
     cards = tuple(p for r in results for p in document(r).parts)
-    return Document(name, (answer, Table(columns, rows), Section("Each process", cards, level=DETAIL)))
+    return doc.Document(
+        name, (answer, doc.Table(columns, rows), doc.Section("Each process", cards, level=doc.DETAIL))
+    )
 
 
-def status(result: Result) -> Value:
+def status(result: Result) -> doc.Value:
     """Return the status with the verdict and its evidence."""
-    mark = Mark(result.status.value, "good" if result.status is Status.OK else "bad")
-    return (mark, "  ", badge(result.verdict.trust), Mark(f": {'; '.join(result.verdict.evidence)}", "dim"))
+    mark = doc.Mark(result.status.value, "good" if result.status is Status.OK else "bad")
+    return (
+        mark,
+        "  ",
+        doc.badge(result.verdict.trust),
+        doc.Mark(f": {'; '.join(result.verdict.evidence)}", "dim"),
+    )
 
 
-def detail(text: str) -> Cell:
+def detail(text: str) -> doc.Cell:
     """Return what only -v shows."""
-    return Cell(text, brief="")
+    return doc.Cell(text, brief="")
 
 
 def _lines(result: Result) -> Iterator[Line]:
@@ -122,12 +113,12 @@ def _lines(result: Result) -> Iterator[Line]:
     yield "sampler", detail(_sampler(result))
 
 
-def _gate(result: Result) -> Value:
+def _gate(result: Result) -> doc.Value:
     check = result.verification
     if check is None:
         text = "not verified: there is no fp32 reference to compare them with; this can never be a pick"
-        return Mark(text, "warn")
-    return f"passed: {check.detail}" if check.passed else Mark(f"FAILED: {check.detail}", "bad")
+        return doc.Mark(text, "warn")
+    return f"passed: {check.detail}" if check.passed else doc.Mark(f"FAILED: {check.detail}", "bad")
 
 
 def _brief(field: Field | None) -> str:
@@ -243,7 +234,7 @@ def load(result: Result) -> Iterator[Line]:
     said: dict[str, Json] = result.artifact.get("loadgen") or {}
     if said:
         verdict = str(said.get("result_validity", "without a result"))
-        yield "loadgen", (Mark(verdict, "good" if verdict == "VALID" else "warn"), "  ", _loadgen(said))
+        yield "loadgen", (doc.Mark(verdict, "good" if verdict == "VALID" else "warn"), "  ", _loadgen(said))
 
 
 def _loadgen(said: dict[str, Json]) -> str:
@@ -261,13 +252,13 @@ def _loadgen(said: dict[str, Json]) -> str:
     return "; ".join(out)
 
 
-def _tables(result: Result) -> Iterator[Part]:
+def _tables(result: Result) -> Iterator[doc.Part]:
     """Yield a row a worker, and a row an idle gap."""
     yield from each_worker(result)
     yield from gaps(result)
 
 
-def gaps(result: Result) -> Iterator[Table]:
+def gaps(result: Result) -> Iterator[doc.Table]:
     """Yield the idle-gap curve: idleness, median of the first query after it, penalty over back to back."""
     labels = [match[1] for name in result.metrics if (match := PENALTY.fullmatch(name))]
     rows = []
@@ -276,16 +267,16 @@ def gaps(result: Result) -> Iterator[Table]:
         penalty = units.ratio(result.metrics[f"idle_gap_{label}_penalty"], decimals=2)
         count = latency.n if isinstance(latency, Measured) else None
         rows.append(
-            Row((f"{label.removesuffix('ms')} ms", latency, "" if label == "0ms" else penalty, count))
+            doc.Row((f"{label.removesuffix('ms')} ms", latency, "" if label == "0ms" else penalty, count))
         )
     if rows:
         heads = (
-            Column("Idle gap"),
-            Column("Median latency", "s"),
-            Column("Penalty"),
-            Column("n", "1", rank=1),
+            doc.Column("Idle gap"),
+            doc.Column("Median latency", "s"),
+            doc.Column("Penalty"),
+            doc.Column("n", "1", rank=1),
         )
-        yield Table(heads, tuple(rows))
+        yield doc.Table(heads, tuple(rows))
 
 
 # -- several workers -----------------------------------------------------------------------------------------
@@ -313,7 +304,7 @@ def workers(result: Result) -> Iterator[Line]:
     yield "workers", "   ".join(said)
 
 
-def each_worker(result: Result) -> Iterator[Table]:
+def each_worker(result: Result) -> Iterator[doc.Table]:
     """Yield a row a worker: throughput, latency, what it holds; bars of the trial's own workers compare."""
     each = shares(result) if result.workers else []
     if not each:
@@ -325,23 +316,23 @@ def each_worker(result: Result) -> Iterator[Table]:
     on_gpu = any(_known(s.worker.gpu_memory_bytes) for s in each)
     colocated = any(s.worker.number >= own for s in each)
     columns = [
-        Column("Worker", head="worker"),
-        Column.of(METRICS["throughput_sps"]),
-        Column("Share", rank=2, head=""),
+        doc.Column("Worker", head="worker"),
+        doc.Column.of(METRICS["throughput_sps"]),
+        doc.Column("Share", rank=2, head=""),
     ]
-    columns += [Column(f"{tail} latency", "s", head=tail)] if tail else []
-    columns += [Column("RSS", "bytes")] + ([Column("GPU", "bytes")] if on_gpu else [])
-    columns += ([Column("CPU")] if pinned else []) + ([Column("Model", head="")] if colocated else [])
+    columns += [doc.Column(f"{tail} latency", "s", head=tail)] if tail else []
+    columns += [doc.Column("RSS", "bytes")] + ([doc.Column("GPU", "bytes")] if on_gpu else [])
+    columns += ([doc.Column("CPU")] if pinned else []) + ([doc.Column("Model", head="")] if colocated else [])
     rows = []
     for s in each:
         w, beside = s.worker, s.worker.number >= own
-        cells: list[Value] = [f"W{w.number}", s.throughput_sps]
+        cells: list[doc.Value] = [f"W{w.number}", s.throughput_sps]
         cells.append("" if beside else bar(_value(s.throughput_sps), most).rstrip())
         cells += [s.latency[f"latency_{tail}_s"]] if tail else []
         cells += [w.peak_rss_bytes] + ([w.gpu_memory_bytes] if on_gpu else [])
         cells += ([ranges(w.cpus)] if pinned else []) + ([w.model if beside else ""] if colocated else [])
-        rows.append(Row(tuple(cells)))
-    yield Table(tuple(columns), tuple(rows), "Workers", level=DETAIL)
+        rows.append(doc.Row(tuple(cells)))
+    yield doc.Table(tuple(columns), tuple(rows), "Workers", level=doc.DETAIL)
 
 
 def _tail(result: Result, each: Sequence[Share]) -> str:
@@ -366,26 +357,26 @@ def _value(field: Field) -> float:
 # -- a listing -----------------------------------------------------------------------------------------------
 
 
-def _columns(works: set[str] | None = None) -> list[Column]:
+def _columns(works: set[str] | None = None) -> list[doc.Column]:
     told = metrics.shown("list")
     told = [m for m in told if not m.workloads or (works or set()) & set(m.workloads)]
-    return [Column.of(m, rank=i) for i, m in enumerate(told, start=1)]
+    return [doc.Column.of(m, rank=i) for i, m in enumerate(told, start=1)]
 
 
-def _figures(result: Result, columns: Sequence[Column] | None = None) -> list[Value]:
+def _figures(result: Result, columns: Sequence[doc.Column] | None = None) -> list[doc.Value]:
     """Return the figures of the columns of a listing."""
-    found: list[Value] = []
+    found: list[doc.Value] = []
     for column in columns or _columns():
         field = first(result, METRICS[column.key].of)
         found.append(Measured(field.value, field.unit, n=field.n) if isinstance(field, Measured) else field)
     return found
 
 
-def _verdict(result: Result) -> Value:
-    return badge(result.verdict.trust) if result.status is Status.OK else str(result.reason)[:70]
+def _verdict(result: Result) -> doc.Value:
+    return doc.badge(result.verdict.trust) if result.status is Status.OK else str(result.reason or "")[:70]
 
 
-def listing(results: Sequence[Result]) -> Document:
+def listing(results: Sequence[Result]) -> doc.Document:
     """Return a row a result; where they come from several machines, each row says from which.
 
     What only some workloads have is a column where some result has it.
@@ -394,16 +385,20 @@ def listing(results: Sequence[Result]) -> Document:
     columns = _columns({r.trial.workload for r in results})
     names = ids.short_ids(results)
     heads = [
-        *(Column(n) for n in ("result", "cell", "model", "variant", "status")),
-        Column("verdict"),
+        *(doc.Column(n) for n in ("result", "started (UTC)", "cell", "model", "variant", "status")),
+        doc.Column("verdict"),
         *columns,
     ]
     rows = []
     for r in results:
         again = f" #{r.trial.replicate}" if r.trial.replicate else ""
-        cells: list[Value] = [names[r.id], r.trial.cell[:CELL], r.trial.model.partition("#")[0]]
-        cells += [f"{r.trial.label}{again}", Mark(r.status.value, "good" if r.status is Status.OK else "bad")]
+        cells: list[doc.Value] = [names[r.id], r.started_at[:16].replace("T", " "), r.trial.cell[:CELL]]
+        cells.append(r.trial.model.partition("#")[0])
+        cells += [
+            f"{r.trial.label}{again}",
+            doc.Mark(r.status.value, "good" if r.status is Status.OK else "bad"),
+        ]
         cells += [_verdict(r), *_figures(r, columns)]
-        rows.append(Row((*cells, r.machine.id[:8]) if several else tuple(cells)))
-    heads += [Column("machine")] if several else []
-    return Document("Results", (Table(tuple(heads), tuple(rows)),))
+        rows.append(doc.Row((*cells, r.machine.id[:8]) if several else tuple(cells)))
+    heads += [doc.Column("machine")] if several else []
+    return doc.Document("Results", (doc.Table(tuple(heads), tuple(rows)),))

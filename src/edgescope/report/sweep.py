@@ -5,22 +5,20 @@ A cell's short name holds what differs from cell to cell; what all share is said
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from edgescope.errors import Message, asked_wrongly
 from edgescope.records import TABLES, Result, Status, Trial, Trust, digest
-from edgescope.report.document import Column, Document, Mark, Pairs, Row, Table, Text, Value, badge
-from edgescope.units import counted, duration, show
+from edgescope.report import document as doc
+from edgescope.units import counted, lasting, show
 
 GOOD = (Status.OK, Status.UNSUPPORTED, Status.SKIPPED)
 KINDS = {Status.OK: "good", Status.SKIPPED: "dim", Status.UNSUPPORTED: "dim", Status.UNSTABLE: "warn"}
 LISTED = 40
 """Grids up to this size are listed cell by cell."""
-#: What a message says beside its code: up to the evidence, or the end of the first sentence.
-_SAID = re.compile(r"^(?P<code>[EWI]-[A-Z]+-\d+): (?P<what>.*?)(?: \(|\.(?: |$)|$)")
 
 # -- names of cells ------------------------------------------------------------------------------------------
 
@@ -110,7 +108,7 @@ def _values(trials: Iterable[Trial]) -> dict[str, list[Any]]:
 # -- before it runs ------------------------------------------------------------------------------------------
 
 
-def grid(trials: Sequence[Trial], missing: Collection[str]) -> Document:
+def grid(trials: Sequence[Trial], missing: Collection[str]) -> doc.Document:
     """Return how many cells there are, along which axes, and how long they take; small grids cell by cell.
 
     `missing` holds the ids of the trials that have no result yet.
@@ -119,24 +117,26 @@ def grid(trials: Sequence[Trial], missing: Collection[str]) -> Document:
     more, todo = len(trials) - len(cells), [t for t in trials if t.id in missing]
     again = f" and {counted(more, 'further replicate')}" if more else ""
     still = "none is missing" if not todo else f"{len(todo)} missing" if len(todo) < len(trials) else ""
-    lead = Text((Mark(f"{counted(len(cells), 'cell')}{again}", "strong"), ", " if still else "", still))
-    rows: list[tuple[Value, Value]] = []
+    lead = doc.Text(
+        (doc.Mark(f"{counted(len(cells), 'cell')}{again}", "strong"), ", " if still else "", still)
+    )
+    rows: list[tuple[doc.Value, doc.Value]] = []
     for key, values in axes(cells).items():
         each = [f"{_bare(key, v)} {sum(value(t, key) == v for t in cells)}" for v in values]
         rows.append((key, "   ".join(each)))
     rows.append(("all", shared(cells)))
     if todo:
         seconds = sum(t.min_s + 2 * t.idle_s + (t.warmup or 0.0) for t in todo)
-        rows.append(("windows", f"{duration(seconds)} of measuring at the least"))
-    return Document("Grid", (lead, Pairs(tuple(rows), kind="axes"), _cells(trials, missing)))
+        rows.append(("windows", f"{lasting(seconds)} of measuring at the least"))
+    return doc.Document("Grid", (lead, doc.Pairs(tuple(rows), kind="axes"), _cells(trials, missing)))
 
 
-def _cells(trials: Sequence[Trial], missing: Collection[str]) -> Table | Text:
+def _cells(trials: Sequence[Trial], missing: Collection[str]) -> doc.Table | doc.Text:
     if len(trials) > LISTED:
-        return Text("each cell: --dry-run --json", "dim")
+        return doc.Text("each cell: --dry-run --json", "dim")
     name = namer(trials)
-    rows = (Row((t.id, "to do" if t.id in missing else "finished", name(t))) for t in trials)
-    return Table((Column("trial"), Column("state"), Column("cell")), tuple(rows))
+    rows = (doc.Row((t.id, "to do" if t.id in missing else "finished", name(t))) for t in trials)
+    return doc.Table((doc.Column("trial"), doc.Column("state"), doc.Column("cell")), tuple(rows))
 
 
 def _bare(key: str, value: object) -> str:
@@ -149,22 +149,21 @@ def _bare(key: str, value: object) -> str:
 # -- as it runs ----------------------------------------------------------------------------------------------
 
 
-def line(result: Result, head: str) -> Text:
+def line(result: Result, head: str) -> doc.Text:
     """Return one cell in one line: throughput, p99 and verdict where it was measured, else the reason."""
-    m, status = result.metrics.get, Mark(f"{result.status.value:<11} ", KINDS.get(result.status, "bad"))
+    m, status = result.metrics.get, doc.Mark(f"{result.status.value:<11} ", KINDS.get(result.status, "bad"))
     why = said(result.reason)[1]
     if result.status not in (Status.OK, Status.UNSTABLE, Status.WRONG_OUTPUT):
-        return Text((head, status, why))
+        return doc.Text((head, status, why))
     rate = show(m("throughput_sps"), interval=False)
     tail = show(m("latency_p99_s"), interval=False)
     also = "" if result.status is Status.OK else f"  {why}"
-    return Text((head, status, f"{rate:>16}  p99 {tail:>8}  ", badge(result.verdict.trust), also))
+    return doc.Text((head, status, f"{rate:>16}  p99 {tail:>8}  ", doc.badge(result.verdict.trust), also))
 
 
-def said(reason: object) -> tuple[str, str]:
+def said(reason: Message | None) -> tuple[str, str]:
     """Return (code, what happened) of a message, without its evidence and advice."""
-    match = _SAID.match(str(reason))
-    return (match["code"], match["what"]) if match else ("", str(reason)[:100])
+    return (reason.code, reason.what) if reason else ("", "")
 
 
 # -- what became of it ---------------------------------------------------------------------------------------
@@ -172,12 +171,12 @@ def said(reason: object) -> tuple[str, str]:
 
 def document(
     results: Sequence[Result], name: Callable[[Trial], str], following: Sequence[str], *, ran: str = ""
-) -> Document:
+) -> doc.Document:
     """Return what became of a grid: counts by status, reasons grouped, what to do next."""
-    lead = Text((Mark(ran, "strong"), Mark(_counts(results), "strong")))
+    lead = doc.Text((doc.Mark(ran, "strong"), doc.Mark(_counts(results), "strong")))
     groups = list(grouped(results, name))
     steps = tuple(("next", text) for text in following)
-    return Document("Sweep", (lead, *groups, Pairs(steps, kind="steps") if steps else None))
+    return doc.Document("Sweep", (lead, *groups, doc.Pairs(steps, kind="steps") if steps else None))
 
 
 def _counts(results: Sequence[Result]) -> str:
@@ -196,23 +195,23 @@ def _doubtful(result: Result) -> bool:
     return result.status is Status.OK and result.verdict.trust is not Trust.CLEAN
 
 
-def grouped(results: Iterable[Result], name: Callable[[Trial], str]) -> Iterator[Text]:
+def grouped(results: Iterable[Result], name: Callable[[Trial], str]) -> Iterator[doc.Text]:
     """Yield a line for each reason that cells did not end well, the most frequent first, with one of the cells."""
     groups: dict[tuple[Status, str], list[Result]] = {}
     for r in results:
         if r.status is not Status.OK:
-            groups.setdefault((r.status, said(r.reason)[0] or str(r.reason)[:60]), []).append(r)
+            groups.setdefault((r.status, said(r.reason)[0]), []).append(r)
     for (status, _), mine in sorted(groups.items(), key=lambda item: -len(item[1])):
         code, what = said(mine[0].reason)
-        count = Mark(f"  {len(mine):>3} {f'{status.value} ':<12}", KINDS.get(status, "bad"))
-        example = Mark(f"  e.g. {name(mine[0].trial)}", "dim")
-        yield Text((count, f"{code}{': ' if code else ''}{what}", example))
+        count = doc.Mark(f"  {len(mine):>3} {f'{status.value} ':<12}", KINDS.get(status, "bad"))
+        example = doc.Mark(f"  e.g. {name(mine[0].trial)}", "dim")
+        yield doc.Text((count, f"{code}{': ' if code else ''}{what}", example))
 
 
-def following(results: Sequence[Result], wrong: Callable[[Result], bool], study: str = "") -> list[str]:
-    """Return what to type next, for what these results leave open; `wrong`: whether a result was asked for wrongly."""
-    statuses = {r.status for r in results if not wrong(r)}
-    fixes = dict.fromkeys(str(r.reason).partition(" Try: ")[2] for r in results if wrong(r))
+def following(results: Sequence[Result], study: str = "") -> list[str]:
+    """Return what to type next, for what these results leave open."""
+    statuses = {r.status for r in results if not asked_wrongly(r.reason)}
+    fixes = dict.fromkeys(r.reason.fix for r in results if r.reason and asked_wrongly(r.reason))
     lines = [f"{fix}   for cells that were asked for wrongly" for fix in fixes if fix]
     retried = (Status.UNSTABLE, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
     again = [s.value for s in retried if s in statuses]

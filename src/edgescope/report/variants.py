@@ -20,36 +20,16 @@ from edgescope.records import Absent, Json, Measured, Trust
 from edgescope.report import document as doc
 from edgescope.report import evidence, provenance
 from edgescope.report.chapter import Chapter
-from edgescope.report.document import (
-    BRIEF,
-    DATA,
-    DETAIL,
-    MAIN,
-    PAGE,
-    Answer,
-    Cell,
-    Column,
-    Document,
-    Figure,
-    Items,
-    Mark,
-    Pairs,
-    Part,
-    Section,
-    Table,
-    Text,
-    Tile,
-    Value,
-    badge,
-)
 
 TIES_SAID = 4
 """From so many variants on the sentence names some of them only."""
 EVIDENCE_SHOWN = 2
 """Pieces of evidence printed under a verdict that is not CLEAN; the full list is in its own section."""
+ONE_LINE = 80
+"""Characters of a line that a terminal shows whole."""
 INTERVALS = (
     "Small figures are 95 % ",
-    Mark("intervals", to="def-interval"),
+    doc.Mark("intervals", to="def-interval"),
     ", of power and energy they may be the meter's bounds.",
 )
 
@@ -73,29 +53,29 @@ def document(
     missing: Sequence[Missing] = (),
     again: Sequence[str] = (),
     written: Mapping[str, str | None] | None = None,
-) -> Document:
+) -> doc.Document:
     """Return the answers of all loads.
 
     `missing`: what is not installed; `again`: statuses that another attempt may change; `written`: what lies where.
     """
     groups = [list(g) for _, g in itertools.groupby(found, key=lambda c: (c.model, c.machine.id))]
-    articles: list[Part | None] = []
+    articles: list[doc.Part | None] = []
     number = 0
     for group in groups:
         loads = [_load(c, f"c{number + i}", len(found) > 1) for i, c in enumerate(group, start=1)]
         number += len(group)
         heading = group[0].title if len(groups) > 1 else ""
-        articles.append(Section(heading, (*loads, provenance.shared(group, command)), "article"))
+        articles.append(doc.Section(heading, (*loads, provenance.shared(group, command)), "article"))
     said = (
         _contents(found) if len(found) > 1 else None,
         *(articles or [_nothing(command)]),
         _not_installed(missing),
-        Text(f"measure again: --retry {','.join(again)}", level=DETAIL) if again else None,
-        Pairs(tuple((k, v) for k, v in written.items() if v)) if written else None,
+        doc.Text(f"measure again: --retry {','.join(again)}", level=doc.DETAIL) if again else None,
+        doc.Pairs(tuple((k, v) for k, v in written.items() if v)) if written else None,
         _rows(found),
         _glossary(),
     )
-    return Document(title or _title(found), said, _data(found, missing), command)
+    return doc.Document(title or _title(found), said, _data(found, missing), command)
 
 
 def _title(found: Sequence[Chapter]) -> str:
@@ -105,41 +85,43 @@ def _title(found: Sequence[Chapter]) -> str:
     return titles.pop() if len(titles) == 1 else f"edgescope report: {len(titles)} models and machines"
 
 
-def _nothing(command: str) -> Answer:
+def _nothing(command: str) -> doc.Answer:
     reason = "There are no results, so nothing can be recommended. Measure first: edgescope optimize MODEL"
-    return Answer("No results", "", (reason,), reason, more=(doc.Code(command, level=PAGE),), kind="none")
+    return doc.Answer(
+        "No results", "", (reason,), reason, more=(doc.Code(command, level=doc.PAGE),), kind="none"
+    )
 
 
-def _load(chapter: Chapter, anchor: str, several: bool) -> Section:
+def _load(chapter: Chapter, anchor: str, several: bool) -> doc.Section:
     """Return one load: its answer and table; of several loads the rest is folded."""
     drawn = _figures(chapter, anchor, "" if several else "Plots")
-    rest = Section("", evidence.parts(chapter), level=PAGE)
+    rest = doc.Section("", evidence.parts(chapter), level=doc.PAGE)
     if several:
         drawn = replace(drawn, title="Plots", kind="folded")
         rest = replace(rest, title="Why these numbers may be believed", kind="folded")
     parts = (answer(chapter, anchor), *_before_after(chapter), drawn, rest)
-    return Section(chapter.load if several else "", parts, "load", anchor)
+    return doc.Section(chapter.load if several else "", parts, "load", anchor)
 
 
 # -- the answer ----------------------------------------------------------------------------------------------
 
 
-def answer(chapter: Chapter, anchor: str = "c1") -> Answer:
+def answer(chapter: Chapter, anchor: str = "c1") -> doc.Answer:
     """Return what a hurried reader stops at; where nothing may be picked it says why."""
     row, best = chapter.pick.row or chapter.alone, chapter.pick
     if row is None:
         short = best.reason if best.nearest else f"{best.reason.partition('. ')[0].rstrip('.')}."
-        what = Mark("No variant could be picked")
-        return Answer(
+        what = doc.Mark("No variant could be picked")
+        return doc.Answer(
             "No recommendation", what, (short,), best.reason, kind="none", anchor=f"{anchor}-answer"
         )
     word = "Keep the baseline" if row.cell == chapter.table.baseline else "Use"
     if chapter.baseline.label in best.ties:
         word = "Best figure, not significantly better than the baseline"
     word = "Measured" if chapter.alone is not None else word
-    return Answer(
+    return doc.Answer(
         word,
-        (Mark(row.label, anchor=f"{anchor}-pick"), "  ", _verdict(row)),
+        (doc.Mark(row.label, anchor=f"{anchor}-pick"), "  ", _verdict(row)),
         tuple(_short(chapter, row)),
         best.reason,
         tuple(_tiles(chapter, row)),
@@ -163,7 +145,8 @@ def _short(chapter: Chapter, row: Row) -> Iterator[str]:
         more = f" and {len(ties) - 2} more" if len(ties) > 2 else ""
         yield f"statistically tied with {', '.join(ties[:2])}{more}"
     if row.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
-        yield f"measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence[:2])}"
+        said = f"measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence[:2])}"
+        yield said if len(said) <= ONE_LINE else f"{said[: ONE_LINE - 1]}…"
 
 
 def agreement(row: Row) -> str:
@@ -176,14 +159,14 @@ def agreement(row: Row) -> str:
     return f"top-1 agreement {units.cell(row['agreement'], 'share')}{least}"
 
 
-def _ties(chapter: Chapter) -> Iterator[Part]:
+def _ties(chapter: Chapter) -> Iterator[doc.Part]:
     """Yield the names of all variants that are not significantly worse, where the sentence has no room for them."""
     ties = chapter.pick.ties
     if len(ties) >= TIES_SAID:
-        yield Items(tuple(ties), f"Not significantly worse ({len(ties)})", level=DETAIL)
+        yield doc.Items(tuple(ties), f"Not significantly worse ({len(ties)})", level=doc.DETAIL)
 
 
-def _tiles(chapter: Chapter, row: Row) -> Iterator[Tile]:
+def _tiles(chapter: Chapter, row: Row) -> Iterator[doc.Tile]:
     base = chapter.baseline
     for metric in metrics.shown("table", row.trial.workload):
         field = row[metric.name]
@@ -197,11 +180,11 @@ def _tiles(chapter: Chapter, row: Row) -> Iterator[Tile]:
         if beside and isinstance(before, Measured):
             bare = replace(before, lo=None, hi=None)
             small.append(f"baseline {units.column(metric.unit, [before]).text(bare)}")
-        yield Tile(metric.title, field, metric.unit, tuple(small), f"def-{metric.name}")
+        yield doc.Tile(metric.title, field, metric.unit, tuple(small), f"def-{metric.name}")
 
 
-def _verdict(row: Row) -> Mark:
-    return badge(row.verdict.trust, row.verdict.evidence)
+def _verdict(row: Row) -> doc.Mark:
+    return doc.badge(row.verdict.trust, row.verdict.evidence)
 
 
 # -- the table -----------------------------------------------------------------------------------------------
@@ -215,7 +198,7 @@ def _shown(chapter: Chapter) -> tuple[list[Row], list[Metric]]:
     return rows, [m for m in kept if m.name != "speedup" or len(rows) > 1]
 
 
-def _before_after(chapter: Chapter) -> Iterator[Part]:
+def _before_after(chapter: Chapter) -> Iterator[doc.Part]:
     """Yield the table, what was measured in no variant and why, and what did not run."""
     rows = _shown(chapter)[0]
     found = chapter.table
@@ -223,16 +206,16 @@ def _before_after(chapter: Chapter) -> Iterator[Part]:
     notes = [f"{titles}: {units.absence(Absent(why))}" for why, titles in _gaps(rows)]
     notes += [screened(row) for row in sorted(found.screened, key=_seconds)]
     notes += [text for row in rows for text in (*row.notes, _unresolved(row)) if text]
-    told = (Items(tuple(notes), kind="missing", level=DETAIL),) if notes else ()
+    told = (doc.Items(tuple(notes), kind="missing", level=doc.DETAIL),) if notes else ()
     if rows:
         title = "Before and after" if len(rows) > 1 else "What was measured"
-        yield Section(title, (comparison(chapter), *told))
+        yield doc.Section(title, (comparison(chapter), *told))
     if counts := _counts(found, left):
-        yield Text(f"{counts}: -v says why", "lead", BRIEF)
+        yield doc.Text(f"{counts}: -v says why", "lead", doc.BRIEF)
     if left:
-        items = tuple((Mark(row.label, "strong"), " ", row.rejected) for row in left)
-        level = MAIN if not rows else DETAIL
-        yield Section("Not measured", (Items(items, "", "missing", level),), level=level)
+        items = tuple((doc.Mark(row.label, "strong"), " ", row.rejected) for row in left)
+        level = doc.MAIN if not rows else doc.DETAIL
+        yield doc.Section("Not measured", (doc.Items(items, "", "missing", level),), level=level)
 
 
 def _counts(found: VariantTable, left: Sequence[Row]) -> str:
@@ -245,7 +228,7 @@ def _counts(found: VariantTable, left: Sequence[Row]) -> str:
     return ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
 
 
-def comparison(chapter: Chapter) -> Table:
+def comparison(chapter: Chapter) -> doc.Table:
     """Return the table: a row a variant with figures, a column a metric that some of them has."""
     rows, columns = _shown(chapter)
     scopes = ", ".join(dict.fromkeys(r.scope for r in rows if r.scope))
@@ -253,26 +236,26 @@ def comparison(chapter: Chapter) -> Table:
     first = [m for m in columns if m.name != "speedup"]
     ordered = [*first, *(m for m in columns if m.name == "speedup")]  # what it comes to stands last
     heads = [
-        Column.of(m, 0 if m.name in asked | {"speedup", "p50_s"} else i, scopes if m.scope else "")
+        doc.Column.of(m, 0 if m.name in asked | {"speedup", "p50_s"} else i, scopes if m.scope else "")
         for i, m in enumerate(ordered, start=1)
     ]
     series = {chapter.table.baseline: 0}
     series |= {r.cell: i for i, r in enumerate((r for r in chapter.table.rows if r.cell not in series), 1)}
     body = tuple(_row(chapter, row, ordered, series[row.cell]) for row in rows)
     head = (
-        Column("Variant", head="variant"),
+        doc.Column("Variant", head="variant"),
         *heads,
-        Column("Verdict", key="verdict", head="verdict", rank=1),
+        doc.Column("Verdict", key="verdict", head="verdict", rank=1),
     )
-    return Table(head, body, lead=INTERVALS, reasons=True)
+    return doc.Table(head, body, lead=INTERVALS, reasons=True)
 
 
 def _row(chapter: Chapter, row: Row, columns: Sequence[Metric], series: int) -> doc.Row:
     best, base = chapter.pick.row, row.cell == chapter.table.baseline
     picked = best is not None and best.cell == row.cell
-    marks: list[Value] = [Mark(row.label, "struck" if row.rejected else "")]
-    marks += [Mark("pick", "pick")] if picked else []
-    marks += [Mark("baseline", "chip")] if base else []
+    marks: list[doc.Value] = [doc.Mark(row.label, "struck" if row.rejected else "")]
+    marks += [doc.Mark("pick", "pick")] if picked else []
+    marks += [doc.Mark("baseline", "chip")] if base else []
     counted, asked = len(row.replicates), len(chapter.groups[row.cell])
     below = [f"{counted} of {asked} runs counted"] if 0 < counted < asked else []
     below += [f"rejected: {row.rejected}"] if row.rejected else []
@@ -281,20 +264,20 @@ def _row(chapter: Chapter, row: Row, columns: Sequence[Metric], series: int) -> 
     why = "; ".join(said[:EVIDENCE_SHOWN]) + more
     cells = (_figure(m, row, base) for m in columns)
     return doc.Row(
-        (Cell(tuple(marks), "; ".join(below) or None), *cells, Cell(_verdict(row), why or None)),
+        (doc.Cell(tuple(marks), "; ".join(below) or None), *cells, doc.Cell(_verdict(row), why or None)),
         "rejected" if row.rejected else "picked" if picked else "",
         row.cell,
         series,
     )
 
 
-def _figure(metric: Metric, row: Row, base: bool) -> Value | Cell:
+def _figure(metric: Metric, row: Row, base: bool) -> doc.Value | doc.Cell:
     """Return a cell; the baseline over itself is 1 by definition, without an interval."""
     field = row[metric.name]
     if base and metric.name == "speedup" and isinstance(field, Measured):
         return Measured(field.value, field.unit, n=field.n)
     if metric.name == "accuracy" and isinstance(field, Measured):
-        return Cell(field, brief=f"{round(field.value * field.n)}/{field.n}")
+        return doc.Cell(field, brief=f"{round(field.value * field.n)}/{field.n}")
     return field
 
 
@@ -330,57 +313,74 @@ def _seconds(row: Row) -> float:
     return row["p50_s"].value if isinstance(row["p50_s"], Measured) else float("inf")
 
 
-def _not_installed(missing: Sequence[Missing]) -> Part | None:
+def _not_installed(missing: Sequence[Missing]) -> doc.Part | None:
     items = tuple(f"{m.label}: {'; '.join(filter(None, (m.reason, m.fix)))}" for m in missing)
-    return Section("Not installed", (Items(items, kind="missing"),), level=DETAIL) if items else None
+    return (
+        doc.Section("Not installed", (doc.Items(items, kind="missing"),), level=doc.DETAIL) if items else None
+    )
 
 
 # -- all loads -----------------------------------------------------------------------------------------------
 
 
-def _contents(found: Sequence[Chapter]) -> Section:
+def _contents(found: Sequence[Chapter]) -> doc.Section:
     """Return one line a load with its answer."""
     several = len({c.title for c in found}) > 1
-    head = [Column("Load"), *([Column("Model and machine")] if several else []), Column("Variants", "1")]
+    head = [
+        doc.Column("Load"),
+        *([doc.Column("Model and machine")] if several else []),
+        doc.Column("Variants", "1"),
+    ]
     told = [METRICS[name] for name in ("p50_s", "p99_s", "throughput_sps")]
-    columns = (*head, Column("Answer"), *(Column.of(m, rank=i) for i, m in enumerate(told)))
+    columns = (*head, doc.Column("Answer"), *(doc.Column.of(m, rank=i) for i, m in enumerate(told)))
     rows = []
     for i, c in enumerate(found, start=1):
         row = c.pick.row or c.alone
-        cells: list[Value] = [Mark(c.load, to=f"c{i}"), *([c.title] if several else []), len(c.measured)]
+        cells: list[doc.Value] = [
+            doc.Mark(c.load, to=f"c{i}"),
+            *([c.title] if several else []),
+            len(c.measured),
+        ]
         if row is None:
             rows.append(doc.Row((*cells, "no recommendation", *("" for _ in told))))
             continue
         name = row.label.removesuffix(f" {row.trial.load}")
-        chip = Mark("measured" if c.alone else "pick", "chip")
+        chip = doc.Mark("measured" if c.alone else "pick", "chip")
         fields = (row[m.name] for m in told)
         bare = (replace(f, lo=None, hi=None) if isinstance(f, Measured) else f for f in fields)
         rows.append(doc.Row((*cells, (name, chip), *bare)))
-    return Section("", (Table(columns, tuple(rows)),), "nav", level=PAGE)
+    return doc.Section("", (doc.Table(columns, tuple(rows)),), "nav", level=doc.PAGE)
 
 
-def _rows(found: Sequence[Chapter]) -> Table:
+def _rows(found: Sequence[Chapter]) -> doc.Table:
     """Return every row of every load, for a CSV."""
     facts: tuple[str, ...] = ("model", "machine", "load", "cell", "variant", "status", "verdict", "evidence")
     facts += ("baseline", "pick", "rejected", "power_scope")
     told = metrics.shown("table")
-    head = (*(Column(name, key=name) for name in facts), *(Column.of(m) for m in told))
+    head = (*(doc.Column(name, key=name) for name in facts), *(doc.Column.of(m) for m in told))
     rows = []
     for c in found:
         for row in c.table.ordered():
             picked = c.pick.row is not None and c.pick.row.cell == row.cell
-            cells: tuple[Value, ...] = (c.model, c.machine.id, c.load, row.cell, row.label, row.status.value)
+            cells: tuple[doc.Value, ...] = (
+                c.model,
+                c.machine.id,
+                c.load,
+                row.cell,
+                row.label,
+                row.status.value,
+            )
             cells += (row.verdict.trust.value, "; ".join(row.verdict.evidence))
             cells += ("yes" if row.cell == c.table.baseline else "", "yes" if picked else "")
             rows.append(doc.Row((*cells, row.rejected, row.scope, *(row[m.name] for m in told))))
-    return Table(head, tuple(rows), level=DATA)
+    return doc.Table(head, tuple(rows), level=doc.DATA)
 
 
-def _glossary() -> Section:
+def _glossary() -> doc.Section:
     told = [m for m in METRICS.values() if m.meaning or m.shown]
-    rows = tuple((Mark(m.title, anchor=f"def-{m.name}"), m.meaning) for m in told)
-    return Section(
-        "What the numbers mean", (Pairs(rows, kind="glossary"),), "chapter", "glossary", level=PAGE
+    rows = tuple((doc.Mark(m.title, anchor=f"def-{m.name}"), m.meaning) for m in told)
+    return doc.Section(
+        "What the numbers mean", (doc.Pairs(rows, kind="glossary"),), "chapter", "glossary", level=doc.PAGE
     )
 
 
@@ -440,12 +440,12 @@ PLOTS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def _figures(chapter: Chapter, anchor: str, title: str) -> Section:
+def _figures(chapter: Chapter, anchor: str, title: str) -> doc.Section:
     drawn = (
-        Figure(f"{anchor}-{name}", heading, caption, partial(_drawn, name, chapter.table))
+        doc.Figure(f"{anchor}-{name}", heading, caption, partial(_drawn, name, chapter.table))
         for name, (heading, caption) in PLOTS.items()
     )
-    return Section(title, tuple(drawn), level=PAGE)
+    return doc.Section(title, tuple(drawn), level=doc.PAGE)
 
 
 def _drawn(name: str, table: VariantTable) -> Any:

@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from edgescope import options
 from edgescope.clock import Clock
+from edgescope.errors import Message
 from edgescope.options import Option
 from edgescope.records import Json, Queries, Trial
 from edgescope.scenarios import settings
@@ -45,5 +46,5 @@ class Foreign(Protocol):
     def notes(self) -> Mapping[str, Json]:
         """Return what the program says of itself and of the run, and its log files as `files`: name -> text."""
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[Message, ...]:
         """Return where the program's own numbers and ours do not agree."""

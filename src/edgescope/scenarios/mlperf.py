@@ -22,10 +22,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from edgescope import registry, scratch
+from edgescope import registry
 from edgescope.clock import Clock
-from edgescope.errors import UsageError, message
+from edgescope.errors import Message, UsageError
 from edgescope.options import Option
+from edgescope.process import scratch
 from edgescope.records import Absent, Json, Queries, Trial
 from edgescope.scenarios import mlperf_log, settings
 from edgescope.scenarios.base import CheckedScenario
@@ -113,7 +114,7 @@ class LoadGen(CheckedScenario):
         """Return LoadGen's version, settings and results, how they compare with ours, and its logs."""
         return {"loadgen": {**self.told, **self.checked}, "files": self.files}
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[Message, ...]:
         """Return what LoadGen or the comparison with it objects to."""
         return tuple(filter(None, (self._invalid(), self._apart(), self._other_answers())))
 
@@ -159,11 +160,11 @@ class LoadGen(CheckedScenario):
                 out[p] = {"loadgen_ns": theirs, "ours_ns": int(mine)}
         return out
 
-    def _invalid(self) -> str:
+    def _invalid(self) -> Message | None:
         if self.told.get("result_validity") != "INVALID":
-            return ""
+            return None
         unmet = [key for key, met in self.told.items() if key.endswith("_met") and met is False]
-        return message(
+        return Message(
             "W-MLPERF-1",
             "LoadGen calls this run INVALID",
             evidence=", ".join(unmet) or str(self.told.get("result_invalid_reason")),
@@ -171,26 +172,26 @@ class LoadGen(CheckedScenario):
             fix=f"--duration {OFFICIAL_S:.0f}s" + (", or a lower --rate" if self.trial.rate else ""),
         )
 
-    def _apart(self) -> str:
+    def _apart(self) -> Message | None:
         """Return the first percentile on which LoadGen and our rows disagree."""
         share, slack = CLOSE
         for p, pair in self.checked.get("percentiles", {}).items():
             theirs, mine = pair["loadgen_ns"], pair["ours_ns"]
             if p != "99.00" and abs(theirs - mine) > max(slack, share * theirs):
-                return message(
+                return Message(
                     "W-MLPERF-2",
                     f"LoadGen's {p} percentile and ours of the same queries differ",
                     evidence=f"{theirs / 1e6:.3f} ms and {mine / 1e6:.3f} ms",
                     effect="Handing queries between LoadGen and Python took that long",
                     fix="the scenario of the same name without mlperf_ for the engine alone",
                 )
-        return ""
+        return None
 
-    def _other_answers(self) -> str:
+    def _other_answers(self) -> Message | None:
         found = self.checked.get("accuracy")
         if not found or (found["in_log"] == found["samples"] and found["centred_l2"] <= QUICK_CEILING):
-            return ""
-        return message(
+            return None
+        return Message(
             "W-MLPERF-3",
             "LoadGen's accuracy log does not hold the answers that the gate was given",
             evidence=f"{found['in_log']} of {found['samples']} inputs, apart by {found['centred_l2']:.2g}",

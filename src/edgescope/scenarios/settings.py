@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from edgescope import registry
 from edgescope.errors import UsageError
 from edgescope.records import Trial
-
-RATED = ("fixed_rate", "server", "burst", "mlperf_server")
 
 
 def checked(trial: Trial) -> Trial:
     """Return the trial when its scenario has what it needs; UsageError otherwise."""
     name = trial.scenario
-    if name in RATED:
+    if registry.scenario(name).rated:
         rate(trial)
     elif trial.rate is not None and name != "trace":  # a trace says itself why it takes none
         raise UsageError(
             "E-SCEN-11",
             f"{name} takes no rate",
-            evidence=f"--rate {trial.rate:g}; queries come at a rate in {', '.join(RATED)}",
+            evidence=f"--rate {trial.rate:g}; queries come at a rate in {', '.join(rated())}",
             effect="Nothing was measured",
             fix=f"--scenario server --rate {trial.rate:g}, or leave --rate out",
         )
@@ -42,13 +41,18 @@ def _alone(trial: Trial) -> None:
             evidence=f"in_flight {trial.in_flight}",
             fix="leave --in-flight at 1",
         )
-    if trial.multi_process and (name == "idle_gap" or name.startswith("mlperf_")):
+    if trial.multi_process and registry.scenario(name).alone:
         raise UsageError(
             "E-SCEN-10",
             f"{name} is asked of one process that has the device to itself",
             evidence=f"processes {trial.processes}, sharing {trial.sharing}, beside {trial.colocated or 'nothing'}",
             fix="--scenario single_stream, offline or server for several",
         )
+
+
+def rated() -> list[str]:
+    """Return the scenarios that offer queries at a rate."""
+    return [name for name, found in registry.SCENARIOS.items() if found.rated]
 
 
 def rate(trial: Trial) -> float:

@@ -7,12 +7,16 @@ with the reason and never measured.
 
 from __future__ import annotations
 
+import functools
+import json
+import subprocess
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgescope import registry
 from edgescope.artifacts.for_precision import INT8_OPTIONS
-from edgescope.errors import UsageError
+from edgescope.errors import UnavailableError, UsageError, meant
 from edgescope.records import Scalar, Trial
 
 Options = dict[str, Scalar]
@@ -26,11 +30,14 @@ class Candidate:
     precision: str
     options: Options = field(default_factory=dict)
 
-    @property
-    def words(self) -> frozenset[str]:
-        """What --try and --skip know it by: engine, precision, each `option=value`, and `all`."""
-        options = (f"{k}={str(v).lower()}" for k, v in self.options.items())
-        return frozenset((self.backend, self.precision, "all", *options))
+    def is_any(self, backend: Collection[str], precision: Collection[str]) -> bool:
+        """Whether it is of these engines and precisions; none named are all."""
+        return (not backend or self.backend in backend) and (not precision or self.precision in precision)
+
+    def has(self, table: Mapping[str, Scalar]) -> bool:
+        """Whether it has every value of the table: `backend`, `precision`, and options by their names."""
+        mine = {**self.options, "backend": self.backend, "precision": self.precision}
+        return all(name in mine and mine[name] == value for name, value in table.items())
 
     @property
     def label(self) -> str:
@@ -58,6 +65,18 @@ class Installed:
     fix: str = ""
 
 
+@functools.cache
+def installed() -> Mapping[str, Installed]:
+    """Return what `edgescope backends` says, asked in a process of its own: engines are large, and may crash."""
+    command = [sys.executable, "-medgescope", "backends", "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    rows = json.loads(done.stdout) if done.returncode == 0 else []
+    return {
+        row["name"]: Installed(row["available"], tuple(row["options"]), row["reason"], row["fix"])
+        for row in rows
+    }
+
+
 @dataclass(frozen=True)
 class NotHere:
     """A candidate that is not measured, and why."""
@@ -73,6 +92,19 @@ class Proposal:
 
     trials: tuple[Trial, ...]
     not_here: tuple[NotHere, ...] = ()
+
+    def possible(self) -> Proposal:
+        """Return itself; UnavailableError where nothing can run here."""
+        if self.trials:
+            return self
+        missing = "; ".join(f"{m.label}: {m.reason}" for m in self.not_here)
+        what = "no engine that could run this model is here"
+        raise UnavailableError("E-TRY-2", what, evidence=missing, fix="edgescope backends")
+
+
+def usual_device(model: str) -> str:
+    """Return the device that a model is tried on unless it is said: cpu for what LiteRT alone runs."""
+    return "cpu" if reads_tflite_only(model) else device()
 
 
 def device() -> str:
@@ -92,25 +124,33 @@ def propose(
     base: Trial,
     installed: Mapping[str, Installed] | None = None,
     *,
-    only: Sequence[str] = (),
-    skip: Sequence[str] = (),
+    backend: Sequence[str] = (),
+    precision: Sequence[str] = (),
+    exclude: Sequence[Mapping[str, Scalar]] = (),
 ) -> Proposal:
     """Return what to try for `base` on its device; options of `base` go to every candidate.
 
-    Those that say how an int8 file is made go to the int8 candidates alone.
-    `only` and `skip` are words of candidates (an engine, a precision, `graph=true`), or several that must all fit
-    (`torch_compile+fp16`), `all` for all of them; the baseline, the first whose engine is here, always stays. What
-    takes minutes to compile is proposed where `only` names that option itself.
-    UsageError for a word that no candidate has, where none of `only` chooses anything for this model, and for an
+    Those that say how an int8 file is made go to the int8 candidates alone; one that takes minutes to compile
+    (tune=max-autotune) adds the candidates that have it. `backend` and `precision` choose among the candidates (none
+    named: all), each table of `exclude` drops those that have all of its values; the baseline, the first whose engine
+    is here, always stays. UsageError for a name that no candidate has, where nothing is left to compare, and for an
     option that the baseline has not. `installed` says what can run here (None: assume all).
     """
     whole = of_device(base.device)
+    patient = {name: value for name, value in base.options.items() if _patient(name, value)}
+    base = replace(base, options={k: v for k, v in base.options.items() if k not in patient})
     table = [c for c in whole if _fits(c, base)]
-    idle = _checked(only, skip, table, whole)
+    idle = _checked(backend, precision, exclude, table, whole)
     first = next((c for c in table if _here(c.backend, installed)), None)
-    table = [c for c in table if c == first or (_asked(c, only) and not _named(c, skip, False))]
+    chosen = [
+        c
+        for c in table
+        if c.is_any(backend, precision)
+        and not any(c.has(t) for t in exclude)
+        and all(patient.get(name) == value for name, value in _slow(c).items())
+    ]
     trials, missing = [], []
-    for candidate in table:
+    for candidate in [c for c in table if c == first or c in chosen]:
         trial = _trial(candidate, base)
         lacking = _lacking(trial, candidate.label, installed)
         if lacking and candidate == first:
@@ -163,45 +203,47 @@ def _fits(candidate: Candidate, base: Trial) -> bool:
     )
 
 
-def _asked(candidate: Candidate, only: Sequence[str]) -> bool:
-    """Whether these words choose a candidate; none choose all but those that need patience."""
-    patient = {f"{k}={v}" for k, v in registry.about(candidate.backend).PATIENT.items()} & candidate.words
-    if not patient:
-        return _named(candidate, only, True)
-    return _named(candidate, [word for word in only if patient & set(word.split("+"))], False)
+def _slow(candidate: Candidate) -> Options:
+    """Return the options of a candidate that make it compile for minutes."""
+    about = registry.about(candidate.backend).PATIENT
+    return {name: value for name, value in candidate.options.items() if about.get(name) == value}
 
 
-def _named(candidate: Candidate, words: Sequence[str], default: bool) -> bool:
-    return any(set(word.split("+")) <= candidate.words for word in words) if words else default
+def _patient(name: str, value: Scalar) -> bool:
+    """Whether an option is one that makes some engine compile for minutes."""
+    return any(registry.about(backend).PATIENT.get(name) == value for backend in registry.BACKENDS)
 
 
 def _checked(
-    only: Sequence[str], skip: Sequence[str], table: Sequence[Candidate], whole: Sequence[Candidate]
+    backend: Sequence[str],
+    precision: Sequence[str],
+    exclude: Sequence[Mapping[str, Scalar]],
+    table: Sequence[Candidate],
+    whole: Sequence[Candidate],
 ) -> list[NotHere]:
-    """Return the words of `only` that choose nothing of `table`, the model's part of the device's `whole` table."""
-    parts = {part for word in (*only, *skip) for part in word.split("+")}
-    if unknown := sorted(parts - _words(whole)):
-        raise _no_candidate(", ".join(unknown), _words(whole))
-    idle = [word for word in dict.fromkeys(only) if not _chooses(word, table)]
-    if idle and len(idle) == len(set(only)):
-        read = any(_chooses(word, whole) for word in idle)
-        raise _no_candidate(f"{', '.join(idle)}{' and reads this model' if read else ''}", _words(table))
-    return [
-        NotHere(word, f"no candidate {'that reads this model ' if _chooses(word, whole) else ''}has it")
-        for word in idle
-    ]
+    """Return the names that choose nothing of `table`, the model's part of the device's `whole` table."""
+    for flag, names, known in (
+        ("--backend", backend, dict.fromkeys(c.backend for c in whole)),
+        ("--precision", precision, dict.fromkeys(c.precision for c in whole)),
+    ):
+        for name in names:
+            if name not in known:
+                raise _no_candidate(f"{flag} {name}", known, f"{flag} {meant(name, known)}".strip())
+    for values in exclude:
+        if not any(c.has(values) for c in whole):
+            text = ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in values.items())
+            raise _no_candidate(f"--exclude {text}", dict.fromkeys(c.label for c in whole), "")
+    if not any(c.is_any(backend, precision) for c in table):
+        asked = " ".join((*backend, *precision)) or "any engine"
+        raise _no_candidate(f"{asked} and reads this model", dict.fromkeys(c.label for c in table), "")
+    idle = [b for b in dict.fromkeys(backend) if not any(c.is_any((b,), precision) for c in table)]
+    idle += [p for p in dict.fromkeys(precision) if not any(c.is_any(backend, (p,)) for c in table)]
+    return [NotHere(name, "no candidate that reads this model has it") for name in idle]
 
 
-def _chooses(word: str, table: Sequence[Candidate]) -> bool:
-    return any(_named(c, [word], False) for c in table)
-
-
-def _words(table: Sequence[Candidate]) -> frozenset[str]:
-    return frozenset[str]().union(*(c.words for c in table))
-
-
-def _no_candidate(what: str, known: Collection[str]) -> UsageError:
-    return UsageError("E-TRY-1", f"no candidate has {what}", evidence=f"known: {', '.join(sorted(known))}")
+def _no_candidate(what: str, known: Collection[str], fix: str) -> UsageError:
+    fix = fix if "--" in fix and " " in fix else "edgescope backends"
+    return UsageError("E-TRY-1", f"no candidate has {what}", evidence=f"known: {', '.join(known)}", fix=fix)
 
 
 def _here(backend: str, installed: Mapping[str, Installed] | None) -> bool:

@@ -3,34 +3,31 @@
 One closed loop says how long a query takes and what can be answered at most; from these analysis.predict.queueing
 guesses where the edge is. Short open-loop runs then bracket it (analysis.capacity.answer says which comes next), and
 the answer is confirmed by a run long enough for the promised quantile's upper bound; where that fails, one client
-fewer is confirmed. Every run is a Trial through Cells, so the store is the only memory: what was interrupted resumes,
-and takes the same decisions from the same rows.
-
-Which search of a question goes on: the newest that the store holds of it, or another one, measured from anew.
-
-Searches of one question are told apart by the replicates of their runs: the same model, load and arrivals, measured
-again. One that was interrupted is continued before another begins.
+fewer is confirmed. Every run is a Trial of the loop (loop.py), so the store is the only memory: what was interrupted
+resumes, and takes the same decisions from the same rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from edgescope.analysis.capacity.answer import Capacity, Tried, answer, doubts, edge, following
+from edgescope.analysis.capacity.answer import Capacity, Edge, Tried, answer, doubts, edge, following
 from edgescope.analysis.capacity.promises import FULL, MEASURED, Point, judge, near
 from edgescope.analysis.predict import queueing
 from edgescope.analysis.predict.queueing import Load
 from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.analysis.run.usage import usage
-from edgescope.errors import StoreError, message
+from edgescope.errors import Message
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial
-from edgescope.search.capacity_question import Question, Runs, judgeable
+from edgescope.runner.memory import fitting
+from edgescope.search.capacity_question import PER_CLIENT, Question, judgeable
+from edgescope.search.loop import Step, Strategy
 from edgescope.stats import needed, quantile_effective_n
-from edgescope.sweep.memory import fitting
 
 #: Seconds of the closed loop, and the shortest of the open ones.
 CLOSED_S, SHORTEST_S = 3.0, 5.0
@@ -42,23 +39,15 @@ PATIENCE = 3
 CONFIRMING = 100
 #: A second confirmation of the same number, which every() makes, begins this much later.
 AGAIN = 10
+#: Short runs that a search usually takes, at most.
+USUAL_LOOKS = 6
 #: Ends that mean that no number of clients can be asked for.
 HOPELESS = (Status.UNSUPPORTED, Status.WRONG_OUTPUT)
 
 
-@dataclass(frozen=True)
-class Step:
-    """What is about to run, told before it."""
-
-    stage: str
-    """closed, search or confirm."""
-    clients: int
-    seconds: float
-    note: str = ""
-
-
-Tell = Callable[[Step], None]
 Found = Callable[[Point], None]
+Look = Generator[Step, Result, Point]
+"""A strategy that ends with what came of one run."""
 
 
 class Search:
@@ -67,77 +56,76 @@ class Search:
     def __init__(
         self,
         asked: Question,
-        cells: Runs,
-        tell: Tell = lambda step: None,
+        folder: Path,
         found: Found = lambda point: None,
     ) -> None:
-        self.asked, self.cells, self.tell, self.found = asked, cells, tell, found
-        self.known = cells.finished()
+        self.asked, self.folder, self.found = asked, folder, found
+        """`folder` is the store's, beside whose results the arrivals of cameras lie."""
         self.closed: Result | None = None
         self.points: list[Point] = []
-        self.warnings: list[str] = []
-        self.stored = 0
+        self.warnings: list[Message] = []
 
     @property
     def load(self) -> Load:
         """One client's load, and how many queries the machine may be expected to serve at once."""
         asked, servers = self.asked, self.asked.base.in_flight
-        cpu = usage(self.closed).cpu if self.closed and asked.serve == "processes" else None
+        cpu = usage(self.closed).cpu if self.closed and asked.server_processes == PER_CLIENT else None
         if isinstance(cpu, Measured) and asked.base.device == "cpu":
             servers *= max(1, round(1 / max(cpu.value, 0.01)))
         return Load(asked.rate, asked.arrivals, servers)
 
-    def run(self) -> None:
-        """Search and confirm; ends early where a run shows that nothing can be asked (`hopeless`)."""
-        if not self.begin():
-            return
+    def run(self, *, exhaustive: bool = False) -> Strategy:
+        """Search and confirm; ends early where a run shows that nothing can be asked (`hopeless`).
+
+        `exhaustive` confirms every number from one client up, until one fails twice: what the search saves.
+        """
+        yield from self._closed_loop()
+        if self.closed is not None and self.closed.status in MEASURED:
+            yield from self._every() if exhaustive else self._searched()
+
+    def _searched(self) -> Strategy:
         asked, tried = self.asked, list[Tried]()
         start = queueing.estimate(self._service(1), self.load, asked.promised, asked.confirm_s)
-        if asked.serve == "processes" and self.closed is not None:
-            start = min(start, fitting(self.closed, asked.base, asked.most))
-        clients: int | None = min(start, asked.most)
+        if asked.server_processes == PER_CLIENT and self.closed is not None:
+            start = min(start, fitting(self.closed, asked.base, asked.max_clients))
+        clients: int | None = min(start, asked.max_clients)
         while clients is not None:
-            point = self.look(clients, sum(t.clients == clients for t in tried))
+            point = yield from self._look(clients, sum(t.clients == clients for t in tried), edge(tried))
             if self.hopeless:
                 return
             tried.append(Tried(clients, point.fits, point.clear and not point.disturbed))
-            clients = following(tried, start, asked.most)
-        self._settle(edge(tried).fits)
+            clients = following(tried, start, asked.max_clients)
+        yield from self._settle(edge(tried).fits)
 
-    def _settle(self, clients: int) -> None:
+    def _settle(self, clients: int) -> Strategy:
         """Confirm the answer, or the next smaller one that is confirmed."""
         failed = 0
-        while clients >= 1 and not self.confirm(clients).shown and not self.hopeless:
+        while clients >= 1 and not (yield from self._confirm(clients)).shown and not self.hopeless:
             failed += 1
             clients -= 1 if failed < PATIENCE else max(1, clients // 20)
 
-    def every(self) -> None:
-        """Confirm every number from one client up, until one fails twice: what the search saves."""
-        if not self.begin():
-            return
-        clients = 1
-        while clients <= self.asked.most and not self.hopeless:
-            if not self.confirm(clients).shown and not self.confirm(clients, AGAIN).shown:
+    def _every(self) -> Strategy:
+        """Confirm every number from one client up, until one fails twice."""
+        for clients in range(1, self.asked.max_clients + 1):
+            if self.hopeless:
                 return
-            clients += 1
+            point = yield from self._confirm(clients)
+            if not point.shown and not (yield from self._confirm(clients, AGAIN)).shown:
+                return
 
-    def begin(self) -> bool:
-        """Run the closed loop; return whether it gave service times to go on with.
-
-        UnsupportedError where something is promised that nothing measures here.
-        """
+    def _closed_loop(self) -> Strategy:
+        """Run one query after the other; UnsupportedError where something is promised that nothing measures here."""
         base = replace(self.asked.base, processes=1, sharing="time_slicing", colocated="")
         trial = replace(
             base, scenario="single_stream", rate=None, scenario_options={}, min_s=CLOSED_S, max_s=CLOSED_S
         )
-        self.tell(Step("closed", 1, CLOSED_S))
-        self.closed = self._answered(trial)
-        if self.closed.status not in MEASURED:
-            return False
-        for promise in self.asked.promised:
-            if promise.quantile is None:
-                judgeable(promise, self.closed)
-        return True
+        what = f"one query after the other, {CLOSED_S:g} s"
+        ahead = self._ahead(1, self.asked.max_clients, SHORTEST_S)
+        self.closed = yield Step(stage="closed loop", trial=trial, what=what, ahead=ahead)
+        if self.closed.status in MEASURED:
+            for promise in self.asked.promised:
+                if promise.quantile is None:
+                    judgeable(promise, self.closed)
 
     @property
     def hopeless(self) -> bool:
@@ -159,66 +147,73 @@ class Search:
         lo, hi = (None if end is None else end / size for end in (found.lo, found.hi))
         return Measured(found.value / size, "queries/s", lo, hi, found.n)
 
-    def look(self, clients: int, attempt: int = 0) -> Point:
-        """Return a short run of so many clients; of one that failed for no lack of room, the second."""
+    def _look(self, clients: int, attempt: int, known: Edge) -> Look:
+        """Make a short run of so many clients; of one that failed for no lack of room, the second."""
         seconds = self.short_s(clients)
-        self.tell(Step("search", clients, seconds, "again" if attempt else ""))
-        point = self._point(clients, seconds, attempt, "search")
+        ahead = self._ahead(known.fits or clients, (known.misses or 2 * clients) - known.fits, seconds)
+        point = yield from self._point(
+            "search", clients, seconds, attempt, note="again" if attempt else "", ahead=ahead
+        )
         if point.result.status in (*MEASURED, *FULL, *HOPELESS):
-            return self._kept(point)
-        self._kept(point)
-        again = f"{clients} clients: the run ended as {point.result.status.value}, and is tried once more"
-        self.warnings.append(message("W-CAP-2", again, evidence=point.result.reason))
-        self.tell(Step("search", clients, seconds, f"again: {point.result.status.value}"))
-        return self._kept(self._point(clients, seconds, attempt + 50, "search"))
+            return point
+        why = point.result.status.value
+        again = f"{clients} clients: the run ended as {why}, and is tried once more"
+        self.warnings.append(Message("W-CAP-2", again, evidence=str(point.result.reason)))
+        return (
+            yield from self._point(
+                "search", clients, seconds, attempt + 50, note=f"again: {why}", ahead=ahead
+            )
+        )
 
-    def confirm(self, clients: int, attempt: int = 0) -> Point:
-        """Return a run of so many clients that is long enough for every promise's bound.
+    def _confirm(self, clients: int, attempt: int = 0) -> Look:
+        """Make a run of so many clients that is long enough for every promise's bound.
 
         One that came out too short, that something else disturbed, or that a lucky tail would have passed, is
         repeated once: a number of clients fails twice, here as in an exhaustive search.
         """
         seconds, weaker = self.sustained_s(clients)
-        point = self._sustained(clients, seconds, attempt, weaker)
+        point = yield from self._point("confirm", clients, seconds, CONFIRMING + attempt, weaker=weaker)
         longer = self._longer(point)
         failed = point.result.status not in (*MEASURED, *FULL, *HOPELESS)
         unlucky = failed or point.disturbed or near(point)
         if point.shown or not (longer or unlucky):
             return point
-        if longer > self.asked.longest_s:
+        if longer > self.asked.max_duration_s:
             return self._weaker(point, longer)
-        return self._sustained(
-            clients, max(seconds, longer), attempt + 1, False, "too short" if longer else "disturbed"
-        )
+        note, seconds = "too short" if longer else "disturbed", max(seconds, longer)
+        return (yield from self._point("confirm", clients, seconds, CONFIRMING + attempt + 1, note=note))
 
-    def _sustained(self, clients: int, seconds: float, attempt: int, weaker: bool, note: str = "") -> Point:
-        self.tell(Step("confirm", clients, seconds, note))
-        point = self._point(clients, seconds, CONFIRMING + attempt, "confirm")
-        return self._kept(replace(point, weaker=weaker))
+    def _ahead(self, clients: int, between: int, seconds: float) -> list[Trial]:
+        """Return about what follows: halving what lies between two numbers of clients, and the confirming run."""
+        asked, looks = self.asked, min(USUAL_LOOKS, max(1, between).bit_length())
+        sustained = self._needed(clients) if self.closed else asked.confirm_s
+        lasting = [seconds] * looks + [sustained if sustained <= asked.max_duration_s else asked.confirm_s]
+        return [replace(asked.base, min_s=s, max_s=s) for s in lasting]
 
     def sustained_s(self, clients: int) -> tuple[float, bool]:
         """Return how long a confirming run must be, and whether no affordable one gives every bound."""
-        asked, need = self.asked, self.asked.confirm_s
-        for promise in asked.promised:
-            if promise.quantile is not None:
-                found = queueing.forecast(
-                    self._service(clients), self.load, clients, promise.quantile, asked.confirm_s
-                )
-                need = max(need, found.seconds if math.isfinite(found.seconds) else 0.0)
-        if need <= asked.longest_s:
+        asked, need = self.asked, self._needed(clients)
+        if need <= asked.max_duration_s:
             return float(math.ceil(need)), False
         self._too_slow(clients, need)
         return asked.confirm_s, True
 
+    def _needed(self, clients: int) -> float:
+        """Return the seconds of a confirming run that gives every promise's bound."""
+        timed = [s.quantile for s in self.asked.promised if s.quantile is not None]
+        service, load, least = self._service(clients), self.load, self.asked.confirm_s
+        found = [queueing.forecast(service, load, clients, q, least).seconds for q in timed]
+        return max([least, *filter(math.isfinite, found)])
+
     def _too_slow(self, clients: int, need: float) -> None:
         asked = self.asked
         self.warnings.append(
-            message(
+            Message(
                 "W-CAP-1",
                 f"an upper bound of what is promised would take {need:.0f} s at {clients * asked.rate:.4g} queries/s",
-                evidence=f"--longest {asked.longest_s:.0f}s",
+                evidence=f"--max-duration {asked.max_duration_s:.0f}s",
                 effect="The answer rests on the point estimate, without a bound",
-                fix=f"--longest {math.ceil(need / 60)}min",
+                fix=f"--max-duration {math.ceil(need / 60)}min",
             )
         )
 
@@ -246,11 +241,26 @@ class Search:
         wanted = math.ceil(queries / (clients * asked.rate))
         return float(min(max(SHORTEST_S, wanted), max(SHORTEST_S, asked.confirm_s)))
 
-    def _point(self, clients: int, seconds: float, attempt: int, stage: str) -> Point:
-        asked = self.asked
-        result = self._answered(asked.trial(clients, seconds, attempt, self.cells.store.root))
-        guide = 1.0 if stage == "confirm" else self._guide(clients)
-        return judge(result, clients, asked.promised, offered=clients * asked.rate, stage=stage, guide=guide)
+    def _point(
+        self,
+        stage: str,
+        clients: int,
+        seconds: float,
+        attempt: int,
+        *,
+        note: str = "",
+        ahead: Sequence[Trial] = (),
+        weaker: bool = False,
+    ) -> Look:
+        """Have so many clients served for so long, and judge what came of it."""
+        asked, guide = self.asked, 1.0 if stage == "confirm" else self._guide(clients)
+        what = f"{clients} client{'s' * (clients != 1)}, {seconds:g} s{', ' * bool(note)}{note}"
+        trial = asked.trial(clients, seconds, attempt, self.folder)
+        result = yield Step(stage=stage, trial=trial, what=what, ahead=ahead)
+        point = judge(result, clients, asked.promised, offered=clients * asked.rate, stage=stage, guide=guide)
+        self.points.append(replace(point, weaker=weaker))
+        self.found(self.points[-1])
+        return self.points[-1]
 
     def _guide(self, clients: int) -> float:
         """Return by how much a confirming run's bound may be expected to exceed the figure."""
@@ -267,63 +277,3 @@ class Search:
         c = measured_rows(result).columns
         took = (c["done_ns"] - c["issued_ns"])[(c["done_ns"] >= 0) & (c["issued_ns"] >= 0)]
         return np.asarray(took, dtype=np.float64) * 1e-9
-
-    def _kept(self, point: Point) -> Point:
-        self.points.append(point)
-        self.found(point)
-        return point
-
-    def _answered(self, trial: Trial) -> Result:
-        """Return the trial's result with its raw rows, from the store where it is there."""
-        found = self.known.get(trial.id)
-        try:
-            if found is not None:
-                full = self.cells.store.full(found)
-                self.stored += 1
-                return full
-        except StoreError:  # its raw rows are damaged: measured again
-            pass
-        return self.cells.run(trial)
-
-
-#: Distance between the replicates of two searches: more than one needs.
-APART = 1000
-
-
-class _Unfinished(Exception):
-    """The store does not hold the next run."""
-
-
-class _Stored:
-    """Runs that the store holds, and no other."""
-
-    def __init__(self, cells: Runs) -> None:
-        self.store, self._known = cells.store, cells.finished()
-
-    def finished(self) -> dict[str, Result]:
-        return self._known
-
-    def run(self, trial: Trial) -> Result:
-        raise _Unfinished
-
-
-def going_on(asked: Question, cells: Runs, *, fresh: bool = False, exhaustive: bool = False) -> Question:
-    """Return the question as its newest stored search asks it; with `fresh` as one more does, where that is whole."""
-    stored, number, whole = _Stored(cells), 0, True
-    while (found := _state(_numbered(asked, number + 1), stored, exhaustive)) is not None:
-        number, whole = number + 1, found
-    return _numbered(asked, number + (fresh and whole))
-
-
-def _numbered(asked: Question, number: int) -> Question:
-    return replace(asked, base=replace(asked.base, replicate=APART * number))
-
-
-def _state(asked: Question, stored: _Stored, exhaustive: bool) -> bool | None:
-    """Return whether the store holds all of a search, None where none of its own: any question begins alike."""
-    search = Search(asked, stored)
-    try:
-        search.every() if exhaustive else search.run()
-    except _Unfinished:
-        return False if search.stored > 1 else None
-    return True

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -20,27 +19,15 @@ from edgescope.options import settled
 from edgescope.records import Absent, Result, Scalar, Trial
 from edgescope.scenarios.open_loop import Server, Trace
 from edgescope.scenarios.stop_rule import Plan
-from edgescope.store.results import Store
 
 SCENARIOS = {"poisson": "server", "even": "fixed_rate", "camera": "trace"}
+PER_CLIENT = "per-client"
 #: Seeds that are looked at for one whose arrivals are as many as the rate says.
 DRAWS = 16
 #: So many arrivals are as many as the rate says within 1 %, whatever the seed.
 MANY = 100_000
 #: Distance between the seeds of two attempts, at least: processes have seeds that follow each other, in every draw.
 SEEDS = 1000
-
-
-class Runs(Protocol):
-    """What a search asks for its runs: sweep.Cells."""
-
-    store: Store
-
-    def finished(self) -> dict[str, Result]:
-        """Return trial id -> stored result of what need not run again."""
-
-    def run(self, trial: Trial) -> Result:
-        """Run and store one trial."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +38,13 @@ class Question:
     """Model, engine, precision, batch, options, in_flight; its scenario and processes are the search's."""
     rate: float
     promised: tuple[Constraint, ...]
-    serve: str = "one"
-    """one: a single process answers all clients; processes: each client has one of its own."""
+    server_processes: str = "one"
+    """one: a single process answers all clients; per-client: each client has one of its own."""
     arrivals: str = "poisson"
     confirm_s: float = 30.0
-    longest_s: float = 600.0
+    max_duration_s: float = 600.0
     """No run is made longer than this for a bound."""
-    most: int = 1024
+    max_clients: int = 1024
 
     @property
     def summary(self) -> Asked:
@@ -65,15 +52,21 @@ class Question:
         base = self.base
         subject = f"{base.model.partition('#')[0]} {base.label}"
         return Asked(
-            subject, self.rate, self.promised, self.serve, self.arrivals, base.in_flight, self.confirm_s
+            subject,
+            self.rate,
+            self.promised,
+            self.server_processes,
+            self.arrivals,
+            base.in_flight,
+            self.confirm_s,
         )
 
     def trial(self, clients: int, seconds: float, attempt: int, store: Path) -> Trial:
         """Return the question that `clients` clients put for so many seconds."""
-        one = self.serve == "one"
+        one = self.server_processes == "one"
         scenario, options = SCENARIOS[self.arrivals], dict[str, Scalar]()
         rate: float | None = self.rate * (clients if one else 1)
-        seed = self.base.seed + (SEEDS if one else max(SEEDS, DRAWS * self.most)) * attempt
+        seed = self.base.seed + (SEEDS if one else max(SEEDS, DRAWS * self.max_clients)) * attempt
         if scenario == "trace" and one:
             rate, options = None, self._cameras(clients, seconds, seed, store)
         elif scenario == "trace":

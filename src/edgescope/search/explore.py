@@ -10,10 +10,10 @@ go to the store as those of a sweep do.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
+from typing import Any
 
 from edgescope.analysis.cells.choices import choices
 from edgescope.analysis.cells.concurrency import reused
@@ -23,9 +23,10 @@ from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import variant
 from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import Absent, Result, Status, Trial
+from edgescope.runner.run import Cells
 from edgescope.search.bayes import Search
+from edgescope.search.loop import Loop, Step, Strategy, Tell
 from edgescope.search.start import known
-from edgescope.sweep.run import Cells
 
 #: Statuses that say something of the machine's mood, nothing of the cell's neighbours.
 MOODS = frozenset({Status.UNSTABLE, Status.CANCELLED, Status.SKIPPED})
@@ -44,23 +45,6 @@ class Budget:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Step:
-    """Where a search stands, told before each run."""
-
-    stage: str
-    """`search` or `confirm`."""
-    position: int
-    """Number of this run in its stage, from 1; after one that failed the same number again."""
-    total: int
-    trial: Trial
-    eta_s: float | None
-    """Seconds left by the runs so far; None before the first."""
-
-
-Tell = Callable[[Step], None]
-
-
 def explore(
     trials: Sequence[Trial],
     cells: Cells,
@@ -72,31 +56,36 @@ def explore(
     tell: Tell = lambda step: None,
 ) -> Iterator[Result]:
     """Yield each Result, those of the store first; EdgescopeError where the objective cannot be measured here."""
-    yield from _Exploration(trials, cells, wanted, budget, tell).run(macs or {}, cores)
+    one = _Exploration(trials, cells, wanted, budget, macs=macs or {}, cores=cores)
+    yield from one.stored()
+    yield from Loop(cells, tell).run(one.run())
 
 
 class _Exploration:
     """One search: the grid, what is known of it, and what has been spent."""
 
     def __init__(
-        self, trials: Sequence[Trial], cells: Cells, wanted: Wanted, budget: Budget, tell: Tell
+        self,
+        trials: Sequence[Trial],
+        cells: Cells,
+        wanted: Wanted,
+        budget: Budget,
+        **about: Any,
     ) -> None:
         first = {variant(t): replace(t, replicate=0) for t in reversed(trials)}
         self.trials = [first[v] for v in dict.fromkeys(variant(t) for t in trials)]
         self.at = {variant(t): i for i, t in enumerate(self.trials)}
-        self.cells, self.wanted, self.budget, self.tell = cells, wanted, budget, tell
+        self.cells, self.wanted, self.budget = cells, wanted, budget
+        self.search = Search(self.trials, wanted, seed=budget.seed, **about)
         self.results: list[Result] = []
-        self.spent: list[float] = []
 
-    def run(self, macs: Mapping[str, float], cores: int) -> Iterator[Result]:
+    def run(self) -> Strategy:
         """Search, then confirm."""
-        self.search = Search(self.trials, self.wanted, seed=self.budget.seed, macs=macs, cores=cores)
-        yield from self._stored()
         if self.budget.cells:
             yield from self._searched()
         yield from self._confirmed()
 
-    def _searched(self) -> Iterator[Result]:
+    def _searched(self) -> Strategy:
         """Measure what the search suggests until the budget is spent, nothing is left or too much has failed."""
         held = [variant(self.trials[cell]) for cell in self.search.rows]
         before = known(self.cells, list(self.at), self.wanted, self.budget.seed, held)
@@ -106,10 +95,13 @@ class _Exploration:
             cell = self.search.suggest(budget, measured) if measured < budget else None
             if cell is None or len(new) - measured >= max(budget, FAILED_AT_LEAST):
                 return
-            left = self._eta(budget - measured + self.budget.confirm)
-            yield self._ran(Step("search", measured + 1, budget, self.trials[cell], left))
+            trial = self.trials[cell]
+            further = [t for i, t in enumerate(self.trials) if i != cell and i not in self.search.rows]
+            again = [replace(trial, replicate=n + 1) for n in range(self.budget.confirm)]
+            ahead = (*further[: budget - measured - 1], *again)
+            yield from self._ran("search", trial, measured + 1, budget, ahead)
 
-    def _stored(self) -> Iterator[Result]:
+    def stored(self) -> Iterator[Result]:
         """Yield what the store holds of this grid, with its raw rows."""
         for found in self.cells.finished().values():
             if variant(found.trial) in self.at:
@@ -121,15 +113,20 @@ class _Exploration:
                 yield result
         self._learn()
 
-    def _ran(self, step: Step) -> Result:
-        """Run one trial, and learn from it."""
-        self.tell(step)
-        begun = time.monotonic()
-        result = self.cells.run(step.trial)
-        self.spent.append(time.monotonic() - begun)
+    def _ran(self, stage: str, trial: Trial, position: int, total: int, ahead: Sequence[Trial]) -> Strategy:
+        """Have one trial run, and learn from it."""
+        what = f"{trial.model.partition('#')[0]} {trial.label}"
+        result = yield Step(
+            stage=stage,
+            trial=trial,
+            what=what,
+            position=position,
+            total=total,
+            anew=True,
+            ahead=ahead,
+        )
         self.results.append(result)
         self._learn(result)
-        return result
 
     def _learn(self, newest: Result | None = None) -> None:
         """Tell the search every cell's figures, of those that failed the status."""
@@ -154,7 +151,7 @@ class _Exploration:
                 fix="another --objective, or edgescope doctor",
             )
 
-    def _confirmed(self) -> Iterator[Result]:
+    def _confirmed(self) -> Strategy:
         """Run the pick again in fresh processes, and what overtakes it, until one stands."""
         for _ in range(CONFIRMED_AT_MOST):
             cell = self.search.pick()
@@ -164,16 +161,12 @@ class _Exploration:
             missing = self._missing(row)
             if not missing:
                 return
-            for position, number in enumerate(missing, start=1):
-                again = replace(row.trial, replicate=number)  # as long as what it is held against
-                left = len(missing) - position + 1
-                yield self._ran(Step("confirm", position, len(missing), again, self._eta(left)))
+            again = [replace(row.trial, replicate=n) for n in missing]  # as long as what it is held against
+            for position, trial in enumerate(again, start=1):
+                yield from self._ran("confirm", trial, position, len(again), again[position:])
 
     def _missing(self, row: Row) -> list[int]:
         """Return the numbers of the fresh processes that a cell lacks."""
         have = {n for n, r in row.replicates.items() if r.status in MEASURED and not reused(r)}
         free = (n for n in count(1) if n not in have)
         return list(islice(free, max(0, self.budget.confirm + 1 - len(have))))
-
-    def _eta(self, runs: int) -> float | None:
-        return sum(self.spent) / len(self.spent) * runs if self.spent else None

@@ -10,7 +10,7 @@ and the luck that helped a candidate through the screening is not in its figures
 The luck of the final rounds is: the pick is the finalist with the best figure in them, and its speed-up is that of
 the same runs. Among finalists that are close it is the one the rounds favoured, so its figures lean to the good side.
 That is not corrected, nor are the intervals widened for the number of finalists. The pick therefore names every
-finalist that it is not decided against; its own figures in a later run (--fresh) are free of this.
+finalist that it is not decided against; its own figures in a later run (--no-cache) are free of this.
 
 A candidate whose outputs are wrong, or that cannot run here, leaves at once; of an int8 one with wrong outputs the
 mixture, its worst layers in fp32, runs in its stead where its engine has one. Nothing is compared with a baseline that
@@ -22,20 +22,18 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
-from edgescope.errors import EdgescopeError, StoreError
+from edgescope.errors import EdgescopeError
 from edgescope.records import Measured, Result, Status, Trial, Trust
 from edgescope.search import racing
 from edgescope.search.candidates import dear
-from edgescope.sweep.run import Cells
+from edgescope.search.loop import Step, Strategy
 
 #: Seconds of warm-up and of measuring in a short round: enough to tell 10 %, little beside starting a process.
 SHORT_WARMUP_S, SHORT_S = 0.3, 0.4
@@ -58,42 +56,22 @@ class Rounds:
     keep: float = 1 / 3
 
 
-@dataclass(frozen=True)
-class Step:
-    """Where an optimisation stands, told before each run."""
-
-    stage: str
-    """`short` or `final`."""
-    round: int
-    rounds: int
-    position: int
-    """Number of this run in its round, from 1."""
-    alive: int
-    """Candidates in this round."""
-    trial: Trial
-    eta_s: float | None
-    """Seconds left by the runs so far, if as many candidates go on as usually do; None while too few ran to tell."""
-
-
-Tell = Callable[[Step], None]
 Instead = Callable[[Trial], Trial | None]
 """What to try in the place of a trial whose outputs are wrong; None: nothing."""
 
 
-def optimize(
+def halving(
     trials: Sequence[Trial],
-    cells: Cells,
     *,
     wanted: Wanted = FASTEST,
     rounds: Rounds = Rounds(),
-    tell: Tell = lambda step: None,
     instead: Instead = lambda trial: None,
-) -> Iterator[Result]:
-    """Run the candidates round by round, the first of them being the baseline.
+) -> Strategy:
+    """Return the strategy that runs the candidates round by round, the first of them being the baseline.
 
-    Yields each Result with its raw rows, also of those the store already holds. EdgescopeError once the baseline fails.
+    EdgescopeError once the baseline fails.
     """
-    return _Race(cells, wanted, rounds, tell, instead).run(list(trials))
+    return _Race(wanted, rounds, instead).run(list(trials))
 
 
 def short(trial: Trial, replicate: int) -> Trial:
@@ -104,66 +82,66 @@ def short(trial: Trial, replicate: int) -> Trial:
     return replace(trial, **window, replicate=replicate)  # type: ignore[arg-type]
 
 
-class _Race:
-    """One optimisation: what the store knew, what ran, and what the next round is to be."""
+def _asked(stage: str, trial: Trial, number: int) -> Trial:
+    """Return the run of a candidate in round `number` of a stage."""
+    return short(trial, number) if stage == "short" else replace(trial, replicate=number)
 
-    def __init__(self, cells: Cells, wanted: Wanted, rounds: Rounds, tell: Tell, instead: Instead) -> None:
-        self.cells, self.wanted, self.rounds, self.tell = cells, wanted, rounds, tell
-        self.instead = instead
-        self.known = cells.finished()
+
+class _Race:
+    """One optimisation: what ran, what failed, and what the next round is to be."""
+
+    def __init__(self, wanted: Wanted, rounds: Rounds, instead: Instead) -> None:
+        self.wanted, self.rounds, self.instead = wanted, rounds, instead
         self.failed: set[str] = set()
         """Variants that may not be used."""
         self.screened: list[Result] = []
-        self.spent: dict[str, list[float]] = {"prepare": [], "short": [], "final": []}
-        """Seconds that building what a candidate needs took, and those of the runs of either stage."""
-        self.ready: set[str] = set()
-        """Variants whose artifact has been built, or could not be."""
+        self.finals: list[Result] = []
 
-    def run(self, trials: list[Trial]) -> Iterator[Result]:
-        self.trials, base = trials, variants.variant(trials[0])
-        for result in self._rounds():
-            yield result
-            if variants.variant(result.trial) == base and base in self.failed:
-                raise _baseless(result)
-
-    def _rounds(self) -> Iterator[Result]:
-        alive, number = self.trials, 0
+    def run(self, trials: list[Trial]) -> Strategy:
+        self.trials, alive = trials, trials
+        number = 0
         while number < self.rounds.short and len(alive) > FEW:
             heat = [t for t in alive if number == 0 or not dear(t)]
-            for result in self._round("short", heat, number):
-                self.screened.append(result)
-                yield result
+            yield from self._round("short", heat, number)
             alive = self._survivors(self._standing(self.trials if number == 0 else alive))
             number += 1
         if number and not alive:
             return  # nothing has the figure that is to be optimised
         finalists = {t.id for t in (self.trials[0], *alive)} if number else set()
-        finals: list[Result] = []
         for final in range(self.rounds.count):
             heat = [t for t in self.trials if not finalists or t.id in finalists]
             if finalists:
-                slow = racing.trailing(finals, self.wanted) if finals else set()
+                slow = racing.trailing(self.finals, self.wanted) if self.finals else set()
                 heat = [t for t in heat if t is self.trials[0] or variants.variant(t) not in slow]
-            for result in self._round("final", self._standing(heat), final):
-                finals.append(result)
-                yield result
+            yield from self._round("final", self._standing(heat), final)
 
     def _standing(self, trials: Sequence[Trial]) -> list[Trial]:
         return [t for t in trials if variants.variant(t) not in self.failed]
 
-    def _round(self, stage: str, heat: list[Trial], number: int) -> Iterator[Result]:
+    def _round(self, stage: str, heat: list[Trial], number: int) -> Strategy:
         """Run every trial of the heat once and note what fails; what is tried in its stead runs last."""
         order = sorted(heat, key=lambda t: t.id)
         random.Random(f"{self.rounds.seed} {stage} {number}").shuffle(order)
         if stage == "short":
             order.sort(key=dear)
-        total = self.rounds.short if stage == "short" else self.rounds.count
+        rounds = self.rounds.short if stage == "short" else self.rounds.count
+        done = self.screened if stage == "short" else self.finals
         for position, trial in enumerate(order, start=1):  # grows while it runs
-            asked = short(trial, number) if stage == "short" else replace(trial, replicate=number)
-            left = self._left(stage, number, len(order), len(order) - position + 1)
-            self.tell(Step(stage, number + 1, total, position, len(order), asked, left))
-            for result in self._cell(stage, asked):
-                yield result
+            result = yield Step(
+                stage=stage,
+                trial=_asked(stage, trial, number),
+                what=trial.label,
+                round=number + 1,
+                rounds=rounds,
+                position=position,
+                total=len(order),
+                ahead=self._ahead(stage, number, order, position),
+            )
+            done.append(result)
+            if result.status not in MEASURED:
+                self.failed.add(variants.variant(trial))
+                if variants.variant(trial) == variants.variant(self.trials[0]):
+                    raise _baseless(result)
             first = number == 0 and (stage == "short" or not self.screened)
             if first and result.status is Status.WRONG_OUTPUT:
                 order += self._replaced(trial)
@@ -175,62 +153,18 @@ class _Race:
         self.trials = [*self.trials, *added]
         return added
 
-    def _cell(self, stage: str, trial: Trial) -> Iterator[Result]:
-        """Yield the result of one trial, from the store where it is there."""
-        result = self._stored(trial)
-        if result is None:
-            result = self._timed(stage, trial)
-        if result.status not in MEASURED:
-            self.failed.add(variants.variant(trial))
-        yield result
-
-    def _timed(self, stage: str, trial: Trial) -> Result:
-        begun = time.monotonic()
-        self.cells.ahead([trial])
-        built = time.monotonic()
-        if variants.variant(trial) not in self.ready:
-            self.ready.add(variants.variant(trial))
-            self.spent["prepare"].append(built - begun)
-        result = self.cells.run(trial)
-        self.spent[stage].append(time.monotonic() - built)
-        return result
-
-    def _stored(self, trial: Trial) -> Result | None:
-        found = self.known.get(trial.id)
-        try:
-            return self.cells.store.full(found) if found is not None else None
-        except StoreError:  # its raw rows are damaged: measured again
-            return None
-
-    def _left(self, stage: str, number: int, heat: int, here: int) -> float | None:
-        """Return about how many seconds are left: `here` runs in this round, and the rounds to come."""
-        building = self._building()
-        if building is None:
-            return None
-        short, final = (statistics.median(self.spent[name] or [0.0]) for name in ("short", "final"))
-        if not final:  # as a short run, over the whole window
-            final = short + max(0.0, self.trials[0].max_s - SHORT_S)
+    def _ahead(self, stage: str, number: int, order: Sequence[Trial], position: int) -> list[Trial]:
+        """Return what follows in this round and, if as many go on as usually do, in the rounds to come."""
+        ahead = [_asked(stage, t, number) for t in order[position:]]
         if stage == "final":
-            return building + final * (here + heat * (self.rounds.count - number - 1))
-        runs, alive = here, heat
-        for _ in range(number + 1, self.rounds.short):
-            alive = math.ceil(alive * self.rounds.keep)
-            runs += alive if alive > FEW else 0
-        finalists = math.ceil(alive * self.rounds.keep) + 1
-        return building + short * runs + final * finalists * self.rounds.count
-
-    def _building(self) -> float | None:
-        """Return about how many seconds the artifacts still to be built take; None where too few were to tell.
-
-        The first one built does not count: it also exports the network, which the others then find in the cache.
-        """
-        if not self.spent["short"] and not self.spent["final"]:
-            return None
-        unbuilt = {variants.variant(t) for t in self._standing(self.trials)} - self.ready
-        times = self.spent["prepare"][1:]
-        if unbuilt and not times:
-            return None
-        return statistics.median(times) * len(unbuilt) if unbuilt else 0.0
+            rest = range(number + 1, self.rounds.count)
+            return ahead + [_asked("final", t, later) for later in rest for t in self._standing(order)]
+        alive = self._standing(order)
+        for later in range(number + 1, self.rounds.short):
+            alive = alive[: math.ceil(len(alive) * self.rounds.keep)]
+            ahead += [_asked("short", t, later) for t in alive if len(alive) > FEW]
+        finalists = [self.trials[0], *alive[: math.ceil(len(alive) * self.rounds.keep)]]
+        return ahead + [_asked("final", t, n) for n in range(self.rounds.count) for t in finalists]
 
     def _survivors(self, alive: list[Trial]) -> list[Trial]:
         """Return the candidates that go on after a short round, best first."""
@@ -245,9 +179,11 @@ def _baseless(result: Result) -> EdgescopeError:
     return EdgescopeError(
         "E-OPTIM-1",
         f"the baseline failed: {result.trial.label}, {status}",
-        evidence=result.reason or (result.verification.detail if result.verification else "no reason given"),
+        evidence=str(
+            result.reason or (result.verification.detail if result.verification else "no reason given")
+        ),
         effect="There is nothing to compare the candidates with",
-        fix=result.reason.partition(" Try: ")[2]
+        fix=(result.reason.fix if result.reason else "")
         or f"the same command with --retry {status}, once the cause is gone",
     )
 

@@ -25,8 +25,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from edgescope.errors import EdgescopeError, StoreError, UsageError
+from edgescope.errors import EdgescopeError, StoreError
 from edgescope.records import (
     QUERY_DTYPES,
     SPAN_DTYPES,
@@ -36,6 +37,7 @@ from edgescope.records import (
     Queries,
     Readings,
     Result,
+    Results,
     Spans,
     Status,
     Window,
@@ -71,12 +73,20 @@ def default_root() -> Path:
 
 
 class Store:
-    """A folder of results."""
+    """A folder of results; without a name the one of EDGESCOPE_STORE, else ./edgescope-results."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path | str | None = None) -> None:
+        self.root = default_root() if root is None else Path(root)
         self.problems: list[StoreError] = []
         """What the last listing could not read; the rest was listed all the same."""
+
+    def __repr__(self) -> str:
+        """Return where it is and how many results it holds."""
+        return f"Store({str(self.root)!r}): {sum(1 for _ in self.results())} results"
+
+    def frame(self) -> Any:
+        """Return every result as a row of a data frame; UnavailableError where no library for one is installed."""
+        return Results(self.results()).frame()
 
     def check(self) -> None:
         """Write and remove one megabyte; StoreError where that fails, before an hour of measuring is spent."""
@@ -240,18 +250,19 @@ class Store:
                 self.problems.append(error)
         return found
 
-    def find(self, prefix: str) -> list[Result]:
-        """Return the results whose result, trial or cell id starts with `prefix`; UsageError for none."""
-        found = [
-            r for r in self.results() if any(i.startswith(prefix) for i in (r.id, r.trial.id, r.trial.cell))
-        ]
-        if not found:
-            raise UsageError(
-                "E-STORE-5",
-                f"no result, trial or cell id starts with {prefix!r}",
-                fix=f"edgescope list --store {shlex.quote(str(self.root))}",
-            )
-        return found
+    def remove(self, result: Result) -> None:
+        """Remove a result's folder whole; StoreError for one that holds anything but a result, or is a link."""
+        folder = self.folder(result)
+        plain_files.is_folder(folder.parent)
+        plain_files.is_folder(folder)
+        if stray := {*os.listdir(folder)} - _WRITTEN:
+            raise plain_files.refused(folder, f"it holds {', '.join(sorted(stray))[:200]}")
+        aside = Path(tempfile.mkdtemp(dir=self._aside(), prefix=f"{socket.gethostname()}-{os.getpid()}-"))
+        try:
+            folder.rename(aside)  # gone at once: a kill leaves no half of it
+            shutil.rmtree(aside)
+        except OSError as error:
+            raise self._cannot_write(error) from error
 
     def full(self, result: Result) -> Result:
         """Return the result with its raw rows read from disk."""

@@ -1,4 +1,4 @@
-"""Files that a command was asked to write (--out, --output, --report): whole, or what lay there before stays."""
+"""Files that a command was asked to write (--output): whole, or what lay there before stays."""
 
 from __future__ import annotations
 

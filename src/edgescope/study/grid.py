@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import options, registry
-from edgescope.errors import EdgescopeError, UsageError, message
+from edgescope.errors import EdgescopeError, Message, UsageError
 from edgescope.isolate import placement
 from edgescope.records import Json, Trial, colocated_with
 from edgescope.scenarios.stop_rule import Plan
@@ -271,7 +271,7 @@ def bounded(size: int, lengths: Mapping[str, int], say: Callable[[str], None] = 
     if size >= LARGE:
         text = f"the grid has {size:,} trials before [[exclude]]"
         effect = f"At one second each they take {size / 3600:,.1f} h"
-        say(message("I-STUDY-1", text, evidence=axes, effect=effect))
+        say(str(Message("I-STUDY-1", text, evidence=axes, effect=effect)))
 
 
 def matches(trial: Trial, table: Mapping[str, Json]) -> bool:
@@ -300,7 +300,7 @@ def kept(trials: Sequence[Trial], tables: Tables, place: Place, notes: list[str]
         after = [t for t in left if not matches(t, table)]
         line = place.line(("exclude", number))
         if len(after) == len(left):
-            notes.append(_idle("exclude", line, place))
+            notes.append(str(_idle("exclude", line, place)))
         else:
             dropped.append(f"{len(left) - len(after)} by line {line}")
         left = after
@@ -321,7 +321,7 @@ def repeated(trials: Sequence[Trial], tables: Tables, place: Place, notes: list[
     for number, table in enumerate(tables):
         cells = [t for t in trials if t.replicate == 0 and matches(t, _cells(table))]
         if not cells:
-            notes.append(_idle("replicate", place.line(("replicate", number)), place))
+            notes.append(str(_idle("replicate", place.line(("replicate", number)), place)))
         bounded(
             len(trials) + len(extra) + len(cells) * (table["replicates"] - 1),
             {"replicates": table["replicates"]},
@@ -334,9 +334,9 @@ def _cells(table: Mapping[str, Json]) -> dict[str, Json]:
     return {key: value for key, value in table.items() if key != "replicates"}
 
 
-def _idle(section: str, line: int | None, place: Place) -> str:
+def _idle(section: str, line: int | None, place: Place) -> Message:
     text = f"{place.path} line {line}: this [[{section}]] matches no cell"
-    return message("W-STUDY-1", text, effect="It does nothing", fix="edgescope sweep STUDY --dry-run")
+    return Message("W-STUDY-1", text, effect="It does nothing", fix="edgescope sweep STUDY --dry-run")
 
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:

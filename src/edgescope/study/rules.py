@@ -47,8 +47,8 @@ def conflicts(trial: Trial) -> Iterator[Conflict]:
     if trial.io != "host" and trial.device != "cuda":
         what = f"io {trial.io} needs a device with memory of its own, and the device is {trial.device}"
         yield Conflict(("io", "device"), what)
-    if trial.rate is not None and trial.scenario not in settings.RATED:
-        what = f"{trial.scenario} offers nothing at a rate: {', '.join(settings.RATED)} do"
+    if trial.rate is not None and not registry.scenario(trial.scenario).rated:
+        what = f"{trial.scenario} offers nothing at a rate: {', '.join(settings.rated())} do"
         yield Conflict(("rate", "scenario"), what)
     able = registry.about(trial.backend).PRECISIONS.get(trial.device)
     if able and trial.precision not in able:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgescope.devices.base import SourceSpec
 from edgescope.errors import UsageError
-from edgescope.process import Message, Pipe, Process
+from edgescope.process import Line, Pipe, Process
 from edgescope.records import Channel, Json, Readings
 from edgescope.telemetry.watcher import COST_CHANNEL
 
@@ -104,7 +104,7 @@ class Sampler:
             with contextlib.suppress(OSError, ValueError):
                 self._process.pipe.send(mark=True)
 
-    def _digest(self, message: Message) -> None:
+    def _digest(self, message: Line) -> None:
         """Take in a message that waited in the pipe."""
         if "status" in message:
             index, status, reason = message["status"]

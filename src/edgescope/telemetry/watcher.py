@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import base64
 import gc
-import importlib
 import os
 import struct
 import sys
@@ -143,9 +142,7 @@ class Reader:
         self._board = board
         self._source: Source | None = None
         try:
-            module, name = spec.target.split(":")
-            self._source = getattr(importlib.import_module(module), name)(**spec.kwargs)
-            assert self._source is not None
+            self._source = spec.open()
             self._index = {c.name: board.add(c) for c in self._source.channels()}
         except Exception as error:  # whatever a driver library raises must not end the watch
             self._source = None

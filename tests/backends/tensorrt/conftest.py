@@ -1,4 +1,4 @@
-"""A board with any TensorRT from 8.0 to 11, and a small network for it."""
+"""A board with any TensorRT from 8.5 to 11, and a small network for it."""
 
 import importlib
 import sys

@@ -46,7 +46,7 @@ class State:
 
     @property
     def newest_opset(self) -> int:
-        return 13 if self.version < (8, 4) else 17 if self.version < (9, 0) else 24
+        return 17 if self.version < (9, 0) else 24
 
 
 class Sealed:
@@ -88,18 +88,15 @@ def module(version: str, cudart: FakeCudart) -> tuple[ModuleType, State]:
     trt.DeviceType = enum.Enum("DeviceType", ["GPU", "DLA"])
     if v < (11, 0):
         trt.NetworkDefinitionCreationFlag = enum.IntEnum("F", {"EXPLICIT_BATCH": 0})
-    if v >= (8, 4):
-        trt.MemoryPoolType = enum.Enum("MemoryPoolType", ["WORKSPACE"])
-    if v >= (8, 2):
-        trt.ProfilingVerbosity = enum.Enum("ProfilingVerbosity", ["LAYER_NAMES_ONLY", "NONE", "DETAILED"])
-        trt.LayerInformationFormat = enum.Enum("LayerInformationFormat", ["ONELINE", "JSON"])
+    trt.MemoryPoolType = enum.Enum("MemoryPoolType", ["WORKSPACE"])
+    trt.ProfilingVerbosity = enum.Enum("ProfilingVerbosity", ["LAYER_NAMES_ONLY", "NONE", "DETAILED"])
+    trt.LayerInformationFormat = enum.Enum("LayerInformationFormat", ["ONELINE", "JSON"])
     if (8, 6) <= v < (10, 0):
         trt.PreviewFeature = enum.Enum("PreviewFeature", ["PROFILE_SHARING_0806"])
     if v >= (10, 0):
         trt.IProgressMonitor = type("IProgressMonitor", (), {"__init__": lambda self: None})
 
     allowed = {"default_device_type", "DLA_core", "profiling_verbosity"}
-    allowed |= {"max_workspace_size"} if v < (10, 0) else set()
     allowed |= {"builder_optimization_level"} if v >= (8, 6) else set()
     allowed |= {"progress_monitor"} if v >= (10, 0) else set()
 
@@ -139,8 +136,7 @@ def module(version: str, cudart: FakeCudart) -> tuple[ModuleType, State]:
 
             return Timings()
 
-    if v >= (8, 4):
-        Config.set_memory_pool_limit = lambda self, pool, size: self._pools.__setitem__(pool.name, size)
+    Config.set_memory_pool_limit = lambda self, pool, size: self._pools.__setitem__(pool.name, size)
     if (8, 6) <= v < (10, 0):
         Config.set_preview_feature = lambda self, feature, on: self._features.add(feature.name)
 
@@ -289,20 +285,13 @@ def module(version: str, cudart: FakeCudart) -> tuple[ModuleType, State]:
         def index(self, name):
             return [port.name for port, _ in self.ports].index(name)
 
-    if v >= (8, 2):
-        Engine.create_engine_inspector = lambda self: Inspector(self)
-    if v < (10, 0):
-        Engine.num_bindings = property(lambda self: len(self.ports))
-        Engine.get_binding_name = lambda self, i: self.ports[i][0].name
-        Engine.binding_is_input = lambda self, i: self.ports[i][1]
-        Engine.get_binding_dtype = lambda self, i: self.dtype(i)
-    if v >= (8, 5):
-        Engine.num_io_tensors = property(lambda self: len(self.ports))
-        Engine.get_tensor_name = lambda self, i: self.ports[i][0].name
-        Engine.get_tensor_mode = lambda self, name: (
-            trt.TensorIOMode.INPUT if self.ports[self.index(name)][1] else trt.TensorIOMode.OUTPUT
-        )
-        Engine.get_tensor_dtype = lambda self, name: self.dtype(self.index(name))
+    Engine.create_engine_inspector = lambda self: Inspector(self)
+    Engine.num_io_tensors = property(lambda self: len(self.ports))
+    Engine.get_tensor_name = lambda self, i: self.ports[i][0].name
+    Engine.get_tensor_mode = lambda self, name: (
+        trt.TensorIOMode.INPUT if self.ports[self.index(name)][1] else trt.TensorIOMode.OUTPUT
+    )
+    Engine.get_tensor_dtype = lambda self, name: self.dtype(self.index(name))
 
     class Context:
         def __init__(self, engine):
@@ -362,26 +351,15 @@ def module(version: str, cudart: FakeCudart) -> tuple[ModuleType, State]:
                 address, shape, dtype, _ = places[name]
                 view(address, shape, dtype)[...] = array
 
-    if v < (10, 0):
-        Context.set_binding_shape = lambda self, i, shape: self._shape_input(
-            self.engine.ports[i][0].name, shape
-        )
-        Context.get_binding_shape = lambda self, i: self._shape_of(self.engine.ports[i][0].name)
-        Context.execute_async_v2 = lambda self, bindings, stream_handle: self._enqueue(
-            dict(enumerate(bindings)), stream_handle
-        )
-    if v >= (8, 5):
-        Context.set_input_shape = lambda self, name, shape: self._shape_input(name, shape)
-        Context.get_tensor_shape = lambda self, name: self._shape_of(name)
+    Context.set_input_shape = lambda self, name, shape: self._shape_input(name, shape)
+    Context.get_tensor_shape = lambda self, name: self._shape_of(name)
 
-        def set_tensor_address(self, name, address):
-            self.addresses[self.engine.index(name)] = address
-            return True
+    def set_tensor_address(self, name, address):
+        self.addresses[self.engine.index(name)] = address
+        return True
 
-        Context.set_tensor_address = set_tensor_address
-        Context.execute_async_v3 = lambda self, stream_handle: self._enqueue(
-            dict(self.addresses), stream_handle
-        )
+    Context.set_tensor_address = set_tensor_address
+    Context.execute_async_v3 = lambda self, stream_handle: self._enqueue(dict(self.addresses), stream_handle)
 
     class Runtime:
         DLA_core = -1

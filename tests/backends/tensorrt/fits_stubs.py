@@ -33,10 +33,6 @@ def config(real: trt.IBuilderConfig) -> types.Config:
     return real
 
 
-def pools(real: trt.IBuilderConfig) -> types.PoolConfig:
-    return real
-
-
 def engine(real: trt.ICudaEngine) -> types.Engine:
     return real
 

@@ -42,7 +42,7 @@ def test_an_engine_in_another_precision_is_no_result(board, network):
     here.trt.precision_done = "Float"
     result = run(network(), precision="fp16")
     assert result.status is Status.FAILED
-    assert "E-RAN-2" in result.reason
+    assert "E-RAN-2" in str(result.reason)
 
 
 def test_no_int8_on_this_board_is_unsupported(board, network):
@@ -50,4 +50,4 @@ def test_no_int8_on_this_board_is_unsupported(board, network):
     here.trt.fast["int8"] = False
     result = run(network(), precision="int8")
     assert result.status is Status.UNSUPPORTED
-    assert "no int8 on this board (NVIDIA Tegra X1)" in result.reason
+    assert "no int8 on this board (NVIDIA Tegra X1)" in str(result.reason)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from edgescope.backends.trtexec import program
+from edgescope.backends.trtexec.program import HERE
 from edgescope.errors import DeviceError, UnavailableError
 
 
@@ -20,7 +21,7 @@ def nothing_installed(monkeypatch, tmp_path):
 
 def test_it_is_looked_for_in_four_places_in_order(monkeypatch, tmp_path, trtexec):
     with pytest.raises(UnavailableError, match="E-TRTX-1"):
-        program.find(None)
+        HERE.find(None)
     made = {name: tmp_path / name / "trtexec" for name in ("jetpack", "bin", "variable", "option")}
     for name, path in made.items():
         path.parent.mkdir()
@@ -28,18 +29,18 @@ def test_it_is_looked_for_in_four_places_in_order(monkeypatch, tmp_path, trtexec
         path.chmod(0o755)
         if name == "variable":
             monkeypatch.setenv(program.VARIABLE, str(path))
-        assert program.find(str(path) if name == "option" else None) == str(path)
+        assert HERE.find(str(path) if name == "option" else None) == str(path)
 
 
 def test_a_path_that_was_named_is_not_replaced_by_another(monkeypatch, tmp_path):
     monkeypatch.setenv(program.VARIABLE, str(tmp_path / "missing"))
     with pytest.raises(UnavailableError, match="missing"):
-        program.find(None)
+        HERE.find(None)
 
 
 @pytest.mark.parametrize(("version", "told"), [("8001", "8.0.1"), ("8502", "8.5.2"), ("110100", "11.1.0.26")])
 def test_the_survey(trtexec, version, told):
-    tool = program.survey(str(trtexec(version)))
+    tool = HERE.survey(str(trtexec(version)))
     assert tool.version == told
     assert tool.release == tuple(int(n) for n in told.split(".")[:2])
     assert (tool.compute_capability, tool.device) == ("8.7", "Fake Orin")
@@ -54,7 +55,7 @@ def test_what_is_no_trtexec_is_told(tmp_path, script):
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     with pytest.raises(UnavailableError, match="E-TRTX-2"):
-        program.survey(str(path))
+        HERE.survey(str(path))
 
 
 def test_a_file_that_cannot_run_here(tmp_path):
@@ -62,11 +63,11 @@ def test_a_file_that_cannot_run_here(tmp_path):
     path.write_bytes(b"\x7fELF not for this machine")
     path.chmod(0o755)
     with pytest.raises(UnavailableError, match="E-TRTX-1"):
-        program.run([str(path)], timeout_s=5)
+        HERE.run([str(path)], timeout_s=5)
 
 
 def python(code, **keys):
-    return program.run([sys.executable, "-c", code], **({"timeout_s": 20} | keys))
+    return HERE.run([sys.executable, "-c", code], **({"timeout_s": 20} | keys))
 
 
 def test_lines_carry_the_time_they_arrived():

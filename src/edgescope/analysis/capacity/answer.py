@@ -21,7 +21,7 @@ from edgescope.analysis.capacity.limit import Limit, binding
 from edgescope.analysis.capacity.promises import Point
 from edgescope.analysis.cells.objective import Constraint
 from edgescope.analysis.run.open_loop import measured_rows
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.records import Field, Queries, Trust
 from edgescope.stats import percentile
 
@@ -94,7 +94,7 @@ class Asked:
     rate: float
     """Queries per second of one client."""
     promised: tuple[Constraint, ...]
-    serve: str = "one"
+    server_processes: str = "one"
     arrivals: str = "poisson"
     in_flight: int = 1
     confirm_s: float = 30.0
@@ -114,11 +114,11 @@ class Capacity:
     points: tuple[Point, ...]
     throughput: Field
     """Queries per second of the closed loop: one process that is never idle, in_flight queries at a time."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Message, ...] = ()
 
 
 def answer(
-    asked: Asked, points: Sequence[Point], throughput: Field, warnings: Sequence[str] = ()
+    asked: Asked, points: Sequence[Point], throughput: Field, warnings: Sequence[Message] = ()
 ) -> Capacity:
     """Return what the runs say together: the largest number confirmed, and the least above it that does not fit."""
     confirmed = max(
@@ -140,43 +140,43 @@ def answer(
     )
 
 
-def doubts(found: Capacity) -> tuple[str, ...]:
+def doubts(found: Capacity) -> tuple[Message, ...]:
     """Return the warnings that belong to the run an answer rests on."""
     rests_on = found.confirmed or found.above
     if rests_on is None or not rests_on.held:
         return ()
-    unequal = _unequal(found.confirmed) if found.confirmed else ""
-    return tuple(text for text in (_untrusted(rests_on), unequal) if text)
+    unequal = _unequal(found.confirmed) if found.confirmed else None
+    return tuple(said for said in (_untrusted(rests_on), unequal) if said)
 
 
-def _untrusted(point: Point) -> str:
+def _untrusted(point: Point) -> Message | None:
     verdict = point.result.verdict
     if verdict.trust is Trust.CLEAN:
-        return ""
+        return None
     what = f"the run that the answer rests on is {verdict.trust.value}"
     effect = "The answer is that of this machine as it was then"
-    fix = "the same command with --fresh on a quiet machine"
-    return message("W-CAP-3", what, evidence="; ".join(verdict.evidence[:2]), effect=effect, fix=fix)
+    fix = "the same command with --no-cache on a quiet machine"
+    return Message("W-CAP-3", what, evidence="; ".join(verdict.evidence[:2]), effect=effect, fix=fix)
 
 
-def _unequal(point: Point) -> str:
-    """Say which promise a client with a process of its own does not get, though all of them together do; or ''."""
+def _unequal(point: Point) -> Message | None:
+    """Return which promise a client with a process of its own does not get, though all of them together do."""
     if point.result.trial.processes == 1:
-        return ""
+        return None
     rows = measured_rows(point.result)
     for promise in (h.asked for h in point.held if h.asked.quantile is not None):
         q = promise.quantile or 0.0
         each = [_of(rows, n) for n in range(point.result.trial.processes)]
         worst = max((percentile(x, q) for x in each if len(x) * (1 - q) >= 1), default=0.0)
         if not promise.holds(worst):
-            return message(
+            return Message(
                 "W-CAP-4",
                 f"the worst client's own {promise.name} is {units.text(worst, 's')}",
                 evidence=f"promised {units.text(promise.limit, 's')}, which all clients together get",
                 effect="The promise does not hold for each of them",
-                fix="--sharing pinned, or --serve one",
+                fix="--sharing pinned, or --server-processes one",
             )
-    return ""
+    return None
 
 
 def _of(rows: Queries, worker: int) -> NDArray[np.float64]:

@@ -181,7 +181,7 @@ def _unmeasured(result: Result, clients: int, offered: float, stage: str) -> Poi
     """Return a run that ended without rows; whether that is an answer depends on how it ended."""
     ended = f"the run ended as {result.status.value}"
     none, full = Absent(ended), result.status in FULL
-    seconds, why = result.trial.max_s, result.reason or ended
+    seconds, why = result.trial.max_s, str(result.reason or ended)
     return Point(clients, stage, result, seconds, offered, none, none, none, (), Kept.NO, full, why)
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgescope import registry
 from edgescope.analysis.cells.bounds import Spread, fresh, pooled
 from edgescope.analysis.cells.concurrency import reused
 from edgescope.analysis.cells.objective import Wanted
@@ -19,14 +20,13 @@ from edgescope.analysis.cells.percentiles import QUANTILES, percentile_of
 from edgescope.analysis.cells.replicates import (
     MEASURED,
     bounds,
-    by_replicate,
     field_of,
     latencies_s,
     reaching,
     value_of,
 )
 from edgescope.analysis.cells.row import Row, figures, joined
-from edgescope.analysis.cells.variants import rejection, variant, worst_verdict
+from edgescope.analysis.cells.variants import broken, rejection, row_of, shown_runs, variant
 from edgescope.analysis.energy import scopes
 from edgescope.analysis.run.usage import first
 from edgescope.metrics import METRICS, Metric
@@ -58,7 +58,7 @@ def load(trial: Trial) -> Load:
 
     Cells of two loads answer two questions: one that is offered ten times as much is not ten times as good.
     """
-    opened = trial.rate is not None or trial.scenario == "trace"
+    opened = registry.scenario(trial.scenario).open_loop
     met = (trial.in_flight, trial.processes) if opened else (0, 0)
     return (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io, *met)
 
@@ -74,7 +74,7 @@ def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Row], Sprea
     for result in results:
         groups.setdefault(variant(result.trial), []).append(result)
     every = [_longest(group) for group in groups.values()]
-    spreads = Spreads([list(_done(group).values()) for group in every])
+    spreads = Spreads([list(shown_runs(group).values()) for group in every])
     scope = scopes.usual([r for group in every for r in group])
     return [_choice(group, wanted, spreads, scope) for group in every], spreads
 
@@ -110,12 +110,8 @@ def _longest(group: Sequence[Result]) -> list[Result]:
     return started if any(r.status in MEASURED for r in started) else long
 
 
-def _done(group: Sequence[Result]) -> dict[int, Result]:
-    return by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
-
-
 def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: str) -> Row:
-    replicates = _done(group)
+    replicates = shown_runs(group)
     done, first = list(replicates.values()), next(iter(replicates.values()), group[0])
     status, why = rejection(group)
     notes: list[str] = []
@@ -126,19 +122,9 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
             found[name] = _latency(done, name, found[name], spreads, notes if name in asked else [])
         else:
             found[name] = _between(done, name, spreads, scope)
-    row = Row(
-        trial=first.trial,
-        status=status if why else first.status,
-        verdict=worst_verdict(done),
-        metrics=found | {"speedup": Absent("not compared with a baseline")},
-        scope=scopes.usual(done),
-        gate=first.verification.detail if first.verification else "",
-        rejected=why,
-        replicates=replicates,
-        notes=(*dict.fromkeys(notes), *_weak(done, spreads)),
-    )
-    broken = () if row.rejected else wanted.broken(row.metrics)
-    return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
+    row = row_of(group, replicates, found | {"speedup": Absent("not compared with a baseline")})
+    told = (*dict.fromkeys(notes), *_weak(done, spreads))
+    return broken(replace(row, status=status if why else row.status, notes=told), wanted)
 
 
 def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ other io, watts of another scope and numbers of another machine are NOT-COMPARAB
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +26,8 @@ from edgescope.analysis.cells.replicates import (
 from edgescope.analysis.energy.scopes import scope, scopes
 from edgescope.errors import UsageError
 from edgescope.metrics import scoped, shown
-from edgescope.records import Absent, Field, Json, Measured, Result
+from edgescope.records import Absent, Answer, Field, Json, Measured, Result
+from edgescope.records.answers import plain, said
 from edgescope.stats import Interval, Judgement, judge
 
 #: Facts that differ from one run to the next whatever was set: clocks, load, free memory, the command that ran it.
@@ -58,8 +59,8 @@ class Compared:
     """None where a metric is shown and not judged."""
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Answer):
     """What differs, why it may not be comparable, and the rows."""
 
     baseline: str
@@ -80,6 +81,26 @@ class Comparison:
         if self.blockers:
             return Judgement.NOT_COMPARABLE
         return next((r.judgement for r in self.rows if r.judgement), Judgement.AMBIGUOUS)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the judgement, why numbers are not comparable, and a line a metric."""
+        yield f"{self.candidate} is {self.judgement.value} against {self.baseline}"
+        yield from (f"  not comparable: {blocker}" for blocker in self.blockers)
+        yield from (f"  differs: {d.name} {d.baseline} -> {d.candidate}" for d in self.differences)
+        yield from (f"  {said(f'{r.metric} ratio', r.ratio)}" for r in self.rows)
+
+    def records(self) -> list[dict[str, Json]]:
+        """Return a row a metric."""
+        return [
+            {
+                "metric": r.metric,
+                "baseline": plain(r.baseline),
+                "candidate": plain(r.candidate),
+                "ratio": plain(r.ratio),
+                "judgement": r.judgement.value if r.judgement else None,
+            }
+            for r in self.rows
+        ]
 
 
 def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: bool = False) -> Comparison:
@@ -124,7 +145,7 @@ def _warnings(
         )
     if any(scoped(r.metric) and isinstance(r.ratio, Measured) for r in rows):
         for side, group in (("baseline", old), ("candidate", new)):
-            said = dict.fromkeys(w for r in group.values() for w in r.warnings if w.startswith("W-PWR-3"))
+            said = dict.fromkeys(w for r in group.values() for w in r.warnings if w.code == "W-PWR-3")
             found += [f"{w} (the {side})" for w in said]
     return tuple(found)
 

@@ -161,7 +161,7 @@ def _cell(group: Sequence[Result]) -> Cell:
         runs=tuple(runs),
         reused=tuple(again),
         status=Status.OK if runs else end.status,
-        rejected="" if runs else end.reason,
+        rejected="" if runs else str(end.reason or ""),
         verdict=Verdict(next((t for t in TRUST if t in trusts), Trust.UNKNOWN)),
         interval=_interval(len(fresh), len(runs) - len(fresh)),
         lost=tuple(r for r in latest if r.status not in MEASURED) if runs else (),

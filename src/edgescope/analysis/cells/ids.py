@@ -12,6 +12,8 @@ from edgescope.analysis.cells.machines import name as machine_name
 from edgescope.errors import UsageError
 from edgescope.records import Result
 
+LATEST = "latest"
+"""Names the newest result."""
 LEAST = 6
 """Characters of a short name: fewer would be taken by the next result."""
 
@@ -56,6 +58,38 @@ def meant(results: Iterable[Result], typed: str) -> list[Result]:
         effect="Nothing was compared",
         fix="one of these names (edgescope list)",
     )
+
+
+def begun(results: Iterable[Result], typed: str) -> list[Result]:
+    """Return the results whose result, trial or cell id begins so, or whose short name it is; UsageError for none."""
+    every = list(results)
+    found = [
+        r
+        for r in every
+        if r.id.rpartition("-")[2] == typed
+        or any(i.startswith(typed) for i in (r.id, r.trial.id, r.trial.cell))
+    ]
+    if not found:
+        raise UsageError(
+            "E-STORE-5", f"no result, trial or cell id starts with {typed!r}", fix="edgescope list"
+        )
+    return found
+
+
+def one(results: Iterable[Result], typed: str) -> Result:
+    """Return the one result that `typed` names: a short name, the beginning of an id, or `latest`; UsageError else."""
+    every = list(results)
+    if typed == LATEST and every:
+        return max(every, key=lambda r: (r.started_at, r.id))
+    found = begun(every, typed)
+    if len(found) > 1:
+        raise UsageError(
+            "E-STORE-9",
+            f"{typed!r} is the beginning of {len(found)} results",
+            evidence=_listed(found, short_ids(every)),
+            fix="one of these names (edgescope list)",
+        )
+    return found[0]
 
 
 def _listed(found: Sequence[Result], names: dict[str, str]) -> str:

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgescope import metrics
+from edgescope import metrics, registry
 from edgescope.analysis.cells.replicates import MIN_REPLICATES, latencies_s
-from edgescope.analysis.run.summary import OFFLINE, PILED, quantile_metric
+from edgescope.analysis.run.summary import OFFLINE, quantile_metric
 from edgescope.records import Absent, Field, Measured, Result
 from edgescope.stats.special import t_quantile
 
@@ -42,7 +42,7 @@ def percentiles(results: Sequence[Result]) -> dict[str, Field]:
 
 def percentile_of(result: Result, name: str) -> Field:
     """Return one percentile of one process: as stored, else from its raw rows; Absent with the reason."""
-    if result.trial.scenario in PILED:
+    if not registry.scenario(result.trial.scenario).timed:
         return OFFLINE
     stored = result.metrics.get(f"latency_{name.removesuffix('_s')}_s")
     if stored is not None:

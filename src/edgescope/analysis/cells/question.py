@@ -10,7 +10,7 @@ A recommendation of the best throughput asks less of closed loops (choices.load)
 
 from __future__ import annotations
 
-from edgescope.analysis.run.summary import PILED
+from edgescope import registry
 from edgescope.records import Role, Trial, digest
 
 #: Engines and models that measure the harness; a pick among them would recommend an engine that computes nothing.
@@ -20,7 +20,7 @@ HARNESS = "null"
 def asked(trial: Trial) -> str:
     """Return the name of the question that a trial answers, the same for all whose figures may be compared."""
     load = (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io)
-    size = () if trial.scenario in PILED else (trial.batch, trial.processes, trial.in_flight)
+    size = (trial.batch, trial.processes, trial.in_flight) if registry.scenario(trial.scenario).timed else ()
     shapes = {name: shape[1:] for name, shape in trial.shapes.items()}
     return digest([load, size, shapes])
 
@@ -29,7 +29,7 @@ def in_words(trial: Trial) -> str:
     """Return the load in words: `single_stream, batch 4, 2 processes`."""
     parts = [trial.workload] if trial.workload != Trial.workload else []
     parts.append(trial.load)
-    if trial.scenario not in PILED:
+    if registry.scenario(trial.scenario).timed:
         parts += [f"batch {trial.batch}"] if trial.batch > 1 else []
         parts += [f"{trial.processes} processes"] if trial.processes > 1 else []
         parts += [f"{trial.in_flight} in flight"] if trial.in_flight > 1 else []

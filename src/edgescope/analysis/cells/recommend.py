@@ -149,7 +149,7 @@ def _reasons(pick: Row, ties: Sequence[Row], best: Row | None, wanted: Wanted) -
     if pick.verdict.trust.value in ("THROTTLED", "DISTURBED"):
         out.append(f"measured while {pick.verdict.trust.value}: {'; '.join(pick.verdict.evidence)}")
     if runs == 1:
-        out.append("one process is no confirmation: --confirm 3 measures it again in fresh ones")
+        out.append("one process is no confirmation: --confirm-runs 3 measures it again in fresh ones")
     return tuple(out)
 
 
@@ -173,7 +173,7 @@ def _price(pick: Row, best: Row, wanted: Wanted) -> str:
 def _tied(pick: Row, ties: Sequence[Row], wanted: Wanted) -> str:
     names = [c.label if c.trial.model == pick.trial.model else c.name for c in ties[:4]]
     more = f" and {len(ties) - 4} more" if len(ties) > 4 else ""
-    return f"statistically tied with {', '.join(names)}{more}; add --confirm 5"
+    return f"statistically tied with {', '.join(names)}{more}; add --confirm-runs 5"
 
 
 def _unconfirmed(best: Row, wanted: Wanted, least: int) -> tuple[Row, tuple[str, ...]]:
@@ -197,7 +197,7 @@ def _infeasible(ranked: Sequence[Row], wanted: Wanted) -> tuple[Row | None, tupl
         out = [f"{text}; the binding constraint is {binding}."]
         if any("n/a: have" in b for b in row.broken):
             out.append(
-                "its window holds too few queries to bound the tail: a longer --duration, or --confirm 3"
+                "its window holds too few queries to bound the tail: a longer --duration, or --confirm-runs 3"
             )
         return row, tuple(out)
     why = dict.fromkeys(c.rejected or _absent(c, wanted) for c in ranked)

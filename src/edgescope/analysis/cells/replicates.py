@@ -30,7 +30,8 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.run.summary import PILED, metrics, told
+from edgescope import registry
+from edgescope.analysis.run.summary import metrics, told
 from edgescope.analysis.run.workers import due_in
 from edgescope.metrics import scoped
 from edgescope.records import Absent, Field, Measured, Result, Status
@@ -58,7 +59,7 @@ def latencies_s(result: Result) -> NDArray[np.float64] | None:
 
     Of several workers those of the queries that fell due in it, as their stored figures are (crowd.due_in).
     """
-    if result.queries is None or result.window is None or result.trial.scenario in PILED:
+    if result.queries is None or result.window is None or not registry.scenario(result.trial.scenario).timed:
         return None
     if result.workers:
         rows = due_in(result.queries, range(result.trial.processes), result.window)

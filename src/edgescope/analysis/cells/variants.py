@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from edgescope import registry, units
 from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.objective import FASTEST, Wanted, goal
 from edgescope.analysis.cells.percentiles import percentiles
@@ -31,8 +32,7 @@ from edgescope.analysis.cells.replicates import (
 )
 from edgescope.analysis.cells.row import Row, figures
 from edgescope.analysis.energy import scopes
-from edgescope.analysis.run.summary import PILED
-from edgescope.errors import UsageError, message
+from edgescope.errors import Message, UsageError
 from edgescope.metrics import Metric
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
 from edgescope.stats import Interval, Judgement, paired_log_ratio
@@ -156,22 +156,35 @@ def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) 
 
 def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: Wanted, scope: str) -> Row:
     group = groups[cell]
-    # a rejected variant's figures are shown too, struck out
-    done = by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
+    done = shown_runs(group)
+    row = row_of(group, done, figures(list(done.values()), group[0].trial.workload, scope))
+    return broken(_compared(row, _against_cell(groups, cell, base), group), wanted)
+
+
+def shown_runs(group: Sequence[Result]) -> dict[int, Result]:
+    """Return the runs a cell's figures are of, by replicate: a rejected variant's are shown too, struck out."""
+    return by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
+
+
+def row_of(group: Sequence[Result], done: Mapping[int, Result], metrics: Mapping[str, Field]) -> Row:
+    """Return the row of one cell by its results and those of them that are shown."""
     results, first = list(done.values()), next(iter(done.values()), group[0])
-    row = Row(
+    return Row(
         trial=first.trial,
         status=first.status,
         verdict=worst_verdict(results),
-        metrics=figures(results, first.trial.workload, scope),
+        metrics=metrics,
         scope=scopes.usual(results),
         gate=first.verification.detail if first.verification else "",
         rejected=rejected(group),
         replicates=done,
     )
-    row = _compared(row, _against_cell(groups, cell, base), group)
-    broken = () if row.rejected else wanted.broken(row.metrics)
-    return replace(row, rejected="; ".join(broken), broken=broken) if broken else row
+
+
+def broken(row: Row, wanted: Wanted) -> Row:
+    """Return the row, rejected with the figures where it breaks a constraint and nothing else spoke against it."""
+    found = () if row.rejected else wanted.broken(row.metrics)
+    return replace(row, rejected="; ".join(found), broken=found) if found else row
 
 
 def rejected(every: Sequence[Result]) -> str:
@@ -212,7 +225,7 @@ def worst_verdict(results: Sequence[Result]) -> Verdict:
 
 def _compared(row: Row, baseline: Sequence[Result], group: Sequence[Result]) -> Row:
     """Return the row with its speed-up over the baseline's runs, the pairs it is of, and what is to be said of them."""
-    piled = row.trial.scenario in PILED
+    piled = not registry.scenario(row.trial.scenario).timed
     name = "throughput_sps" if piled else "latency_p50_s"
     wrong = [replace(r, status=Status.OK) for r in row.replicates.values() if r.status not in MEASURED]
     found = pairs(wrong or group, baseline, name, NEIGHBOURS_S)
@@ -252,13 +265,13 @@ def _borne_out(row: Row, speedup: Measured, under: Mapping[int, Result]) -> list
     shown, lo, hi = theirs.value / ours.value, speedup.lo or speedup.value, speedup.hi or speedup.value
     if lo / (1 + MIN_EFFECT) <= shown <= hi * (1 + MIN_EFFECT):
         return []
-    text = message(
+    text = Message(
         "W-PAIR-1",
         f"the medians shown are {shown:.3g}x apart, the pairs {show(speedup)}x ({row.label})",
         effect="Replicates differ by more than the two variants, so neither figure speaks for the machine",
         fix="more --rounds on a quiet machine",
     )
-    return [text]
+    return [str(text)]
 
 
 def pick(found: VariantTable, objective: str = "latency") -> Pick:
@@ -330,7 +343,7 @@ def _undecided(ties: Sequence[Tie]) -> list[str]:
     same = [t for t in ties if t[2] is Judgement.SAME]
     paired = [t for t in ties if t[2] is not Judgement.SAME and t[1] is not None]
     apart = [t for t in ties if t[1] is None]
-    out = [f"As good as {_listed(same)}: either will do."] if same else []
+    out = [f"Tied with {_listed(same)}: either will do."] if same else []
     out += [f"Not significantly better than {_listed(paired)}: use more --rounds."] if paired else []
     return out + ([f"Not measured together with {_listed(apart)}, so not compared."] if apart else [])
 
@@ -355,21 +368,6 @@ def _why(value: Field) -> str:
     return value.reason if isinstance(value, Absent) else ""
 
 
-SCALES: Mapping[str, tuple[float, str]] = {
-    "s": (1e3, " ms"),
-    "samples/s": (1.0, " samples/s"),
-    "J": (1e3, " mJ"),
-    "bytes": (1e-6, " MB"),
-    "1": (1.0, ""),
-}
-
-
 def show(value: Field) -> str:
-    """Return `2.41 ms [2.40, 2.42]` for the sentence, with the interval where there is one."""
-    if isinstance(value, Absent):
-        return value.reason
-    scale, unit = SCALES.get(value.unit, (1.0, f" {value.unit}"))
-    text = f"{value.value * scale:.4g}{unit}"
-    if value.lo is None or value.hi is None:
-        return text
-    return f"{text} [{value.lo * scale:.4g}, {value.hi * scale:.4g}]"
+    """Return `2.41 ms [2.40, 2.42]` for a sentence: four digits, with the interval where there is one."""
+    return units.why(value, digits=4)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgescope.analysis.energy.window import Energy, energies
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.records import Absent, Field, Idle, Measured, Readings, Window
 
 SETTLE = 0.2
@@ -36,7 +36,7 @@ class Baseline:
     """The idle metrics by name, and what a reader must know of them."""
 
     metrics: Mapping[str, Field]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Message, ...] = ()
 
 
 def baseline(
@@ -114,26 +114,26 @@ def _per(joules: Measured, samples: int) -> Field:
     return Measured(joules.value / samples, joules.unit, lo, hi, joules.n)
 
 
-def _missing(before: Field, after: Field) -> tuple[str, ...]:
+def _missing(before: Field, after: Field) -> tuple[Message, ...]:
     lost = next((p for p in (before, after) if isinstance(p, Absent)), None)
     if lost is None:
         return ()
     what = f"idle power is known {'after' if lost is before else 'before'} the load only: {lost.reason}"
-    return (message("W-PWR-4", what, effect="What warmed up meanwhile is not in dynamic energy's bounds"),)
+    return (Message("W-PWR-4", what, effect="What warmed up meanwhile is not in dynamic energy's bounds"),)
 
 
-def _drifting(metrics: Mapping[str, Field], power: Measured) -> tuple[str, ...]:
+def _drifting(metrics: Mapping[str, Field], power: Measured) -> tuple[Message, ...]:
     drift = metrics["idle_power_drift_w"]
     if isinstance(drift, Absent) or abs(drift.value) <= DRIFT * power.value:
         return ()
     what = f"idle power moved by {drift.value:+.2f} W over the run, of {power.value:.2f} W"
     effect = "Dynamic energy carries this in its bounds"
     return (
-        message("W-PWR-4", what, effect=effect, fix="a longer --warmup and --idle 30s, or cool down first"),
+        Message("W-PWR-4", what, effect=effect, fix="a longer --warmup and --idle 30s, or cool down first"),
     )
 
 
-def _clocks(readings: Readings, idle: Sequence[Idle], window: Window) -> tuple[str, ...]:
+def _clocks(readings: Readings, idle: Sequence[Idle], window: Window) -> tuple[Message, ...]:
     """Return the warning that clocks were not those of the load while the machine was idle."""
     found = []
     for channel in readings.channels:
@@ -148,7 +148,7 @@ def _clocks(readings: Readings, idle: Sequence[Idle], window: Window) -> tuple[s
     if not found:
         return ()
     return (
-        message(
+        Message(
             "W-PWR-5",
             "the clocks of the idle stretches are not those of the run",
             evidence="; ".join(found[:4]),

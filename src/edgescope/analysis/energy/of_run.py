@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from edgescope.analysis.energy import window as blocks
 from edgescope.analysis.energy.idle import baseline
 from edgescope.analysis.energy.window import Energy, energy, scope_note
+from edgescope.errors import Message
 from edgescope.records import QUERY_OK, Absent, Field, Idle, Measured, Meter, Queries, Readings, Window
 
 A_SAMPLE = ("energy_per_sample_j", "energy_dynamic_per_sample_j")
@@ -19,7 +20,7 @@ class Consumption:
 
     metrics: Mapping[str, Field]
     meter: Meter | None
-    warnings: tuple[str, ...]
+    warnings: tuple[Message, ...]
 
 
 def consumption(

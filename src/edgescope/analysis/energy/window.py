@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgescope.analysis.energy.integral import Floats, Total, Updates, count, integrate, updates
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.records import QUERY_OK, Absent, Channel, Field, Measured, Queries, Readings, Window
 from edgescope.stats.special import normal_quantile, t_quantile
 
@@ -76,7 +76,7 @@ class Energy:
     power_w: Field
     energy_j: Field
     energy_per_sample_j: Field
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Message, ...] = ()
     total: Total | None = None
     """The integral behind the figures, for windows within this one."""
 
@@ -229,7 +229,7 @@ def _scaled(total: Total, unit: str, by: float) -> Measured:
     return Measured(total.joules / by, unit, lo=lo, hi=hi, n=total.updates)
 
 
-def _warnings(channel: Channel, total: Total, seconds: float) -> tuple[str, ...]:
+def _warnings(channel: Channel, total: Total, seconds: float) -> tuple[Message, ...]:
     enough = MIN_UPDATES.get(channel.kind, MIN_UPDATES["gauge"])
     if total.updates >= enough or (total.updates <= 1 and total.polls >= enough):
         return ()  # a steady sensor may rightly show one value throughout
@@ -238,7 +238,7 @@ def _warnings(channel: Channel, total: Total, seconds: float) -> tuple[str, ...]
         return ()
     needed = math.ceil(max(2.0, enough / max(total.updates, 1)) * seconds)
     return (
-        message(
+        Message(
             "W-PWR-3",
             f"a window of {seconds:.1f} s holds {total.updates} distinct updates of {channel.name}",
             effect=_between(total),
@@ -257,12 +257,12 @@ def _between(total: Total) -> str:
     return f"{text} ({below:+.0%} to {above:+.0%})"
 
 
-def scope_note(meter: str, scope: str) -> str:
+def scope_note(meter: str, scope: str) -> Message | None:
     """Return the warning that says what a meter of this scope does not see; '' for one at the wall."""
     if scope == "wall":
-        return ""
+        return None
     missing = _LEFT_OUT.get(scope, "whatever lies outside of it")
-    return message(
+    return Message(
         "W-PWR-2", f"the scope of power is {scope.upper()} ({meter})", effect=f"Not included: {missing}"
     )
 

@@ -7,7 +7,7 @@ A profile is a TOML or JSON file, or flags; flags win. In TOML, as a person writ
     bandwidth = "20Mbit"    # both ways; or up = ..., down = ...
     loss = "0.5%"
 
-A probe (`edgescope offload --probe`) writes the raw samples instead: `rtt_samples_s`, `up_samples_bps`,
+iperf3 and ping (`edgescope offload --probe`) give the raw samples instead: `rtt_samples_s`, `up_samples_bps`,
 `down_samples_bps`. Samples are resampled as they are; a jitter alone is a model (see `Profile.jitter_s`).
 """
 
@@ -161,7 +161,7 @@ def profile(keys: Mapping[str, Json]) -> Profile:
         up_samples_bps=() if {"up", "bandwidth"} & set(given) else found.get("up_samples_bps", ()),
         down_samples_bps=() if {"down", "bandwidth"} & set(given) else found.get("down_samples_bps", ()),
         loss_absent="" if "loss" in given else str(keys.get("loss_absent") or "no loss was given"),
-        source=_source(keys) if rtts else "given",
+        source=_source(keys) if found else "given",
     )
 
 
@@ -191,7 +191,7 @@ def _needed(given: Mapping[str, float], name: str, fix: str) -> float:
             "E-NET-1",
             f"the network's {name} is not known",
             effect="What sending costs cannot be said",
-            fix=f"{fix}, or measure: edgescope offload --probe HOST:PORT",
+            fix=f"{fix}, or measure: edgescope offload --probe HOST",
         )
     return given[name]
 

@@ -9,7 +9,7 @@ from edgescope.analysis.cells.replicates import across
 from edgescope.analysis.cells.variants import table
 from edgescope.analysis.offload.model import Place
 from edgescope.analysis.offload.service import service
-from edgescope.errors import UsageError, message
+from edgescope.errors import Message, UsageError
 from edgescope.records import Result
 
 
@@ -32,7 +32,7 @@ def place(results: Sequence[Result], which: str, side: str) -> Place:
     return Place(row, times, name(first), first.id, across(done, "idle_power_w"))
 
 
-def remarks(local: Place, remote: Place) -> list[str]:
+def remarks(local: Place, remote: Place) -> list[Message]:
     """Return what a reader must know of this pair; UsageError where the two answer different queries."""
     a, b = local.row.trial, remote.row.trial
     if a.batch != b.batch:
@@ -46,15 +46,15 @@ def remarks(local: Place, remote: Place) -> list[str]:
     if local.machine_id == remote.machine_id:
         effect = "The answer is about the network and the two variants, not about another machine"
         out.append(
-            message("W-OFF-1", "both places are the same machine", evidence=local.machine, effect=effect)
+            Message("W-OFF-1", "both places are the same machine", evidence=local.machine, effect=effect)
         )
     if a.model != b.model:
         out.append(
-            message("W-OFF-2", "the places run different models", evidence=f"{a.model} here, {b.model} there")
+            Message("W-OFF-2", "the places run different models", evidence=f"{a.model} here, {b.model} there")
         )
     for side, where in (("edge", local), ("cloud", remote)):
         trust = where.row.verdict.trust.value
         if trust != "CLEAN":
             evidence = "; ".join(where.row.verdict.evidence)[:160]
-            out.append(message("W-OFF-3", f"the {side}'s measurement is {trust}", evidence=evidence))
+            out.append(Message("W-OFF-3", f"the {side}'s measurement is {trust}", evidence=evidence))
     return out

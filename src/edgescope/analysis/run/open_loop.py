@@ -15,13 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.records import QUERY_DROPPED, QUERY_OK, Absent, Field, Measured, Queries, Result, Window
 from edgescope.stats import drift
 from edgescope.stats.intervals import Floats
 
-OPEN = ("fixed_rate", "server", "burst", "trace", "mlperf_server")
-"""Scenarios with a schedule that does not wait."""
 GROWTH_MATTERS = 0.02
 """Share of the offered queries that join the queue for good, from which the load has fallen behind."""
 NAMES = ("offered_rate_qps", "achieved_rate_qps", "backlog_queries", "backlog_growth_qps")
@@ -69,11 +67,11 @@ def in_system(rows: Queries) -> Floats:
     return np.asarray(np.arange(len(done)) - gone, dtype=np.float64)
 
 
-def warning(found: Backlog) -> str:
+def warning(found: Backlog) -> Message:
     """Return what a reader must know of a load that fell behind."""
     offered, achieved, waiting = (found.fields[name] for name in NAMES[:3])
     assert isinstance(offered, Measured) and isinstance(achieved, Measured) and isinstance(waiting, Measured)
-    return message(
+    return Message(
         "W-LOAD-1",
         f"{offered.value:.4g} queries/s were offered and {achieved.value:.4g} done",
         evidence=f"{waiting.value:.0f} waited or were worked on when the last one fell due",

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope import registry
 from edgescope.analysis.run import idle_gaps, open_loop
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.metrics import METRICS
 from edgescope.records import QUERY_DROPPED, QUERY_ERROR, QUERY_OK, Absent, Field, Measured, Queries, Window
 from edgescope.stats import (
@@ -38,8 +39,6 @@ DRIFT_MATTERS = 0.02
 """Share of the mean from which a significant drift is warned of."""
 CHANGES_TOLD = 3
 """Moments of change that are told one by one."""
-PILED = ("offline", "mlperf_offline")
-"""Scenarios in which everything has arrived at the start."""
 IDLING = Absent("throughput n/a (idle_gap: the window is mostly idle, as asked)")
 
 
@@ -49,14 +48,14 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
     Offline has no latencies: a query's time would be its place in the pile. Those of idle_gap are of the queries back
     to back, and the curve stands beside them; an open loop says how it kept up.
     """
-    rows = queries.rows(window)
+    rows, facts = queries.rows(window), registry.scenario(scenario)
     status = rows.columns["status"]
     latency = latency_metrics(told(rows, scenario).latency_ns(), window)
     return {
-        **(dict.fromkeys(latency, OFFLINE) if scenario in PILED else latency),
-        "throughput_sps": IDLING if scenario == "idle_gap" else throughput(rows, window),
-        **(open_loop.backlog(rows, window).fields if scenario in open_loop.OPEN else {}),
-        **(idle_gaps.metrics(queries, window) if scenario == "idle_gap" else {}),
+        **(dict.fromkeys(latency, OFFLINE) if not facts.timed else latency),
+        "throughput_sps": IDLING if facts.idles else throughput(rows, window),
+        **(open_loop.backlog(rows, window).fields if facts.open_loop else {}),
+        **(idle_gaps.metrics(queries, window) if facts.idles else {}),
         "queries": Measured(float(len(rows)), "queries", n=len(rows)),
         "errors": Measured(float(np.count_nonzero(status == QUERY_ERROR)), "queries", n=len(rows)),
         "dropped": Measured(float(np.count_nonzero(status == QUERY_DROPPED)), "queries", n=len(rows)),
@@ -65,7 +64,7 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
 
 def told(rows: Queries, scenario: str) -> Queries:
     """Return the rows whose latencies are the trial's: of idle_gap those back to back."""
-    return idle_gaps.back_to_back(rows) if scenario == "idle_gap" else rows
+    return idle_gaps.back_to_back(rows) if registry.scenario(scenario).idles else rows
 
 
 def latency_metrics(latency_ns: Latencies, window: Window) -> dict[str, Field]:
@@ -155,7 +154,8 @@ def speeds(queries: Queries, window: Window, scenario: str) -> str:
     """
     rows = queries.rows(window)
     ok = rows.columns["status"] == QUERY_OK
-    if scenario in PILED or scenario == "idle_gap" or len(np.unique(rows.columns["worker"])) != 1:
+    facts = registry.scenario(scenario)
+    if not facts.timed or facts.idles or len(np.unique(rows.columns["worker"])) != 1:
         return ""
     issued = rows.columns["issued_ns"][ok]
     found = states((rows.columns["done_ns"][ok] - issued) * 1e-9)
@@ -169,53 +169,57 @@ def speeds(queries: Queries, window: Window, scenario: str) -> str:
     return f"{count} speed states: {each}; change{'s' if len(found.changes) > 1 else ''} at {', '.join(at)}{tail}"
 
 
-def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[str, ...]:
+def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[Message, ...]:
     """Return what a reader must know about these numbers, each with its evidence and the remedy."""
     rows = queries.rows(window)
     x = told(rows, scenario).latency_ns() * 1e-9
     found = drift(x)
     interval, failed = mean_interval(x), int(np.count_nonzero(rows.columns["status"] != QUERY_OK))
-    timed = scenario not in PILED
+    facts = registry.scenario(scenario)
     several = speeds(queries, window, scenario)
-    queue = open_loop.backlog(rows, window) if scenario in open_loop.OPEN else None
+    queue = open_loop.backlog(rows, window) if facts.open_loop else None
     behind = queue is not None and queue.behind
     checks = (
-        (behind, open_loop.warning(queue) if queue is not None and behind else ""),
-        (timed and not behind and not interval.reliable, _unreliable(interval)),
+        (behind, open_loop.warning(queue) if queue is not None and behind else None),
+        (facts.timed and not behind and not interval.reliable, _unreliable(interval)),
         (bool(several), _several(several)),
         (
-            timed and not behind and not several and found.significant and abs(found.share) >= DRIFT_MATTERS,
+            facts.timed
+            and not behind
+            and not several
+            and found.significant
+            and abs(found.share) >= DRIFT_MATTERS,
             _drifting(found),
         ),
         (failed > 0, _failed(failed, len(rows))),
     )
-    return tuple(text for applies, text in checks if applies)
+    return tuple(said for applies, said in checks if applies and said is not None)
 
 
-def _unreliable(interval: Interval) -> str:
+def _unreliable(interval: Interval) -> Message:
     evidence = interval.note.removeprefix("interval unreliable: ")
     effect = "The mean is given without its interval"
-    return message(
+    return Message(
         "W-STAT-3", "interval unreliable", evidence=evidence, effect=effect, fix="a longer --duration"
     )
 
 
-def _several(text: str) -> str:
+def _several(text: str) -> Message:
     what = f"the machine changed its speed during the run: {text}"
     effect = "Mean and percentiles depend on how long it happened to stay at each"
-    return message(
+    return Message(
         "W-STATE-1", what, effect=effect, fix="--replicates 5, or --duration 60s on a quiet machine"
     )
 
 
-def _drifting(found: Drift) -> str:
+def _drifting(found: Drift) -> Message:
     what = f"latency drifts by {found.share:+.1%} over the window"
     effect = "There is no steady state for the mean to describe"
     fix = "a longer --warmup, and check for throttling"
-    return message("W-STAT-4", what, evidence=f"p = {found.p:.2g}", effect=effect, fix=fix)
+    return Message("W-STAT-4", what, evidence=f"p = {found.p:.2g}", effect=effect, fix=fix)
 
 
-def _failed(failed: int, n: int) -> str:
+def _failed(failed: int, n: int) -> Message:
     what = f"{failed} of {n} queries failed or were dropped"
     effect = "They have no latency: the percentiles describe the others only"
-    return message("W-STAT-5", what, effect=effect, fix="a lower --rate, or look at the trial's reason")
+    return Message("W-STAT-5", what, effect=effect, fix="a lower --rate, or look at the trial's reason")

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.run.summary import IDLING, OFFLINE, PILED, quantile_metric, throughput
+from edgescope import registry
+from edgescope.analysis.run.summary import IDLING, OFFLINE, quantile_metric, throughput
 from edgescope.analysis.run.throttling import PREFIX, holds
-from edgescope.errors import message
+from edgescope.errors import Message
 from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Readings, Window
 from edgescope.stats import drift
 
@@ -57,14 +58,14 @@ class Sustained:
     """The numbers by name, and what a reader must know about them."""
 
     fields: dict[str, Field]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Message, ...] = ()
 
 
 def sustained(
     queries: Queries, readings: Readings, window: Window, scenario: str = "single_stream"
 ) -> Sustained:
     """Return burst and sustained throughput (samples/s) and median latency (s), settling and throttling time (s)."""
-    if scenario == "idle_gap":
+    if registry.scenario(scenario).idles:
         return Sustained(dict.fromkeys(NAMES, IDLING))
     length_s = (window.stop_ns - window.start_ns) * 1e-9
     if length_s < MIN_S:
@@ -79,7 +80,7 @@ def sustained(
         **_rest(rows, window, settled_block(*_pace(rows, window, scenario), heat, length_s)),
         "time_to_throttle_s": time_to_throttle(readings, window),
     }
-    if scenario in PILED:
+    if not registry.scenario(scenario).timed:
         fields |= {"burst_latency_p50_s": OFFLINE, "sustained_latency_p50_s": OFFLINE}
     return Sustained(fields, _warnings(fields, readings, window, warm=bool(heat)))
 
@@ -126,7 +127,7 @@ def temperatures(readings: Readings, window: Window) -> dict[str, tuple[Floats, 
 def _pace(rows: Queries, window: Window, scenario: str) -> tuple[Floats, Floats]:
     """Return (seconds since the window began, latency or time between completions) of each query that succeeded."""
     done = (rows.columns["done_ns"][rows.columns["status"] == QUERY_OK] - window.start_ns) * 1e-9
-    if scenario in PILED:
+    if not registry.scenario(scenario).timed:
         done = np.sort(done)
         return done[1:], np.diff(done)
     return done, rows.latency_ns() * 1e-9
@@ -214,12 +215,14 @@ def time_to_throttle(readings: Readings, window: Window) -> Field:
     return Absent(f"nothing that tells of throttling is readable here: no {PREFIX}* channel")
 
 
-def _warnings(fields: dict[str, Field], readings: Readings, window: Window, *, warm: bool) -> tuple[str, ...]:
+def _warnings(
+    fields: dict[str, Field], readings: Readings, window: Window, *, warm: bool
+) -> tuple[Message, ...]:
     out = []
     if not warm and isinstance(fields["settled_s"], Measured):
         what = "settled by its latencies alone: no temperature could be read"
         out.append(
-            message("W-SUS-1", what, effect="A device that heats up more slowly than that would not show")
+            Message("W-SUS-1", what, effect="A device that heats up more slowly than that would not show")
         )
     burst, rest = fields["burst_throughput_sps"], fields["sustained_throughput_sps"]
     held = [
@@ -228,5 +231,5 @@ def _warnings(fields: dict[str, Field], readings: Readings, window: Window, *, w
     if held and isinstance(burst, Measured) and isinstance(rest, Measured):
         first = min(held, key=lambda h: h.first_s or 0.0)
         what = f"THROTTLED: {first}; burst {burst.value:.1f} samples/s, sustained {rest.value:.1f} samples/s"
-        out.append(message("W-THR-1", what, fix="better cooling or supply, or a lower --mode"))
+        out.append(Message("W-THR-1", what, fix="better cooling or supply, or a lower --mode"))
     return tuple(out)

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.analysis.run.summary import latency_metrics, metrics, throughput
-from edgescope.errors import message
+from edgescope import registry
+from edgescope.analysis.run.summary import OFFLINE, latency_metrics, metrics, throughput
+from edgescope.errors import Message
 from edgescope.records import (
     QUERY_DROPPED,
     QUERY_DTYPES,
@@ -148,7 +149,7 @@ def worker_metrics(
     others = [w for w in workers if w.number >= trial.processes]
     each = [throughput(of_worker(queries, w.number, window), window) for w in own]
     out = metrics(queries, window, trial.scenario)
-    if trial.scenario != "offline":
+    if registry.scenario(trial.scenario).timed:
         out |= latency_metrics(due_in(queries, [w.number for w in own], window).latency_ns(), window)
     return {
         **out,
@@ -207,8 +208,8 @@ def worker_latency(queries: Queries, window: Window, worker: int) -> dict[str, F
 
 
 def _worst(queries: Queries, window: Window, own: Sequence[Worker], scenario: str) -> Field:
-    if scenario == "offline":
-        return Absent("latency n/a (offline: only throughput counts)")
+    if not registry.scenario(scenario).timed:
+        return OFFLINE
     tails = [worker_latency(queries, window, w.number)["latency_p99_s"] for w in own]
     lacking = [t for t in tails if isinstance(t, Absent)]
     known = [t for t in tails if isinstance(t, Measured)]
@@ -249,14 +250,14 @@ def counter_gap(rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int
     return math.ceil(float(max(0, (b0 - a1) - counted, counted - (b1 - a0))) / rows.samples)
 
 
-def warnings(trial: Trial, found: Mapping[str, Field], each: Sequence[int], cores: int) -> tuple[str, ...]:
+def warnings(
+    trial: Trial, found: Mapping[str, Field], each: Sequence[int], cores: int
+) -> tuple[Message, ...]:
     """Return what a reader of a multi-process trial must know; `each` own worker completed so many queries."""
     late, gap = found.get("start_skew_s"), found.get("counter_gap_queries")
     checks = []
-    closed = (
-        trial.rate is None and trial.scenario != "trace"
-    )  # an open loop begins when its first query is due
-    if closed and isinstance(late, Measured) and late.value > SKEW_S:
+    # an open loop begins when its first query is due
+    if not registry.scenario(trial.scenario).open_loop and isinstance(late, Measured) and late.value > SKEW_S:
         checks.append(_late(late.value, trial.processes, cores))
     if isinstance(gap, Measured) and gap.value > 1:
         checks.append(_gap(gap.value))
@@ -265,8 +266,8 @@ def warnings(trial: Trial, found: Mapping[str, Field], each: Sequence[int], core
     return tuple(checks)
 
 
-def _late(seconds: float, workers: int, cores: int) -> str:
-    return message(
+def _late(seconds: float, workers: int, cores: int) -> Message:
+    return Message(
         "W-WORKER-1",
         f"the workers started {seconds * 1e3:.1f} ms apart",
         evidence=f"{workers} workers on {cores} cores",
@@ -275,8 +276,8 @@ def _late(seconds: float, workers: int, cores: int) -> str:
     )
 
 
-def _gap(queries: float) -> str:
-    return message(
+def _gap(queries: float) -> Message:
+    return Message(
         "W-WORKER-3",
         f"a worker's rows and the shared counter differ by {queries:.0f} queries",
         effect="One of the two accounts of this window is wrong",
@@ -284,8 +285,8 @@ def _gap(queries: float) -> str:
     )
 
 
-def _coarse(queries: int) -> str:
-    return message(
+def _coarse(queries: int) -> Message:
+    return Message(
         "W-WORKER-4",
         f"a worker completed only {queries} queries in the window",
         effect=f"One more or less would change its throughput by {1 / max(queries, 1):.0%}",

@@ -11,7 +11,7 @@ by itself.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -77,26 +77,21 @@ class Request:
 
 
 class LiteRtSession:
-    """One interpreter for each query in flight; `names` maps the file's inputs to those of the model."""
+    """What `make` returns for each query in flight; `names` maps the file's inputs to those of the model."""
 
-    def __init__(self, path: Path, shapes: Shapes, names: Mapping[str, str], spec: Spec) -> None:
-        self.made = path, shapes, spec
-        self.names, self.asked = dict(names), _threads(spec)
+    def __init__(self, names: Mapping[str, str], threads: int, make: Callable[[], Any]) -> None:
+        self.names, self.asked, self.make = dict(names), threads, make
         before = tasks()
-        self.idle = [self._request()]
+        self.idle = [make()]
         self.started = tasks() - before
 
-    def _request(self) -> Request:
-        path, shapes, spec = self.made
-        return Request(path, shapes, _threads(spec), xnnpack=xnnpack_of(spec))
-
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
-        """Return the outputs in the file's order, in the file's types."""
+        """Return the outputs in the file's order and types."""
         try:
             request = self.idle.pop()
         except IndexError:
-            request = self._request()
-        outputs = request({mine: batch[theirs] for mine, theirs in self.names.items()})
+            request = self.make()
+        outputs: list[NDArray[Any]] = request({mine: batch[theirs] for mine, theirs in self.names.items()})
         self.idle.append(request)
         return outputs
 
@@ -111,14 +106,15 @@ class LiteRtSession:
         evidence = f"interpreter: {counted(kinds)} {what}; {taken} of {len(heavy or plain)} run by XNNPACK"
         if narrowed := tflite_reader.hybrid(heavy):
             evidence += f"; {narrowed} with int8 weights between floats (dynamic range)"
-        return Effective("cpu", precision_of(kinds), self._threads(), evidence)
+        return Effective("cpu", precision_of(kinds), self.threads, evidence)
 
-    def _threads(self) -> int | None:
+    @property
+    def threads(self) -> int | None:
         """Return 1 + the threads that loading started; None where the kernels start theirs in the first call."""
         return self.started + 1 if self.started or self.asked == 1 else None
 
     def close(self) -> None:
-        """Drop the interpreters; their threads end with them."""
+        """Drop what was made; its threads end with it."""
         self.idle.clear()
 
 
@@ -153,11 +149,12 @@ class LiteRt(AboutLiteRt):
         assert artifact.path is not None
         names = artifact.notes["names"]
         shapes = _shapes(artifact.model, artifact.spec, names)
+        path, threads, xnnpack = artifact.path, _threads(artifact.spec), xnnpack_of(artifact.spec)
         if artifact.spec.precision == "fp16":
             session = need("edgescope.backends.litert.fp16:Fp16Session", "LiteRT in fp16", FIX_FP16)
-            half: Session = session(artifact.path, shapes, artifact.notes, _threads(artifact.spec))
+            half: Session = session(path, shapes, artifact.notes, threads)
             return half
-        return LiteRtSession(artifact.path, shapes, names, artifact.spec)
+        return LiteRtSession(names, threads, lambda: Request(path, shapes, threads, xnnpack=xnnpack))
 
 
 def tasks() -> int:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.artifacts import tflite_reader
-from edgescope.backends.litert.backend import Request, Shapes, tasks
+from edgescope.backends.litert.backend import LiteRtSession, Request, Shapes
 from edgescope.errors import UnsupportedError
-from edgescope.models.base import Batch, TensorSpec
+from edgescope.models.base import TensorSpec
 from edgescope.records import Effective, Json
 
 #: TFLITE_XNNPACK_DELEGATE_FLAG_FORCE_FP16, xnnpack_delegate.h of LiteRT.
@@ -61,16 +61,12 @@ class _Compiled:
         ]
 
 
-class Fp16Session:
+class Fp16Session(LiteRtSession):
     """One compiled model for each query in flight."""
 
     def __init__(self, path: Path, shapes: Shapes, notes: Mapping[str, Json], threads: int) -> None:
-        self.made = path, shapes, threads
-        self.names: dict[str, str] = dict(notes["names"])
-        self.found, self.asked = notes["fp16"], threads
-        before = tasks()
-        self.idle = [_Compiled(*self.made)]
-        self.started = tasks() - before
+        super().__init__(notes["names"], threads, lambda: _Compiled(path, shapes, threads))
+        self.found = notes["fp16"]
         if not self.idle[0].model.is_fully_accelerated():
             raise UnsupportedError(
                 "E-TFL-5",
@@ -79,28 +75,13 @@ class Fp16Session:
                 fix="--precision fp32",
             )
 
-    def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
-        """Return the outputs in the file's order and types."""
-        try:
-            request = self.idle.pop()
-        except IndexError:
-            request = _Compiled(*self.made)
-        outputs = request({mine: batch[theirs] for mine, theirs in self.names.items()})
-        self.idle.append(request)
-        return outputs
-
     def effective(self) -> Effective:
         """Return fp16, on the evidence of the outputs that `probe` compared."""
         evidence = (
             "XNNPACK took the whole graph with FORCE_FP16; its outputs differ from fp32 by"
             f" {self.found['difference']:.2g} of the largest, so they were not computed in fp32"
         )
-        threads = self.started + 1 if self.started or self.asked == 1 else None
-        return Effective("cpu", "fp16", threads, evidence)
-
-    def close(self) -> None:
-        """Drop the compiled models."""
-        self.idle.clear()
+        return Effective("cpu", "fp16", self.threads, evidence)
 
 
 def probe(path: Path, shapes: Shapes, inputs: Sequence[TensorSpec]) -> dict[str, float]:

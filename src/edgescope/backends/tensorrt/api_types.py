@@ -1,19 +1,19 @@
 """Which TensorRT this is, and the part of its Python API that is used, as Protocols.
 
-Three forms of the API are alive on boards:
+Two forms of the API are alive where Python is 3.10 or later:
 
-* 8.0 to 8.4 (JetPack 4.6, Jetson Nano and TX2): inputs and outputs are numbered bindings (`Engine80`, `Context80`).
-* 8.5 to 10 (JetPack 5 and 6): they are named tensors; precisions are builder flags.
+* 8.5 to 10 (JetPack 6, servers): precisions are builder flags.
 * 11: networks are strongly typed, so precision comes from the ONNX file and the flags for it are gone.
 
-`Builder`, `Config`, `Engine` and the rest hold what all versions from 8.5 to 11 share; a type checker that has the
+Before 8.5 inputs and outputs were numbered; boards with such a TensorRT have Python 3.6 or 3.8, and trtexec runs there.
+
+`Builder`, `Config`, `Engine` and the rest hold what all of them share; a type checker that has the
 stubs of 10.13 confirms that 10's classes fit them. What only one form has is asked for by its own name.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import tensorrt as trt
@@ -23,13 +23,12 @@ if not FULL_VERSION:
     # what a stubs package, or a folder called tensorrt, leaves behind
     raise ImportError(f"the module tensorrt at {list(trt.__path__)} is not TensorRT: it has no __version__")
 VERSION = tuple(int(part) for part in FULL_VERSION.split(".")[:2])
-OLDEST = (8, 0)
+OLDEST = (8, 5)
 if VERSION < OLDEST:
-    raise ImportError(f"TensorRT {FULL_VERSION} is too old: its Python API is known here from 8.0 on")
+    raise ImportError(
+        f"TensorRT {FULL_VERSION} is too old: its Python API is known here from 8.5 on; use trtexec"
+    )
 
-MEMORY_POOLS = (8, 4)
-TENSOR_NAMES = (8, 5)
-INSPECTOR = (8, 2)
 OPTIMISATION_LEVEL = (8, 6)
 PROFILE_SHARING = (8, 6)
 ALWAYS_EXPLICIT_BATCH = (10, 0)
@@ -80,18 +79,7 @@ class Config(Protocol):
     def create_timing_cache(self, content: Any, /) -> Any: ...
     def set_timing_cache(self, cache: Any, ignore_mismatch: bool, /) -> bool: ...
     def get_timing_cache(self) -> Any: ...
-
-
-class PoolConfig(Protocol):
-    """From 8.4: workspace is one of several memory pools."""
-
     def set_memory_pool_limit(self, pool: Any, size: int, /) -> None: ...
-
-
-class Config80(Protocol):
-    """Before 8.4: nothing unless told, and then in bytes."""
-
-    max_workspace_size: int
 
 
 class Builder(Protocol):
@@ -112,26 +100,8 @@ class WeakBuilder(Builder, Protocol):
     def platform_has_fast_int8(self) -> bool: ...
 
 
-class Engine80(Protocol):
-    """Before 8.5: bindings by number, inputs and outputs alike."""
-
-    @property
-    def num_bindings(self) -> int: ...
-    def get_binding_name(self, index: int, /) -> str: ...
-    def binding_is_input(self, index: int, /) -> bool: ...
-    def get_binding_dtype(self, index: int, /) -> Any: ...
-
-
-class Context80(Protocol):
-    """Before 8.5: one list of addresses a call."""
-
-    def set_binding_shape(self, index: int, shape: Shape, /) -> bool: ...
-    def get_binding_shape(self, index: int, /) -> Sequence[int]: ...
-    def execute_async_v2(self, bindings: list[int], stream_handle: int) -> bool: ...
-
-
 class Engine(Protocol):
-    """From 8.5: named tensors."""
+    """What has been built: its inputs and outputs by name."""
 
     @property
     def num_io_tensors(self) -> int: ...
@@ -141,7 +111,7 @@ class Engine(Protocol):
 
 
 class Context(Protocol):
-    """From 8.5: an address for each name."""
+    """One execution: a shape and an address for each name."""
 
     def set_input_shape(self, name: str, shape: Shape, /) -> bool: ...
     def get_tensor_shape(self, name: str, /) -> Any: ...

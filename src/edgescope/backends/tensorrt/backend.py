@@ -1,15 +1,17 @@
-"""TensorRT in this process, through its official Python API, versions 8.0 to 11.
+"""TensorRT in this process, through its official Python API, versions 8.5 to 11.
 
 `prepare` builds an engine from the ONNX file and keeps it, with a sidecar, under a name made of everything that
 decides what it is (engine_file.py); `load` deserialises it. fp16 and int8 are asked of the builder up to TensorRT 10,
-of the ONNX file in 11, and read back from the engine's own layers in all but 8.0 and 8.1, which cannot tell. int8 is a
-QDQ file, symmetric, never a calibration cache. A precision that the GPU has no kernels for is refused.
+of the ONNX file in 11, and read back from the engine's own layers. int8 is a QDQ file, symmetric, never a calibration
+cache. A precision that the GPU has no kernels for is refused.
 
 A build that hangs in TensorRT 8 cannot be stopped from inside; the trial's time-out in the parent process ends it.
 
 Polygraphy's loaders would shorten the building, but not the running: they have no pinned or device-resident inputs, no
 capture, no device events, allocate in their runner and time themselves. They hide the version differences that are to
 be seen and tested here, and every old board would need an old release of it; so they are not used.
+
+What a trial may ask of TensorRT beside precision and batch, read and checked before anything is built.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -28,8 +30,8 @@ from numpy.typing import NDArray
 
 from edgescope import cache
 from edgescope.artifacts import onnx_export
-from edgescope.artifacts.for_precision import int8_options, onnx_file, refuse
-from edgescope.backends.base import Artifact, Phases, Spec
+from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS, int8_options, onnx_file, refuse
+from edgescope.backends.base import Artifact, Phases, Spec, checked
 from edgescope.backends.tensorrt import api_types as types
 from edgescope.backends.tensorrt import build, cudart, engine_file, needs
 from edgescope.backends.tensorrt import layers as _trt_layers
@@ -37,10 +39,88 @@ from edgescope.backends.tensorrt.about import AboutTensorRt
 from edgescope.backends.tensorrt.context_io import open_io
 from edgescope.backends.tensorrt.engine_file import EngineFacts
 from edgescope.backends.tensorrt.execution import Lane
-from edgescope.backends.tensorrt.options import OPTIONS, Options
-from edgescope.errors import DeviceError, UnsupportedError
+from edgescope.errors import DeviceError, UnsupportedError, UsageError
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Json
+
+OPTIONS = {
+    "workspace_mb": "scratch memory kernels may use (all)",
+    "dla": "number of the DLA core to build for, the GPU taking what it cannot (none)",
+    "graph": "launch as a CUDA graph (false)",
+    "profile_min": "smallest batch the engine takes (the batch)",
+    "profile_opt": "batch it is tuned for (the batch)",
+    "profile_max": "largest batch it takes (the batch)",
+    "timing_cache": "keep kernel timings between builds (true)",
+    "builder_level": "0 to 5, how long to look for kernels; TensorRT 8.6 and later (3)",
+    "build_timeout": "seconds a build may take; TensorRT 10 and later (none)",
+    **TENSORRT_INT8_OPTIONS,
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """A trial's options, read and checked."""
+
+    workspace_mb: int | None
+    dla: int | None
+    graph: bool
+    profile: tuple[int, int, int]
+    timing_cache: bool
+    builder_level: int | None
+    build_timeout: float | None
+
+    @classmethod
+    def of(cls, spec: Spec) -> Options:
+        """Return the options of a spec; UsageError for a wrong value, UnsupportedError for a later TensorRT's."""
+        checked("tensorrt", spec, OPTIONS)
+        least, usual, most = (
+            _whole(spec, f"profile_{name}", 1, spec.batch) or spec.batch for name in ("min", "opt", "max")
+        )
+        if not least <= usual <= most or not least <= spec.batch <= most:
+            raise UsageError(
+                "E-TRT-15",
+                f"need profile_min <= profile_opt <= profile_max around the batch, not {least}, {usual}, {most}",
+                evidence=f"batch {spec.batch}",
+            )
+        options = cls(
+            _whole(spec, "workspace_mb", 1),
+            _whole(spec, "dla", 0),
+            _flag(spec, "graph", False),
+            (least, usual, most),
+            _flag(spec, "timing_cache", True),
+            _whole(spec, "builder_level", 0),
+            _whole(spec, "build_timeout", 1),
+        )
+        for name, since in (
+            ("builder_level", types.OPTIMISATION_LEVEL),
+            ("build_timeout", types.PROGRESS_MONITOR),
+        ):
+            if getattr(options, name) is not None and since > types.VERSION:
+                raise UnsupportedError(
+                    "E-TRT-16",
+                    f"TensorRT {types.FULL_VERSION} has no {name}",
+                    evidence=f"it came with {'.'.join(map(str, since))}",
+                    effect="It would be left out of a trial that names it",
+                    fix="leave the option out"
+                    + ("; --timeout bounds the trial" if name == "build_timeout" else ""),
+                )
+        return options
+
+
+def _whole(spec: Spec, name: str, least: int, default: int | None = None) -> int | None:
+    value = spec.options.get(name, default)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError("E-OPT-2", f"{name} must be a whole number of at least {least}, not {value!r}")
+    return value
+
+
+def _flag(spec: Spec, name: str, default: bool) -> bool:
+    value = spec.options.get(name, default)
+    if not isinstance(value, bool):
+        raise UsageError("E-OPT-2", f"{name} must be true or false, not {value!r}")
+    return value
 
 
 class TensorRtSession:
@@ -112,9 +192,6 @@ class TensorRtSession:
         """Return the precision of the engine's heavy layers, as the engine tells it, and the GPU it runs on."""
         where = f"{self.cuda.device_name()} (compute capability {self.cuda.compute_capability()})"
         end = f"; TensorRT {types.FULL_VERSION} on {where}" + ("; in a CUDA graph" if self.graph else "")
-        if types.VERSION < types.INSPECTOR:
-            asked = self.artifact.spec.precision
-            return Effective("cuda", asked, None, f"as asked: this TensorRT cannot tell what it chose{end}")
         inspector = self.engine.create_engine_inspector()
         layers = _trt_layers.read(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
         return Effective("cuda", layers.precision(), None, layers.evidence() + end)

@@ -1,4 +1,4 @@
-"""From an ONNX file to the bytes of a TensorRT engine, in every version from 8.0 to 11.
+"""From an ONNX file to the bytes of a TensorRT engine, in every version from 8.5 to 11.
 
 The builder times many kernels for every layer, which takes seconds on a desktop and many minutes on a board. What it
 measured is kept in a timing cache for this TensorRT and GPU, so that the next engine is built faster and of the same
@@ -30,8 +30,6 @@ from edgescope.backends.tensorrt.api_types import VERSION, Builder, Config, Log,
 from edgescope.errors import DeviceError, SafetyError, UnsupportedError, UsageError
 from edgescope.records import Json
 
-#: Workspace before 8.4, where the library's own default is none at all and rules most kernels out.
-OLD_WORKSPACE_MB = 256
 PRECISIONS = ("fp32", "tf32", "fp16", "int8")
 
 
@@ -97,9 +95,11 @@ def _configure(config: Config, request: Request) -> None:
     (config.set_flag if request.precision == "tf32" else config.clear_flag)(flags.TF32)
     if VERSION < types.STRONGLY_TYPED and request.precision in ("fp16", "int8"):
         config.set_flag(flags.FP16 if request.precision == "fp16" else flags.INT8)
-    _limit_workspace(config, request.workspace_mb)
-    if VERSION >= types.INSPECTOR:  # so that effective() can read precisions back
-        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if request.workspace_mb is not None:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, request.workspace_mb << 20)
+    config.profiling_verbosity = (
+        trt.ProfilingVerbosity.DETAILED
+    )  # so that effective() can read precisions back
     if (
         types.PROFILE_SHARING <= VERSION < types.ALWAYS_EXPLICIT_BATCH
     ):  # one profile, several queries in flight
@@ -110,13 +110,6 @@ def _configure(config: Config, request: Request) -> None:
         cast(Any, config).default_device_type = trt.DeviceType.DLA
         cast(Any, config).DLA_core = request.dla
         config.set_flag(flags.GPU_FALLBACK)
-
-
-def _limit_workspace(config: Config, megabytes: int | None) -> None:
-    if VERSION < types.MEMORY_POOLS:
-        cast(types.Config80, config).max_workspace_size = (megabytes or OLD_WORKSPACE_MB) << 20
-    elif megabytes is not None:
-        cast(types.PoolConfig, config).set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, megabytes << 20)
 
 
 def _limit(config: Config, seconds: float | None) -> Any:

@@ -1,10 +1,9 @@
-"""One execution context and its inputs and outputs, by number before TensorRT 8.5 and by name since."""
+"""One execution context and its inputs and outputs by name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import tensorrt as trt
@@ -35,38 +34,16 @@ class Port:
     is_input: bool
 
 
-class Io(Protocol):
-    """What a lane needs of a context, whatever the version."""
-
-    @property
-    def ports(self) -> Sequence[Port]:
-        """Inputs and outputs."""
-
-    def shape(self, name: str, shape: Shape) -> None:
-        """Fix the shape of an input; UsageError where it lies outside the engine's profile."""
-
-    def resolved(self, name: str) -> Shape:
-        """Return the shape of a tensor once those of all inputs are fixed."""
-
-    def address(self, name: str, address: int) -> None:
-        """Say where a tensor lies on the device."""
-
-    def enqueue(self, stream: int) -> None:
-        """Hand one inference to the stream; DeviceError where TensorRT refuses."""
-
-
 def open_io(engine: Any, log: Log) -> Io:
     """Return a new context of the engine, DeviceError where there is no memory for one."""
     context = engine.create_execution_context()
     if context is None:
         raise DeviceError("E-TRT-7", "TensorRT could not create an execution context", evidence=log.said())
-    if types.VERSION < types.TENSOR_NAMES:
-        return Bindings(engine, context, log)
-    return Named(engine, context, log)
+    return Io(engine, context, log)
 
 
-class Named:
-    """TensorRT 8.5 to 11: tensors have names."""
+class Io:
+    """A context with its inputs and outputs."""
 
     def __init__(self, engine: types.Engine, context: types.Context, log: Log) -> None:
         self.context, self.log = context, log
@@ -81,57 +58,22 @@ class Named:
         ]
 
     def shape(self, name: str, shape: Shape) -> None:
-        """Fix an input's shape."""
+        """Fix the shape of an input; UsageError where it lies outside the engine's profile."""
         if not self.context.set_input_shape(name, shape):
             raise _outside(name, shape, self.log)
 
     def resolved(self, name: str) -> Shape:
-        """Return a tensor's shape."""
+        """Return the shape of a tensor once those of all inputs are fixed."""
         return _closed(name, tuple(self.context.get_tensor_shape(name)))
 
     def address(self, name: str, address: int) -> None:
-        """Set a tensor's address."""
+        """Say where a tensor lies on the device."""
         if not self.context.set_tensor_address(name, address):
             raise _refused("an address", self.log)
 
     def enqueue(self, stream: int) -> None:
-        """Enqueue one inference."""
+        """Hand one inference to the stream; DeviceError where TensorRT refuses."""
         if not self.context.execute_async_v3(stream):
-            raise _refused("to run", self.log)
-
-
-class Bindings:
-    """TensorRT 8.0 to 8.4: a list of addresses in the order of the bindings."""
-
-    def __init__(self, engine: types.Engine80, context: types.Context80, log: Log) -> None:
-        self.context, self.log = context, log
-        self.ports = [
-            Port(
-                engine.get_binding_name(i),
-                _numpy(engine.get_binding_dtype(i)),
-                engine.binding_is_input(i),
-            )
-            for i in range(engine.num_bindings)
-        ]
-        self.place = {port.name: i for i, port in enumerate(self.ports)}
-        self.addresses = [0] * len(self.ports)
-
-    def shape(self, name: str, shape: Shape) -> None:
-        """Fix an input's shape."""
-        if not self.context.set_binding_shape(self.place[name], shape):
-            raise _outside(name, shape, self.log)
-
-    def resolved(self, name: str) -> Shape:
-        """Return a tensor's shape."""
-        return _closed(name, tuple(self.context.get_binding_shape(self.place[name])))
-
-    def address(self, name: str, address: int) -> None:
-        """Set a tensor's address."""
-        self.addresses[self.place[name]] = address
-
-    def enqueue(self, stream: int) -> None:
-        """Enqueue one inference."""
-        if not self.context.execute_async_v2(self.addresses, stream):
             raise _refused("to run", self.log)
 
 

@@ -30,18 +30,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import cache, scratch
+from edgescope import cache, registry
 from edgescope.artifacts.for_precision import TENSORRT_INT8_OPTIONS
 from edgescope.backends.base import Artifact, Driven, Session, Spec, checked, spec_of
 from edgescope.backends.tensorrt import engine_file, layers, needs
 from edgescope.backends.tensorrt.about import AboutTensorRt
-from edgescope.backends.trtexec import errors, exports, flags, program
+from edgescope.backends.trtexec import errors, exports, flags
 from edgescope.backends.trtexec import trace as tracing
 from edgescope.backends.trtexec.build import build, given_engine, job_of, switched, whole_number
 from edgescope.backends.trtexec.log import Log
 from edgescope.backends.trtexec.program import HERE, Place, Ran, Tool
-from edgescope.errors import ModelError, SettingError, UsageError, message
+from edgescope.errors import Message, ModelError, SettingError, UsageError
 from edgescope.models.base import Batch, Model, Purpose
+from edgescope.process import scratch
 from edgescope.records import Absent, Effective, Field, Json, Measured, Trial
 
 #: Seconds of warm-up unless the trial says otherwise; the program cannot tell when it is warm.
@@ -79,7 +80,7 @@ class TrtExec(AboutTensorRt):
     @staticmethod
     def usable() -> None:
         """Raise UnavailableError where there is no trtexec, or it sees no GPU."""
-        program.survey(program.find(None))
+        HERE.survey(HERE.find(None))
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
         """Return the engine, built once per board, TensorRT and question; cached under `folder`."""
@@ -144,7 +145,7 @@ class _Run:
 
     @property
     def ahead(self) -> bool:
-        return switched(self.artifact.spec, "ahead", self.trial.scenario == "offline")
+        return switched(self.artifact.spec, "ahead", not registry.scenario(self.trial.scenario).timed)
 
     @property
     def serial(self) -> bool:
@@ -231,7 +232,7 @@ class _Run:
                 fix="leave --option graph out for this network",
             )
 
-    def _effective(self, folder: Path) -> tuple[Effective, list[str]]:
+    def _effective(self, folder: Path) -> tuple[Effective, list[Message]]:
         """Return what the engine's layers say it ran in, and what they do not say."""
         asked = self.trial.precision
         core = self.artifact.spec.options.get("dla")
@@ -243,7 +244,7 @@ class _Run:
                 return Effective("cuda", told.precision(), None, f"{told.evidence()}{where}"), []
             evidence = told.evidence()
         certain = "fp32 is certain: nothing else was allowed"
-        doubt = message(
+        doubt = Message(
             "W-TRTX-6",
             f"which precision each layer ran in is not known; the builder was allowed {asked}",
             evidence=evidence,
@@ -287,27 +288,27 @@ class _Run:
             notes["layer_profile"] = {"iterations": count, "layers": [layer.__dict__ for layer in timed]}
         return notes
 
-    def _warnings(self, doubts: Sequence[str]) -> list[str]:
+    def _warnings(self, doubts: Sequence[Message]) -> list[Message]:
         """Return what must be said about how it queried."""
         said = list(doubts)
-        if self.trial.scenario == "single_stream":
+        if registry.scenario(self.trial.scenario).timed:
             what = "trtexec's latency is that of device events, without the host's work around them"
             effect = "It is not comparable with the latency of an engine that runs in our process"
             fix = "compare query_period_s" if self.serial else "compare throughput"
-            said.append(message("W-TRTX-10", what, effect=effect, fix=fix))
-        if self.ahead and self.trial.scenario == "single_stream":
+            said.append(Message("W-TRTX-10", what, effect=effect, fix=fix))
+        if self.ahead and registry.scenario(self.trial.scenario).timed:
             what = "trtexec handed over each query before the last one had ended"
             effect = "A latency contains the wait for the query before it; it is not that of a single query"
-            said.append(message("W-TRTX-7", what, effect=effect, fix="leave --option ahead out"))
-        if self.trial.in_flight > 1 and self.trial.scenario == "single_stream":
+            said.append(Message("W-TRTX-7", what, effect=effect, fix="leave --option ahead out"))
+        if self.trial.in_flight > 1 and registry.scenario(self.trial.scenario).timed:
             what = f"{self.trial.in_flight} streams shared the GPU"
             effect = "Their phases overlap; throughput is the number to compare"
-            said.append(message("W-TRTX-8", what, effect=effect, fix="--in-flight 1"))
+            said.append(Message("W-TRTX-8", what, effect=effect, fix="--in-flight 1"))
         if self.trial.io == "host":
             what = "inputs and outputs lie in pinned memory, which is all that trtexec does"
             effect = "A program with ordinary arrays pays for one more copy each way"
             said.append(
-                message("W-TRTX-9", what, effect=effect, fix="--io pinned says so in the trial's name")
+                Message("W-TRTX-9", what, effect=effect, fix="--io pinned says so in the trial's name")
             )
         return said
 

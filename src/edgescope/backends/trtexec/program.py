@@ -70,12 +70,25 @@ class Here:
     """The machine that edgescope runs on."""
 
     def find(self, named: str | None) -> str:
-        """Return its path here."""
-        return find(named)
+        """Return the path of the program; UnavailableError E-TRTX-1 where there is none."""
+        asked = named or os.environ.get(VARIABLE)
+        found = shutil.which(asked) if asked else shutil.which("trtexec") or shutil.which(str(JETPACK))
+        if found is None:
+            raise UnavailableError(
+                "E-TRTX-1",
+                f"there is no trtexec at {asked}" if asked else "trtexec was not found",
+                evidence=f"looked at {asked}" if asked else f"looked at {VARIABLE}, PATH and {JETPACK}",
+                fix=f"apt install libnvinfer-bin (JetPack has it), or {VARIABLE}=/path/to/trtexec",
+            )
+        return str(Path(found).resolve())
 
     def survey(self, path: str) -> Tool:
-        """Return what it is, asked once per file and process."""
-        return survey(path)
+        """Return what the program at `path` is and sees; asked once per file and process.
+
+        UnavailableError E-TRTX-2 where it does not say, i.e. where it is no trtexec or sees no GPU.
+        """
+        about = os.stat(path)
+        return _surveyed(path, about.st_mtime_ns, about.st_size)
 
     def gpu(self, name: str) -> str:
         """Return the name of the GPU with this board's."""
@@ -90,8 +103,35 @@ class Here:
         what: str = "",
         quiet: bool = True,
     ) -> Ran:
-        """Run it in a process of its own."""
-        return run(argv, cwd=cwd, timeout_s=timeout_s, what=what, quiet=quiet)
+        """Run the program to its end and return what it did, whatever that was.
+
+        Without `quiet` a line on stderr every ten seconds says that `what` still goes on. DeviceError E-TRTX-5 where it
+        takes longer than `timeout_s`; it is killed then, and also when this process is interrupted.
+        """
+        start = time.monotonic()
+        try:
+            process = subprocess.Popen(
+                argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+        except OSError as error:
+            raise UnavailableError(
+                "E-TRTX-1",
+                f"{argv[0]} cannot be started",
+                evidence=str(error),
+                fix=f"file {shlex.quote(argv[0])}; uname -m",
+            ) from error
+        try:
+            assert process.stdout is not None
+            watched = _Watched(process, process.stdout, start, timeout_s)
+            watched.read("" if quiet else what)
+            code = process.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        return Ran(tuple(argv), code, tuple(watched.lines), watched.peak_bytes, time.monotonic() - start)
 
 
 HERE: Place = Here()
@@ -154,40 +194,17 @@ class Ran:
         return None
 
 
-def find(named: str | None) -> str:
-    """Return the path of the program; UnavailableError E-TRTX-1 where there is none."""
-    asked = named or os.environ.get(VARIABLE)
-    found = shutil.which(asked) if asked else shutil.which("trtexec") or shutil.which(str(JETPACK))
-    if found is None:
-        raise UnavailableError(
-            "E-TRTX-1",
-            f"there is no trtexec at {asked}" if asked else "trtexec was not found",
-            evidence=f"looked at {asked}" if asked else f"looked at {VARIABLE}, PATH and {JETPACK}",
-            fix=f"apt install libnvinfer-bin (JetPack has it), or {VARIABLE}=/path/to/trtexec",
-        )
-    return str(Path(found).resolve())
-
-
-def survey(path: str, device: int = 0) -> Tool:
-    """Return what the program at `path` is and sees; asked once per file and process.
-
-    UnavailableError E-TRTX-2 where it does not say, i.e. where it is no trtexec or sees no GPU.
-    """
-    about = os.stat(path)
-    return _surveyed(path, about.st_mtime_ns, about.st_size, device)
-
-
 @lru_cache(maxsize=16)
-def _surveyed(path: str, mtime_ns: int, size: int, device: int) -> Tool:
-    return surveyed(path, device, HERE)
+def _surveyed(path: str, mtime_ns: int, size: int) -> Tool:
+    return surveyed(path, HERE)
 
 
-def surveyed(path: str, device: int, place: Place) -> Tool:
-    """Return what the program at `path` of a place is and sees; two runs, UnavailableError as survey()."""
+def surveyed(path: str, place: Place) -> Tool:
+    """Return what the program at `path` of a place is and sees; two runs, UnavailableError as Here.survey()."""
     helped = place.run([path, "--help"], timeout_s=SURVEY_S)
     words = "\n".join(text for _, text in helped.lines)
     nowhere = "/nonexistent/edgescope.engine"
-    probed = place.run([path, f"--loadEngine={nowhere}", f"--device={device}"], timeout_s=SURVEY_S)
+    probed = place.run([path, f"--loadEngine={nowhere}", "--device=0"], timeout_s=SURVEY_S)
     told = probed.log
     flags = frozenset(_FLAG.findall(words))
     version = told.version or helped.log.version
@@ -201,40 +218,6 @@ def surveyed(path: str, device: int, place: Place) -> Tool:
             fix=f"{shlex.quote(str(path))} --help; nvidia-smi or tegrastats to see whether there is a GPU",
         )
     return Tool(path, version, flags, words, told.compute_capability, told.device, place)
-
-
-def run(
-    argv: Sequence[str], *, cwd: Path | None = None, timeout_s: float, what: str = "", quiet: bool = True
-) -> Ran:
-    """Run the program to its end and return what it did, whatever that was.
-
-    Without `quiet` a line on stderr every ten seconds says that `what` still goes on. DeviceError E-TRTX-5 where it
-    takes longer than `timeout_s`; it is killed then, and also when this process is interrupted.
-    """
-    start = time.monotonic()
-    try:
-        process = subprocess.Popen(
-            argv, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-    except OSError as error:
-        raise UnavailableError(
-            "E-TRTX-1",
-            f"{argv[0]} cannot be started",
-            evidence=str(error),
-            fix=f"file {shlex.quote(argv[0])}; uname -m",
-        ) from error
-    try:
-        assert process.stdout is not None
-        watched = _Watched(process, process.stdout, start, timeout_s)
-        watched.read("" if quiet else what)
-        code = process.wait()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-    return Ran(tuple(argv), code, tuple(watched.lines), watched.peak_bytes, time.monotonic() - start)
 
 
 class _Watched:

@@ -25,7 +25,7 @@ from edgescope.analysis.run.summary import quantile_metric
 from edgescope.backends.trtexec import exports
 from edgescope.backends.trtexec.log import ENDS, STARTS, Log
 from edgescope.backends.trtexec.program import Ran
-from edgescope.errors import DeviceError, message
+from edgescope.errors import DeviceError, Message
 from edgescope.records import QUERY_DTYPES, Absent, Field, Queries, Window
 
 #: trtexec's thresholds (sampleReporting.cpp).
@@ -130,7 +130,7 @@ def _median(milliseconds: NDArray[np.float64]) -> Field:
     return quantile_metric(milliseconds / 1e3, 0.5)
 
 
-def warnings(trace: Trace, log: Log, *, transfers: bool, graph: bool) -> tuple[str, ...]:
+def warnings(trace: Trace, log: Log, *, transfers: bool, graph: bool) -> tuple[Message, ...]:
     """Return trtexec's three self-checks at its thresholds, and ours on the export itself."""
     m = {name: float(np.median(column)) for name, column in trace.measured.items()}
     enqueue = float(np.median(trace.measured["end_enq"] - trace.measured["start_enq"]))
@@ -152,8 +152,8 @@ def _starts(trace: Trace) -> NDArray[np.float64]:
     return np.minimum(trace.measured["start_enq"], trace.measured["start_h2d"])
 
 
-def _enqueue_bound(enqueue: float, compute: float, graph: bool) -> str:
-    return message(
+def _enqueue_bound(enqueue: float, compute: float, graph: bool) -> Message:
+    return Message(
         "W-TRTX-1",
         "throughput may be bound by enqueuing, not by the GPU",
         evidence=f"median enqueue {enqueue:.3g} ms > {ENQUEUE_BOUND} x median GPU compute {compute:.3g} ms",
@@ -162,8 +162,8 @@ def _enqueue_bound(enqueue: float, compute: float, graph: bool) -> str:
     )
 
 
-def _transfer_bound(what: str, transfer: float, compute: float) -> str:
-    return message(
+def _transfer_bound(what: str, transfer: float, compute: float) -> Message:
+    return Message(
         "W-TRTX-2",
         f"throughput may be bound by copying the {what}",
         evidence=f"median copy {transfer:.3g} ms >= median GPU compute {compute:.3g} ms",
@@ -172,8 +172,8 @@ def _transfer_bound(what: str, transfer: float, compute: float) -> str:
     )
 
 
-def _unstable(variation: float) -> str:
-    return message(
+def _unstable(variation: float) -> Message:
+    return Message(
         "W-TRTX-3",
         "GPU compute time is unstable",
         evidence=f"coefficient of variation {variation:.1%} > {UNSTABLE_SHARE:.1%}",
@@ -182,8 +182,8 @@ def _unstable(variation: float) -> str:
     )
 
 
-def _coarse(resolution: float, latency: float) -> str:
-    return message(
+def _coarse(resolution: float, latency: float) -> Message:
+    return Message(
         "W-TRTX-4",
         f"trtexec printed its times to {resolution:g} ms only",
         evidence=f"six digits since its start; median latency {latency:.3g} ms",
@@ -192,16 +192,16 @@ def _coarse(resolution: float, latency: float) -> str:
     )
 
 
-def _throughput(trace: Trace, log: Log) -> tuple[tuple[bool, str], ...]:
+def _throughput(trace: Trace, log: Log) -> tuple[tuple[bool, Message], ...]:
     """Compare with the throughput that trtexec printed: both come from the same rows."""
     theirs = log.totals.get("throughput_qps")
     m = trace.measured
     lasted_ms = float(m["end_d2h"].max() - m["start_h2d"][0])
     if not theirs or lasted_ms <= 0:
-        return ((True, message("W-TRTX-5", "trtexec printed no throughput to compare with")),)
+        return ((True, Message("W-TRTX-5", "trtexec printed no throughput to compare with")),)
     ours = len(m["compute"]) / lasted_ms * 1e3
     allowed = DISAGREES + 2 * trace.resolution_ms / lasted_ms
-    text = message(
+    text = Message(
         "W-TRTX-5",
         f"trtexec printed {theirs:g} queries/s, its exported times give {ours:g}",
         effect="The number given is that of the exported times",

@@ -7,14 +7,12 @@ around at max_energy_range_uj, and the channel here is unwrapped.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Unsupported, Value
-from edgescope.devices.kernel_files import KernelFile, fact, finite, is_absent
-
-Row = tuple[str, int, Value]
+from edgescope.devices.kernel_files import Each, KernelFile, fact, finite, is_absent, word
 
 _MAX_POLICIES = 8
 """Clocks read in one go, spread evenly over the policies: all of 128 would cost more than the sampler may."""
@@ -34,56 +32,51 @@ def numbered(folder: Path, name: str) -> list[Path]:
     return [p for _, p in sorted((int(n), p) for n, p in found if n.isascii() and n.isdigit())]
 
 
-class Clocks:
-    """Mean current clock of the cpufreq policies."""
+class Clocks(Each):
+    """Mean current clock of the cpufreq policies; never the nominal one that a virtual machine prints."""
 
     def __init__(self, root: str) -> None:
         found = policies(Path(root))
         step = -(-len(found) // _MAX_POLICIES) or 1
-        self._files = [KernelFile(p / "scaling_cur_freq", 32) for p in found[::step]]
-
-    def channels(self) -> Sequence[ChannelSpec]:
-        """Return the mean clock in hertz."""
-        source = f"scaling_cur_freq of {len(self._files)} cpufreq policies"
-        return (ChannelSpec("cpu_freq_hz", "Hz", "system", "gauge", source),)
-
-    def read(self) -> Sequence[Row]:
-        """Return the mean clock; never the nominal one that a virtual machine prints in /proc/cpuinfo."""
-        value: Value = Unsupported("no cpufreq: a virtual machine, or no frequency driver is loaded")
-        clocks = [f.number(1e3) for f in self._files]
-        if clocks:
-            numbers = [c for c in clocks if isinstance(c, float)]
-            value = sum(numbers) / len(numbers) if len(numbers) == len(clocks) else _first_problem(clocks)
-        return [("cpu_freq_hz", time.monotonic_ns(), value)]
+        files = [KernelFile(p / "scaling_cur_freq", 32) for p in found[::step]]
+        source = f"scaling_cur_freq of {len(files)} cpufreq policies"
+        super().__init__(
+            [(ChannelSpec("cpu_freq_hz", "Hz", "system", "gauge", source), lambda: _mean(files))]
+        )
 
 
-def _first_problem(values: Sequence[Value]) -> Value:
+def _mean(files: Sequence[KernelFile]) -> Value:
+    total = _sum(
+        [f.number(1e3) for f in files], "no cpufreq: a virtual machine, or no frequency driver is loaded"
+    )
+    return total / len(files) if isinstance(total, float) else total
+
+
+def _sum(values: Sequence[Value], none: str) -> Value:
+    """Return the sum; one value that is none makes the sum so, and no values say `none`."""
+    numbers = [v for v in values if isinstance(v, float)]
+    if len(numbers) == len(values):
+        return sum(numbers) if numbers else Unsupported(none)
     return next(v for v in values if not isinstance(v, float))
 
 
-class Temperatures:
-    """Every thermal zone, and the CPU's own hwmon sensor where no zone shows it."""
+class Temperatures(Each):
+    """Every thermal zone, and the CPU's own hwmon sensor where no zone shows it; a powered-off one is Unsupported."""
 
     def __init__(self, root: str) -> None:
-        self._files: dict[str, KernelFile] = {}
-        for name, path in temperature_files(Path(root)):
-            self._files[name] = KernelFile(path, 32)
+        zones = [
+            (
+                ChannelSpec(name, "degC", "thermal_zone", "gauge", str(path)),
+                partial(_celsius, KernelFile(path, 32)),
+            )
+            for name, path in temperature_files(Path(root))
+        ]
+        none = ChannelSpec("temperature_c", "degC", "system", "gauge", "thermal zones and hwmon")
+        super().__init__(zones or [(none, lambda: Unsupported("no thermal zone and no CPU hwmon sensor"))])
 
-    def channels(self) -> Sequence[ChannelSpec]:
-        """Return one temperature in degrees Celsius a zone."""
-        if not self._files:
-            return (ChannelSpec("temperature_c", "degC", "system", "gauge", "thermal zones and hwmon"),)
-        return tuple(
-            ChannelSpec(n, "degC", "thermal_zone", "gauge", str(f.path)) for n, f in self._files.items()
-        )
 
-    def read(self) -> Sequence[Row]:
-        """Return the temperatures; a powered-off sensor is Unsupported."""
-        if not self._files:
-            return [
-                ("temperature_c", time.monotonic_ns(), Unsupported("no thermal zone and no CPU hwmon sensor"))
-            ]
-        return [(n, time.monotonic_ns(), _powered(f.number(1e-3))) for n, f in self._files.items()]
+def _celsius(file: KernelFile) -> Value:
+    return _powered(file.number(1e-3))
 
 
 def _powered(value: Value) -> Value:
@@ -97,52 +90,32 @@ def temperature_files(root: Path) -> list[tuple[str, Path]]:
     out: dict[str, Path] = {}
     for zone in numbered(root / "sys/class/thermal", "thermal_zone"):
         kind = fact(zone / "type")
-        name = f"temperature_{zone.name[12:] if is_absent(kind) else _word(kind)}_c"
+        name = f"temperature_{zone.name[12:] if is_absent(kind) else word(kind)}_c"
         out[name if name not in out else f"{name[:-2]}_{zone.name[12:]}_c"] = zone / "temp"
     for chip in sorted((root / "sys/class/hwmon").glob("hwmon*")):
         if fact(chip / "name") in _CPU_CHIPS and (chip / "temp1_input").exists():
-            out.setdefault(f"temperature_{_word(fact(chip / 'name'))}_c", chip / "temp1_input")
+            out.setdefault(f"temperature_{word(fact(chip / 'name'))}_c", chip / "temp1_input")
     return list(out.items())
 
 
-def _word(text: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in text).strip("_").lower()
-
-
-class Rapl:
-    """Energy that the processor packages (and their memory) have used, from powercap."""
+class Rapl(Each):
+    """Energy that the processor packages (and their memory) have used, from powercap: joules, unwrapped."""
 
     def __init__(self, root: str) -> None:
-        self._root = Path(root)
-        zones = rapl_zones(self._root)
-        self._counters = {
-            "cpu_package_energy_j": [_Counter(z) for name, z in zones if name.startswith("package")],
-            "cpu_dram_energy_j": [_Counter(z) for name, z in zones if name == "dram"],
-        }
-        if not self._counters["cpu_dram_energy_j"]:  # most processors have none: no news
-            del self._counters["cpu_dram_energy_j"]
+        zones = rapl_zones(Path(root))
+        packages = [_Counter(z) for name, z in zones if name.startswith("package")]
+        memory = [_Counter(z) for name, z in zones if name == "dram"]  # most processors have none: no news
+        none = f"RAPL: no package zone under {Path(root) / 'sys/class/powercap'}"
 
-    def channels(self) -> Sequence[ChannelSpec]:
-        """Return joules summed over the packages, unwrapped."""
-        scopes = {"cpu_package_energy_j": "cpu_package", "cpu_dram_energy_j": "rail"}
-        return tuple(
-            ChannelSpec(
-                name, "J", scopes[name], "counter", f"RAPL energy_uj of {len(zones) or 'no'} powercap zones"
-            )
-            for name, zones in self._counters.items()
-        )
+        def metric(
+            name: str, scope: str, counters: Sequence[_Counter]
+        ) -> tuple[ChannelSpec, Callable[[], Value]]:
+            source = f"RAPL energy_uj of {len(counters) or 'no'} powercap zones"
+            spec = ChannelSpec(name, "J", scope, "counter", source)
+            return spec, lambda: _sum([c.read() for c in counters], none)
 
-    def read(self) -> Sequence[Row]:
-        """Return the sum of the zones' counters; one unreadable zone makes the sum unreadable."""
-        rows: list[Row] = []
-        for name, zones in self._counters.items():
-            values = [zone.read() for zone in zones]
-            value: Value = Unsupported(f"RAPL: no package zone under {self._root / 'sys/class/powercap'}")
-            if values:
-                numbers = [v for v in values if isinstance(v, float)]
-                value = sum(numbers) if len(numbers) == len(values) else _first_problem(values)
-            rows.append((name, time.monotonic_ns(), value))
-        return rows
+        found = [metric("cpu_package_energy_j", "cpu_package", packages)]
+        super().__init__(found + ([metric("cpu_dram_energy_j", "rail", memory)] if memory else []))
 
 
 def rapl_zones(root: Path) -> list[tuple[str, Path]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
-from edgescope.devices.kernel_files import KernelFile, cpu_list, fact, finite, is_absent
+from edgescope.devices.kernel_files import Each, KernelFile, cpu_list, fact, finite, is_absent
 from edgescope.devices.process_tree import TICK_S, ProcessTree, Usage
 from edgescope.records import cores
 
@@ -227,28 +227,23 @@ def _stalled_us(file: KernelFile) -> Value:
         return Failed(f"{file.path} has no total")
 
 
-class MemoryAndLoad:
-    """Memory the system could still give, and the load average."""
+class MemoryAndLoad(Each):
+    """Memory in bytes that the system could still give, and the one-minute load average."""
 
     def __init__(self, root: str) -> None:
         self._meminfo = KernelFile(Path(root) / "proc/meminfo")
         self._loadavg = KernelFile(Path(root) / "proc/loadavg", 128)
-
-    def channels(self) -> Sequence[ChannelSpec]:
-        """Return available memory in bytes and the one-minute load average."""
-        return (
-            ChannelSpec("mem_available_bytes", "byte", "system", "gauge", str(self._meminfo.path)),
-            ChannelSpec("load1", "1", "system", "average", str(self._loadavg.path)),
+        memory, load = str(self._meminfo.path), str(self._loadavg.path)
+        super().__init__(
+            [
+                (ChannelSpec("mem_available_bytes", "byte", "system", "gauge", memory), self._available),
+                (ChannelSpec("load1", "1", "system", "average", load), self._load1),
+            ]
         )
 
-    def read(self) -> Sequence[Row]:
-        """Return both values."""
-        available, load = self._available(), self._loadavg.read()
-        now = time.monotonic_ns()
-        load1: Value = (
-            _number(load.split(b" ")[0], str(self._loadavg.path)) if isinstance(load, bytes) else load
-        )
-        return [("mem_available_bytes", now, available), ("load1", now, load1)]
+    def _load1(self) -> Value:
+        load = self._loadavg.read()
+        return _number(load.split(b" ")[0], str(self._loadavg.path)) if isinstance(load, bytes) else load
 
     def _available(self) -> Value:
         data = self._meminfo.read()

@@ -7,17 +7,13 @@ Whether it runs at all is its device's runtime status on the host1x bus. None pu
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from edgescope.devices.base import ChannelSpec, Unsupported, Value
 from edgescope.devices.jetson.files import bounds, devfreqs, first_readable, number, rate_files, unlocked
 from edgescope.devices.jetson.identity import soc
-from edgescope.devices.kernel_files import Fact, KernelFile, absent, fact
-
-Row = tuple[str, int, Value]
+from edgescope.devices.kernel_files import Each, Fact, KernelFile, absent, fact
 
 _ENGINES: dict[str, tuple[str, ...]] = {
     "dla": ("nafll_dla{0}_core", "nafll_dla", "nvdla{0}"),
@@ -45,23 +41,18 @@ _HOST1X = (
 )
 
 
-class Engines:
-    """Clocks of the fixed-function engines; 0 Hz while the kernel says that one is suspended."""
+class Engines(Each):
+    """Clocks of the fixed-function engines; 0 Hz while the kernel says that one is suspended.
+
+    One clock an engine in hertz: the first of each kind, and further ones that are here.
+    """
 
     def __init__(self, root: str) -> None:
-        base = Path(root)
-        self._engines = {name: _Engine(base, *place) for name, place in engines(base).items()}
-
-    def channels(self) -> Sequence[ChannelSpec]:
-        """Return one clock an engine in hertz: the first of each kind, and further ones that are here."""
-        return tuple(
-            ChannelSpec(f"{name}_clock_hz", "Hz", "engine", "gauge", engine.source)
-            for name, engine in self._engines.items()
+        found = {name: _Engine(Path(root), *place) for name, place in engines(Path(root)).items()}
+        super().__init__(
+            (ChannelSpec(f"{name}_clock_hz", "Hz", "engine", "gauge", engine.source), engine.read)
+            for name, engine in found.items()
         )
-
-    def read(self) -> Sequence[Row]:
-        """Return every engine's clock, or why it cannot be read."""
-        return [(f"{name}_clock_hz", time.monotonic_ns(), e.read()) for name, e in self._engines.items()]
 
     @staticmethod
     def facts(root: Path) -> Fact:

@@ -7,15 +7,14 @@ releases hwmon's `pwmfan` and a tachometer chip of its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from edgescope.devices.base import ChannelSpec, Unsupported, Value
-from edgescope.devices.jetson.files import command_names, found
-from edgescope.devices.kernel_files import Fact, KernelFile, fact, is_absent
+from edgescope.devices.base import ChannelSpec, Unsupported
+from edgescope.devices.jetson.files import command_names, found, number
+from edgescope.devices.kernel_files import Each, Fact, KernelFile, fact, is_absent
 
-Row = tuple[str, int, Value]
 _DUTIES = ("sys/class/hwmon/hwmon*/pwm[1-9]", "sys/class/hwmon/hwmon*/cur_pwm", "sys/devices/pwm-fan/cur_pwm")
 _SPEEDS = (
     "sys/class/hwmon/hwmon*/fan[1-9]_input",
@@ -32,30 +31,20 @@ def _first(root: Path, patterns: Sequence[str]) -> list[KernelFile]:
     return [KernelFile(path, 32) for path in next((m for m in matches if m), [])]
 
 
-class Fans:
-    """Duty and speed of every fan, numbered from 1."""
+class Fans(Each):
+    """`fan<N>_share` of full duty and `fan<N>_rpm`, from 1; a fan without a tachometer has no speed, never 0."""
 
     def __init__(self, root: str) -> None:
-        self._files = {"share": _first(Path(root), _DUTIES), "rpm": _first(Path(root), _SPEEDS)}
-
-    def channels(self) -> Sequence[ChannelSpec]:
-        """Return `fan<N>_share` of full duty and `fan<N>_rpm`; fan 1 even where there is none."""
-        units = {"share": "share", "rpm": "1/min"}
-        return [
-            ChannelSpec(f"fan{i}_{what}", units[what], "fan", "gauge", source)
-            for what, files in self._files.items()
-            for i, source in enumerate([str(f.path) for f in files] or ["hwmon"], 1)
-        ]
-
-    def read(self) -> Sequence[Row]:
-        """Return duty and speed; a fan without a tachometer has no speed, never 0."""
-        rows: list[Row] = []
-        why = {"share": "no PWM fan: cooled passively, or not shown", "rpm": "no tachometer"}
-        for what, files in self._files.items():
-            scale = 1 / 255 if what == "share" else 1.0
-            values: list[Value] = [f.number(scale) for f in files] or [Unsupported(why[what])]
-            rows += [(f"fan{i}_{what}", time.monotonic_ns(), v) for i, v in enumerate(values, 1)]
-        return rows
+        none = {"share": "no PWM fan: cooled passively, or not shown", "rpm": "no tachometer"}
+        units, patterns = {"share": "share", "rpm": "1/min"}, {"share": _DUTIES, "rpm": _SPEEDS}
+        scales, metrics = {"share": 1 / 255, "rpm": 1.0}, []
+        for what, unit in units.items():
+            files: list[KernelFile | Unsupported] = [*_first(Path(root), patterns[what])]
+            for i, file in enumerate(files or [Unsupported(none[what])], 1):
+                source = str(file.path) if isinstance(file, KernelFile) else "hwmon"
+                spec = ChannelSpec(f"fan{i}_{what}", unit, "fan", "gauge", source)
+                metrics.append((spec, partial(number, file, scales[what])))
+        super().__init__(metrics)
 
     @staticmethod
     def facts(root: Path) -> Fact:

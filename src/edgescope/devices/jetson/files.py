@@ -99,11 +99,6 @@ def soc(root: Path) -> str:
     return match[0] if match else ""
 
 
-def word(text: str) -> str:
-    """Return a name as part of a channel's: lower case, anything else an underscore."""
-    return "".join(c if c.isalnum() else "_" for c in text).strip("_").lower()
-
-
 def command_names(root: Path) -> dict[int, str]:
     """Return the name of every running process by its id."""
     out = {}

@@ -7,20 +7,18 @@ and `devfreq-17000000.gpu` are caps set by the kernel; unknown ones count, becau
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Unsupported, Value
 from edgescope.devices.jetson.fans import Fans
-from edgescope.devices.jetson.files import found, word
+from edgescope.devices.jetson.files import found
 from edgescope.devices.jetson.overcurrent import OverCurrent
-from edgescope.devices.kernel_files import KernelFile, fact, is_absent
+from edgescope.devices.kernel_files import Each, KernelFile, fact, is_absent, word
 from edgescope.devices.throttle import next_trip
 
 __all__ = ["Cooling", "Fans", "OverCurrent"]
 
-Row = tuple[str, int, Value]
 _POWERED_OFF = -200_000.0
 """Millidegrees; a zone that is switched off reads -256000."""
 _HARMLESS = ("fan", "surface", "shutdown", "backlight", "battery", "charger")
@@ -64,35 +62,31 @@ def passive_zones(root: Path) -> dict[str, tuple[Path, float]]:
     return out
 
 
-class Cooling:
-    """Whether each cooling device that costs speed is raised; without any, whether a zone is past its trip."""
+class Cooling(Each):
+    """Whether each cooling device that costs speed is raised; without any, whether a zone is past its trip.
+
+    One flag a device or zone: 1 for each guard at work, 0 for each at rest; a powered-off sensor (-256 C) is neither.
+    """
 
     def __init__(self, root: str) -> None:
-        base = Path(root)
-        self._guards: dict[str, tuple[KernelFile, float, str]] = {}
-        for name, (kind, folder) in cooling_devices(base).items():
+        guards: dict[str, tuple[KernelFile, float, str]] = {}
+        for name, (kind, folder) in cooling_devices(Path(root)).items():
             file = KernelFile(folder / "cur_state", 32)
-            self._guards[name] = (file, 0.5, f"{file.path}: slows {slows(kind)}")
-        for name, (path, trip) in {} if self._guards else passive_zones(base).items():
+            guards[name] = (file, 0.5, f"{file.path}: slows {slows(kind)}")
+        for name, (path, trip) in {} if guards else passive_zones(Path(root)).items():
             text = f"{path}: at or above its passive trip of {trip:.1f} C"
-            self._guards[word(name)] = (KernelFile(path, 32), trip * 1000, text)
-
-    def channels(self) -> Sequence[ChannelSpec]:
-        """Return one flag a device or zone, `throttled_<name>_thermal`; none where the kernel has neither."""
-        return [
-            ChannelSpec(f"throttled_{name}_thermal", "flag", "thermal", "gauge", text)
-            for name, (_, _, text) in self._guards.items()
-        ]
-
-    def read(self) -> Sequence[Row]:
-        """Return 1 for each guard at work, 0 for each at rest; a powered-off sensor (-256 C) is neither."""
-        return [
-            (f"throttled_{name}_thermal", time.monotonic_ns(), _at_work(file.number(), limit))
-            for name, (file, limit, _) in self._guards.items()
-        ]
+            guards[word(name)] = (KernelFile(path, 32), trip * 1000, text)
+        super().__init__(
+            (
+                ChannelSpec(f"throttled_{name}_thermal", "flag", "thermal", "gauge", text),
+                partial(_at_work, file, limit),
+            )
+            for name, (file, limit, text) in guards.items()
+        )
 
 
-def _at_work(value: Value, limit: float) -> Value:
+def _at_work(file: KernelFile, limit: float) -> Value:
+    value = file.number()
     if not isinstance(value, float):
         return value
     if value < _POWERED_OFF:

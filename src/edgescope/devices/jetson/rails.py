@@ -22,7 +22,7 @@ from edgescope.devices.jetson import identity, power_monitors
 from edgescope.devices.jetson.boards import SUM, Board
 from edgescope.devices.jetson.boards import Rail as Known
 from edgescope.devices.jetson.power_monitors import Monitor
-from edgescope.devices.kernel_files import Fact, KernelFile, absent
+from edgescope.devices.kernel_files import Fact, KernelFile, absent, word
 
 Row = tuple[str, int, Value]
 
@@ -203,4 +203,4 @@ def _described(monitor: Monitor, known: Known) -> dict[str, Any]:
 
 def _word(text: str) -> str:
     """Return a label as the beginning of a channel's name."""
-    return "".join(c if c.isalnum() else "_" for c in text).strip("_").lower()[:_LONGEST] or "rail"
+    return word(text)[:_LONGEST] or "rail"

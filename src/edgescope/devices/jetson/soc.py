@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
@@ -28,7 +29,7 @@ from edgescope.devices.jetson.files import (
     rate_files,
     unlocked,
 )
-from edgescope.devices.kernel_files import Fact, KernelFile, absent, cpu_list, fact
+from edgescope.devices.kernel_files import Each, Fact, KernelFile, absent, cpu_list, fact
 
 __all__ = ["CpuClusters", "Emc", "Engines", "Gpu"]
 
@@ -42,40 +43,36 @@ _LOADS = (
 )
 
 
-class Gpu:
-    """Load and clock of the integrated GPU."""
+class Gpu(Each):
+    """Load of the integrated GPU as a share of its current clock, and that clock in hertz."""
 
     def __init__(self, root: str) -> None:
         base = Path(root)
         self._folder = gpu_devfreq(base)
         own = () if self._folder is None else (f"{self._folder.relative_to(base)}/device/load",)
         self._load = first_readable(base, (*own, *_LOADS))
-        self._clock: KernelFile | Unsupported = Unsupported(
+        clock: KernelFile | Unsupported = Unsupported(
             f"no GPU among {base / 'sys/class/devfreq'}: neither gm20b, gp10b, gv11b, ga10b, gpu nor gpu-gpc"
         )
         if self._folder is not None:
-            self._clock = KernelFile(self._folder / "cur_freq", 32)
-
-    def channels(self) -> Sequence[ChannelSpec]:
-        """Return the load as a share of the current clock, and the clock in hertz."""
-        load = str(getattr(self._load, "path", "load"))
-        clock = str(getattr(self._clock, "path", "devfreq"))
-        return (
-            ChannelSpec("gpu_busy", "share", "gpu", "average", f"{load}: of the current clock"),
-            ChannelSpec("gpu_clock_hz", "Hz", "gpu", "gauge", clock),
+            clock = KernelFile(self._folder / "cur_freq", 32)
+        load = f"{getattr(self._load, 'path', 'load')}: of the current clock"
+        at = str(getattr(clock, "path", "devfreq"))
+        super().__init__(
+            [
+                (ChannelSpec("gpu_busy", "share", "gpu", "average", load), self._busy),
+                (ChannelSpec("gpu_clock_hz", "Hz", "gpu", "gauge", at), partial(number, clock)),
+            ]
         )
 
-    def read(self) -> Sequence[Row]:
-        """Return load and clock; Thor has no load file, its driver answers NVML instead."""
+    def _busy(self) -> Value:
+        """Return the load; Thor has no load file, its driver answers NVML instead."""
         load = number(self._load, 1e-3)
         if isinstance(load, float) and not 0 <= load <= 1:
-            load = Failed(f"a load of {load * 1000:.0f} per mille is none")
+            return Failed(f"a load of {load * 1000:.0f} per mille is none")
         if isinstance(load, Unsupported) and self._folder is not None and "gpc" in self._folder.name:
-            load = Unsupported(f"{load.reason}; the unified driver of Thor answers NVML instead (gpu0_busy)")
-        return [
-            ("gpu_busy", time.monotonic_ns(), load),
-            ("gpu_clock_hz", time.monotonic_ns(), number(self._clock)),
-        ]
+            return Unsupported(f"{load.reason}; the unified driver of Thor answers NVML instead (gpu0_busy)")
+        return load
 
     @staticmethod
     def facts(root: Path) -> Fact:
@@ -169,31 +166,21 @@ class Emc:
         }
 
 
-class CpuClusters:
-    """Clock of each cpufreq policy, as the hardware runs where that can be read, else as asked for."""
+class CpuClusters(Each):
+    """Clock of each cpufreq policy, as the hardware runs where that can be read, else as asked for: its source says."""
 
     def __init__(self, root: str) -> None:
-        self._files: dict[str, tuple[KernelFile, str]] = {}
+        metrics: list[tuple[ChannelSpec, Callable[[], Value]]] = []
         for policy in policies(Path(root)):
-            hardware, asked = (
-                KernelFile(policy / "cpuinfo_cur_freq", 32),
-                KernelFile(policy / "scaling_cur_freq", 32),
+            file, what = KernelFile(policy / "cpuinfo_cur_freq", 32), "what the hardware runs at"
+            if not isinstance(file.number(), float):
+                file, what = KernelFile(policy / "scaling_cur_freq", 32), "what the governor asked for"
+            name, source = f"cpu_{policy.name}_clock_hz", f"{file.path}: {what}"
+            metrics.append(
+                (ChannelSpec(name, "Hz", "cpu_cluster", "gauge", source), partial(file.number, 1e3))
             )
-            name = f"cpu_{policy.name}_clock_hz"
-            if isinstance(hardware.number(), float):
-                self._files[name] = (hardware, f"{hardware.path}: what the hardware runs at")
-            else:
-                self._files[name] = (asked, f"{asked.path}: what the governor asked for")
-
-    def channels(self) -> Sequence[ChannelSpec]:
-        """Return one clock a policy in hertz; the source says whether it is effective or asked for."""
-        specs = [ChannelSpec(n, "Hz", "cpu_cluster", "gauge", text) for n, (_, text) in self._files.items()]
-        return specs or [ChannelSpec("cpu_policy0_clock_hz", "Hz", "cpu_cluster", "gauge", "cpufreq")]
-
-    def read(self) -> Sequence[Row]:
-        """Return every policy's clock."""
-        rows: list[Row] = [(n, time.monotonic_ns(), f.number(1e3)) for n, (f, _) in self._files.items()]
-        return rows or [("cpu_policy0_clock_hz", time.monotonic_ns(), Unsupported("no cpufreq policy"))]
+        none = ChannelSpec("cpu_policy0_clock_hz", "Hz", "cpu_cluster", "gauge", "cpufreq")
+        super().__init__(metrics or [(none, lambda: Unsupported("no cpufreq policy"))])
 
     @staticmethod
     def facts(root: Path) -> Fact:

@@ -13,9 +13,9 @@ does not is held; so is a CPU whose hardware does not follow the request, busy o
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from edgescope.devices.base import ChannelSpec, Throttle, Unsupported, Value
@@ -24,9 +24,9 @@ from edgescope.devices.jetson.files import found, gpu_devfreq
 from edgescope.devices.jetson.heat import cooling_devices, passive_zones, slows
 from edgescope.devices.jetson.overcurrent import Counters
 from edgescope.devices.jetson.soc import Gpu
-from edgescope.devices.kernel_files import KernelFile, fact, is_absent
+from edgescope.devices.kernel_files import Each, KernelFile, fact, is_absent
 from edgescope.devices.throttle import Looks
-from edgescope.errors import message
+from edgescope.errors import Message
 
 _POWERED_OFF_C = -200.0
 
@@ -58,7 +58,7 @@ def _compare(before: _Look, after: _Look) -> Throttle:
     """Return what two looks say together."""
     rose, notes = _counted(before.events, after.events, before.causes)
     events = [*rose, *_alarmed(before, after), *_cooled(before, after), *_hot(before, after)]
-    events += _not_followed(before, after)
+    events += map(str, _not_followed(before, after))
     looked, absent = [], []
     for count, what, missing in (
         (len(after.events), "over-current counters", "no oc*_event_cnt"),
@@ -68,7 +68,7 @@ def _compare(before: _Look, after: _Look) -> Throttle:
     ):
         looked += [f"{count} {what}"] if count else []
         absent += [] if count else [missing]
-    blind = [] if after.events or after.zones or after.cooling else [_unknown()]
+    blind = [] if after.events or after.zones or after.cooling else [str(_unknown())]
     return Throttle(tuple(events), tuple(looked + notes), tuple(absent), tuple(blind + _gone(before, after)))
 
 
@@ -79,9 +79,9 @@ def _gone(before: _Look, after: _Look) -> list[str]:
     return [f"{name} could be read before the run and not after it: what it did is unknown" for name in names]
 
 
-def _unknown() -> str:
+def _unknown() -> Message:
     text = "whether the board throttled is unknown: no over-current counter, cooling device or trip point is readable"
-    return message(
+    return Message(
         "W-THR-2", text, effect="The verdict cannot be CLEAN", fix="docker run -v /sys:/sys:ro ..."
     )
 
@@ -128,7 +128,7 @@ def _hot(before: _Look, after: _Look) -> list[str]:
     return out
 
 
-def _not_followed(before: _Look, after: _Look) -> list[str]:
+def _not_followed(before: _Look, after: _Look) -> list[Message]:
     """Return the policies whose hardware ran below what was asked for, before and after alike."""
     out = []
     for name, (asked, clock) in after.clocks.items():
@@ -142,7 +142,7 @@ def _not_followed(before: _Look, after: _Look) -> list[str]:
         text = f"{name} asked for {asked / 1e6:.0f} MHz and runs at {clock / 1e6:.0f} MHz"
         effect = f"Work bound by it takes about {asked / clock:.1f} times as long" if clock else ""
         out.append(
-            message("W-CLK-1", text, evidence=evidence, effect=effect, fix="a stronger supply, then reboot")
+            Message("W-CLK-1", text, evidence=evidence, effect=effect, fix="a stronger supply, then reboot")
         )
     return out
 
@@ -207,39 +207,21 @@ def pair(asked: KernelFile, effective: KernelFile) -> tuple[float, float] | Valu
     return (first if first == last else 0.0), clock
 
 
-class HeldClocks:
+class HeldClocks(Each):
     """Whether clocks are held down while busy: the GPU's below its policy, a CPU's below what was asked for."""
 
     def __init__(self, root: str) -> None:
-        base = Path(root)
         self._gpu = Gpu(root)
-        folder = gpu_devfreq(base)
+        folder = gpu_devfreq(Path(root))
         self._limit = None if folder is None else KernelFile(folder / "max_freq", 32)
-        self._cpus = {
-            f"throttled_cpu_{p.name}_clock": (
-                KernelFile(p / "scaling_cur_freq", 32),
-                KernelFile(p / "cpuinfo_cur_freq", 32),
-            )
-            for p in policies(base)
-        }
-
-    def channels(self) -> Sequence[ChannelSpec]:
-        """Return one flag for the GPU and one for each CPU policy."""
         gpu = f"gpu_busy >= {BUSY:.0%} and gpu_clock_hz < {HELD:.0%} of max_freq"
         cpu = f"cpuinfo_cur_freq < {HELD:.0%} of scaling_cur_freq"
-        return [
-            ChannelSpec("throttled_gpu_clock", "flag", "gpu", "gauge", gpu),
-            *(ChannelSpec(name, "flag", "cpu_cluster", "gauge", cpu) for name in self._cpus),
-        ]
-
-    def read(self) -> Sequence[tuple[str, int, Value]]:
-        """Return 1 where a clock is held down at this moment, 0 where it is not."""
-        rows = [("throttled_gpu_clock", time.monotonic_ns(), self._gpu_held())]
-        for name, files in self._cpus.items():
-            both = pair(*files)
-            held = float(both[1] < HELD * both[0]) if isinstance(both, tuple) else both
-            rows.append((name, time.monotonic_ns(), held))
-        return rows
+        metrics = [(ChannelSpec("throttled_gpu_clock", "flag", "gpu", "gauge", gpu), self._gpu_held)]
+        for policy in policies(Path(root)):
+            spec = ChannelSpec(f"throttled_cpu_{policy.name}_clock", "flag", "cpu_cluster", "gauge", cpu)
+            asked, effective = (KernelFile(policy / f"{of}_cur_freq", 32) for of in ("scaling", "cpuinfo"))
+            metrics.append((spec, partial(_cpu_held, asked, effective)))
+        super().__init__(metrics)
 
     def _gpu_held(self) -> Value:
         (_, _, busy), (_, _, clock) = self._gpu.read()
@@ -249,3 +231,8 @@ class HeldClocks:
                 return value
         assert isinstance(busy, float) and isinstance(clock, float) and isinstance(limit, float)
         return float(busy >= BUSY and clock < HELD * limit)
+
+
+def _cpu_held(asked: KernelFile, effective: KernelFile) -> Value:
+    both = pair(asked, effective)
+    return float(both[1] < HELD * both[0]) if isinstance(both, tuple) else both

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,6 @@ from edgescope.devices.base import (
     Failed,
     Journal,
     Mode,
-    Source,
     SourceSpec,
     Throttle,
     Throttled,
@@ -183,8 +181,7 @@ class ReplaySource:
 
     def __init__(self, target: str, kwargs: Mapping[str, Any], stage: str) -> None:
         self._stage = Stage.join(Path(stage))
-        module, name = target.split(":")
-        self._inner: Source = getattr(importlib.import_module(module), name)(**kwargs)
+        self._inner = SourceSpec(target, kwargs).open()
 
     def channels(self) -> Sequence[ChannelSpec]:
         """Return the source's channels, their paths as on the board."""

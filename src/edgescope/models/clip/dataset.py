@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import cache
-from edgescope.errors import ModelError, message
+from edgescope.errors import Message, ModelError
 from edgescope.records import digest
 from edgescope.registry import need
 
@@ -76,12 +76,12 @@ class Data:
     """Hash of the names and contents of all files of these classes."""
 
     @property
-    def warning(self) -> str:
+    def warning(self) -> Message | None:
         """Return what was left out, as one line; '' where nothing was."""
         if not self.skipped:
-            return ""
+            return None
         total = len(self.training) + len(self.held_out) + len(self.skipped)
-        return message(
+        return Message(
             "W-CLIPS-1",
             f"{len(self.skipped)} of {total} videos were left out",
             evidence="; ".join(self.skipped[:3]) + ("; ..." if len(self.skipped) > 3 else ""),

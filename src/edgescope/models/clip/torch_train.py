@@ -142,7 +142,7 @@ class _Loop:
                 "E-TRAIN-3",
                 f"the loss of epoch {number} is no longer a number",
                 effect="No weights were written",
-                fix="a smaller --rate",
+                fix="a smaller --learning-rate",
             )
         right = self._right()
         return Epoch(number, loss, right, len(self.data.held_out), time.perf_counter() - begin)

@@ -40,10 +40,16 @@ class Settings:
             text
             for fits, text in (
                 (self.epochs >= 1, f"--epochs must be at least 1, not {self.epochs}"),
-                (self.batch >= 2, f"--batch must be at least 2, as batches are normalised, not {self.batch}"),
+                (
+                    self.batch >= 2,
+                    f"--batch-size must be at least 2, as batches are normalised, not {self.batch}",
+                ),
                 (0 <= self.seed < 2**63, f"--seed must be a whole number from 0, not {self.seed}"),
                 (self.device in DEVICES, f"--device must be cpu or cuda, not {self.device!r}"),
-                (self.rate > 0 and math.isfinite(self.rate), f"--rate must be above 0, not {self.rate:g}"),
+                (
+                    self.rate > 0 and math.isfinite(self.rate),
+                    f"--learning-rate must be above 0, not {self.rate:g}",
+                ),
             )
             if not fits
         ]
@@ -113,10 +119,10 @@ def _writable(out: Path) -> None:
     except OSError as error:
         raise UsageError(
             "E-TRAIN-5",
-            f"--out {out} cannot be written",
+            f"--output {out} cannot be written",
             evidence=str(error),
             effect="Nothing was trained",
-            fix="--out FILE.pth in a folder that you can write",
+            fix="--output FILE.pth in a folder that you can write",
         ) from error
 
 
@@ -127,7 +133,7 @@ def _entry(name: str) -> dict[str, Any]:
         "E-TRAIN-4",
         f"{name} is no network for clips",
         evidence=f"those are {', '.join(names())}",
-        fix=f"edgescope train {names()[0]} --data ROOT --out weights.pth",
+        fix=f"edgescope train {names()[0]} --data ROOT --output weights.pth",
     )
 
 

@@ -7,6 +7,7 @@ the cache under the content of the files it came from, so that a process that on
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,34 +27,49 @@ VERSION = 2  # raise when what is kept of a model changes
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-class OnnxFile:
-    """An ONNX file; its fp32 truth is ONNX Runtime. Open axes other than the batch are fixed by `shapes`."""
+class UserFile:
+    """A user's own file, described once per content. Open axes other than the batch are fixed by `shapes`."""
 
-    def __init__(self, name: str, shapes: Shapes | None = None) -> None:
+    def __init__(self, name: str, content: str, kept: str, describe: tuple[str, str], shapes: Shapes) -> None:
         self._path = Path(name)
-        content = zoo.onnx_digest(self._path)
-        known = cache.folder("models") / f"onnx-{VERSION}-{content}.json"
-        about = cache.read_json(known)
+        known = cache.folder("models") / f"{kept}-{content}.json"
+        about: dict[str, Any] | None = cache.read_json(known)
         if about is None:
-            about = need("edgescope.models.user.onnx_reader:describe", name, zoo.ONNX_FIX)(self._path)
+            reader, fix = describe
+            about = need(reader, name, fix)(self._path)
             cache.write_json(known, about)
-        self.reference = "onnxruntime"
-        self.inputs = fixed(name, about["inputs"], shapes or {})
-        self._ranges = {given["name"]: (0, 1) for given in about["inputs"]}
+        self.about: dict[str, Any] = about
+        self.inputs = fixed(name, about["inputs"], shapes)
         self._batches = {given["name"]: given["dims"][0] for given in about["inputs"]}
+        self._ranges = {given["name"]: (0, 1) for given in about["inputs"]}
         self.info = ModelInfo(
             name=self._path.name,
             task="unknown",
             trained=False,
-            source=f"ONNX file {self._path.name}; what it was trained for is not known",
+            source=f"{self._path.name}; what it was trained for is not known",
             digest=digest([content, [spec.shape for spec in self.inputs]]),
             params=about["params"],
         )
 
     @property
     def closed_batch(self) -> int | None:
-        """Return the batch size that the file was exported for; None where its batch axis is open."""
+        """Return the batch size that the file was made for; None where its batch axis is open."""
         return next((size for size in self._batches.values() if isinstance(size, int)), None)
+
+    def samples(self, purpose: Purpose, n: int) -> Samples | None:
+        """Return seeded random inputs in the file's own layout: what the network expects is not known."""
+        return synthetic.samples(self.inputs, purpose, n, ranges=self._ranges)
+
+
+class OnnxFile(UserFile):
+    """An ONNX file; its fp32 truth is ONNX Runtime."""
+
+    reference = "onnxruntime"
+
+    def __init__(self, name: str, shapes: Shapes | None = None) -> None:
+        describe = "edgescope.models.user.onnx_reader:describe", zoo.ONNX_FIX
+        super().__init__(name, zoo.onnx_digest(Path(name)), f"onnx-{VERSION}", describe, shapes or {})
+        self.info = replace(self.info, source=f"ONNX file {self.info.source}")
 
     def check_batch(self, batch: int) -> None:
         """Raise UsageError where the file's batch axis is closed at another size."""
@@ -77,10 +93,6 @@ class OnnxFile:
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
         """Return the file itself, whatever its opset: the engine that cannot read it says so."""
         return self._path.resolve()
-
-    def samples(self, purpose: Purpose, n: int) -> Samples | None:
-        """Return seeded random inputs: what the network expects is not known."""
-        return synthetic.samples(self.inputs, purpose, n, ranges=self._ranges)
 
 
 def fixed(name: str, given: list[dict[str, Json]], shapes: Shapes) -> tuple[TensorSpec, ...]:

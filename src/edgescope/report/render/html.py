@@ -133,7 +133,7 @@ class _Page:
     def section(self, part: Section, depth: int) -> Markup:
         """Return parts under their heading."""
         titled, top = bool(plain(part.title)), part.kind in ("article", "chapter")
-        body = self.parts(part.parts, depth + (titled and not top))
+        body = self.parts(part.parts, depth + (titled and not top and part.kind != "folded"))
         if part.kind == "folded":
             return tag("details", tag("summary", self.words(part.title)), body)
         kind = "load" if part.kind == "load" else None

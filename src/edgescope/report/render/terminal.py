@@ -137,7 +137,7 @@ def _part(part: Part, wide: int, levels: Sequence[doc.Level], rows: int | None) 
         yield from _answer(part, wide, levels)
     elif isinstance(part, Section):
         if verbose and (title := plain(part.title)):
-            yield [(title, "bold")]
+            yield from wrapped([(title, "bold")], wide)
         yield from _drawn(part.parts, wide, levels, rows)
     elif isinstance(part, Text):
         yield from wrapped(_styled(part.value, _LOOKS.get(part.kind, "")), wide)
@@ -249,7 +249,7 @@ Grid = list[list[tuple[str, str]]]
 
 def _table(table: Table, wide: int, verbose: bool, most: int | None) -> Iterator[Words]:
     if table.title and verbose:
-        yield [(table.title, "bold")]
+        yield from wrapped([(table.title, "bold")], wide)
     rows = table.rows if most is None else _fewest(table.rows, most)
     columns = [c for c in table.columns if c.level in (MAIN, DETAIL if verbose else BRIEF)]
     kept = [table.columns.index(c) for c in columns]

@@ -1,0 +1,63 @@
+"""Remove results from a store: those that are named, or those that the filters leave. It asks first.
+
+edgescope rm 3f2a91 91bc04
+edgescope rm --status failed --yes
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from edgescope.cli import list_results, opened, trial_flags
+
+HELP = "remove results from a store"
+INTERRUPTED = "Results that were not removed yet are as they were."
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument(
+        "results", nargs="*", metavar="ID", help="results, as edgescope list names them, or latest"
+    )
+    list_results.add_filters(sub.add_argument_group("or all results of"))
+    sub.add_argument("--yes", action="store_true", help="ask nothing")
+    trial_flags.add_store(sub)
+    trial_flags.add_json(sub)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Say what would be removed, ask, remove; exit 1 where the answer is no."""
+    from edgescope.analysis.cells import ids
+    from edgescope.errors import UsageError
+    from edgescope.report.render import terminal
+    from edgescope.report.result import listing
+
+    store, filtered = opened.store(args), any(getattr(args, name) for name in list_results.FILTERS)
+    if bool(args.results) == filtered:
+        what = (
+            "names of results and filters do not go together"
+            if filtered
+            else "nothing is named to be removed"
+        )
+        raise UsageError(
+            "E-RM-1", what, effect="Nothing was removed", fix="edgescope list, then: edgescope rm ID"
+        )
+    every = list_results.chosen(store, args)
+    found = every if filtered else list({r.id: r for r in (ids.one(every, i) for i in args.results)}.values())
+    if not found:
+        raise UsageError("E-RM-3", "no result is left by these filters", fix="edgescope list")
+    if not args.yes:
+        if not sys.stdin.isatty():
+            fix = "the same command with --yes"
+            raise UsageError("E-RM-2", f"{len(found)} results would be removed", effect="None was", fix=fix)
+        terminal.listing(listing(found))
+        opened.say(f"Remove {'this result' if len(found) == 1 else f'these {len(found)} results'}? [y/N]")
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            return 1
+    for result in found:
+        store.remove(result)
+    removed = {"removed": [r.id for r in found]}
+    print(json.dumps(removed) if args.json else f"removed {len(found)} result{'s' * (len(found) != 1)}")
+    return 0

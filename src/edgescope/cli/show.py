@@ -1,0 +1,37 @@
+"""Show one result: its card, or everything of it as JSON.
+
+edgescope show latest
+edgescope show 3f2a91 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from edgescope.cli import opened, trial_flags
+
+HELP = "one result: its card"
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add this verb's flags."""
+    sub.add_argument("result", help="a result, as edgescope list names it, or latest")
+    trial_flags.add_store(sub)
+    trial_flags.add_json(sub)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the result; return the exit code that its own run had."""
+    from edgescope.analysis.cells import ids
+    from edgescope.records import codec
+    from edgescope.report.render import terminal
+    from edgescope.report.result import document
+
+    store = opened.store(args)
+    result = store.full(ids.one(store.results(), args.result))
+    if args.json:
+        print(json.dumps(codec.to_json(result), indent=1))
+    else:
+        terminal.show(document(result), verbose=True)
+    return opened.exit_code(result)

@@ -1,0 +1,140 @@
+"""A program that edgescope starts: how it begins, how it ended and what it wrote last."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO
+
+from edgescope.process.pipe import Pipe
+
+#: How much of the end of stderr is read: the traceback of a program in a deep folder fits.
+TAIL_BYTES = 8192
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a program starts: the words before its own, and what its environment adds."""
+
+    prefix: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __add__(self, inner: Launch) -> Launch:
+        """Return both: `inner` is started by this one, and its environment has the last word."""
+        return Launch((*self.prefix, *inner.prefix), {**self.env, **inner.env})
+
+    def __bool__(self) -> bool:
+        return bool(self.prefix or self.env)
+
+
+class Process:
+    """A program that was started, and its end of the pipe; OSError where it cannot be started.
+
+    It reads its stdin to the end or watches its parent (`die_with_parent`), so that it ends with this process however
+    that ends. Its stderr goes to a file without a name, which nothing that it does can replace.
+    """
+
+    def __init__(
+        self, program: Sequence[str], launch: Launch = Launch(), *, talks: bool = True, session: bool = False
+    ) -> None:
+        """Start `program`; one that does not talk has no input, and `session` spares it a terminal's Ctrl-C."""
+        self.launch = launch
+        self._log: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed with this object)
+        self._since, self._last = 0, list[str]()
+        channel = subprocess.PIPE if talks else subprocess.DEVNULL
+        try:
+            self._child = subprocess.Popen(
+                [*launch.prefix, *program],
+                env={**os.environ, **launch.env},
+                stdin=channel,
+                stdout=channel,
+                stderr=self._log,
+                bufsize=0,
+                start_new_session=session,
+            )
+        except OSError:
+            self._log.close()
+            raise
+        self.pid = self._child.pid
+        if self._child.stdin and self._child.stdout:
+            self.pipe = Pipe(self._child.stdout, self._child.stdin)
+
+    @property
+    def code(self) -> int | None:
+        """Return its exit code, the negative number of a signal that ended it, or None while it runs."""
+        return self._child.poll()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait for its end; return its exit code, None where it did not come in time."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._child.wait(timeout_s)
+        return None
+
+    def kill(self) -> None:
+        """Have the kernel end it; harmless when it is gone."""
+        self._child.kill()
+
+    def terminate(self) -> None:
+        """Ask it to end; harmless when it is gone."""
+        self._child.terminate()
+
+    def end(self, patience_s: float = 0.0) -> None:
+        """Close the pipe, give it so long to end by itself, then kill it; harmless when it is gone."""
+        if self._child.stdin is not None:
+            self.pipe.close()
+        if not patience_s or self.wait(patience_s) is None:
+            self.kill()
+            self._child.wait()
+        self._last = self.tail()
+        self._log.close()
+
+    def mark(self) -> None:
+        """Have `tail` leave out what it has written so far."""
+        self._since = os.fstat(self._log.fileno()).st_size
+
+    def tail(self) -> list[str]:
+        """Return the last lines that it wrote to stderr, without what a terminal would not print."""
+        if self._log.closed:
+            return self._last
+        log = self._log.fileno()
+        size = os.fstat(log).st_size
+        start = max(self._since, size - TAIL_BYTES)
+        text = os.pread(log, max(0, size - start), start).decode(errors="replace")
+        lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
+        return [line for line in lines if line]
+
+    def ending(self) -> str:
+        """Return how it ended: `died of SIGKILL`, `exited with 3`."""
+        return how_ended(self._child.returncode or 0, self.launch)
+
+
+def how_ended(code: int, launch: Launch = Launch()) -> str:
+    """Return how a process ended: `died of SIGKILL`, `exited with 3`; a shell before it tells a signal as 128 + n."""
+    told = 128 - code if launch.prefix and 128 < code < 128 + signal.NSIG else code
+    if told >= 0:
+        return f"exited with {code}"
+    by = f" ({launch.prefix[0]} exited with {code})" if told != code else ""
+    hint = " (often the kernel's OOM killer: see dmesg)" if told == -signal.SIGKILL else ""
+    return f"died of {signal_name(-told)}{hint}{by}"
+
+
+def signal_name(number: int) -> str:
+    """Return SIGKILL for 9, `signal 35` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {number}"
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel for SIGKILL when the parent ends (Linux prctl); an orphan already (pid 1 took it) ends now."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() == 1 != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,65 @@
+"""What every answer can do: print as a few readable lines, and become a data frame where pandas or Polars is."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from edgescope.errors import UnavailableError
+from edgescope.records.field import Absent, Field, Json, Measured
+
+FRAMES = ("pandas", "polars")
+#: So many rows are printed at most.
+PRINTED = 12
+
+
+def frame(columns: Mapping[str, Any]) -> Any:
+    """Return columns as a pandas data frame, or a Polars one; UnavailableError where neither is installed."""
+    for name in FRAMES:
+        if importlib.util.find_spec(name) is not None:
+            module = importlib.import_module(name)
+            return module.DataFrame(dict(columns), **({"strict": False} if name == "polars" else {}))
+    raise UnavailableError(
+        "E-FRAME-1",
+        "a data frame needs pandas or Polars",
+        evidence="neither is installed",
+        fix="pip install pandas",
+    )
+
+
+def plain(field: Field) -> float | None:
+    """Return the value of a figure, None where it was not measured."""
+    return field.value if isinstance(field, Measured) else None
+
+
+def said(name: str, field: Field) -> str:
+    """Return `latency_p50_s 0.00512 s`; of what was not measured the name and why."""
+    if isinstance(field, Absent):
+        return f"{name} n/a: {field.reason}"
+    ends = "" if field.lo is None or field.hi is None else f" [{field.lo:.4g}, {field.hi:.4g}]"
+    return f"{name} {field.value:.4g} {field.unit}{ends}"
+
+
+class Answer:
+    """An answer of a verb; a subclass says its `lines` and its `records`."""
+
+    def lines(self) -> Iterable[str]:
+        """Yield what is printed of it."""
+        raise NotImplementedError
+
+    def records(self) -> Sequence[Mapping[str, Json]]:
+        """Return the rows of its table, each column -> value; a missing value is None."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        every = list(self.lines())
+        more = len(every) - PRINTED
+        return "\n".join([*every[:PRINTED], *([f"... and {more} more"] if more > 0 else [])])
+
+    def frame(self) -> Any:
+        """Return its rows as a data frame; UnavailableError where neither pandas nor Polars is installed."""
+        rows = self.records()
+        names = dict.fromkeys(name for row in rows for name in row)
+        return frame({name: [row.get(name) for row in rows] for name in names})

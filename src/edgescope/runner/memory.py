@@ -1,0 +1,313 @@
+"""What a cell will need of memory, from smaller cells that were measured, before it is started.
+
+On a board whose CPU and GPU share their memory, a cell that is too large does not fail: the board stops answering
+and reboots. So a cell is not started where the measured growth says that it cannot fit. The need is
+
+    P x (what a process held at the largest measured batch b' <= b  +  what a sample more has cost x (b - b'))
+
+after the paper's P x (model + 2 x batch) (arXiv 2508.08430), with both coefficients measured: linear in P through the
+two largest numbers of processes measured at b', in proportion where there was only one (which counts the pages that
+processes share once for each of them: rather too much than a reboot). Only smaller cells speak for a larger one, never
+the other way round; growth with the batch that was not seen counts as none.
+
+Cells that need not be tried, because a smaller one of the same kind ran out of memory.
+
+Memory grows with the batch, with the processes and with the queries in flight. So a cell that ran out of it answers
+for every cell that asks for at least as much of all three and is otherwise the same question. Those become Results
+with the status `skipped` and a reason that names the cell and its result; nothing disappears silently.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Protocol
+
+import psutil
+
+from edgescope.analysis.cells.concurrency import reused
+from edgescope.analysis.run.usage import GPU, HOST, UNIFIED, gpu_number
+from edgescope.devices.cpu.limits import Memory
+from edgescope.errors import Message
+from edgescope.isolate.fresh import FLOOR_BYTES, FLOOR_SHARE, Limits, floor_of, new_id
+from edgescope.records import Json, Machine, Measured, Result, Role, Status, Trial, digest
+
+#: Cells that ran to their end, whatever is thought of their numbers: their memory was held.
+MEASURED = (Status.OK, Status.UNSTABLE, Status.WRONG_OUTPUT)
+BOARD = "gpu_board_memory_bytes"
+
+
+class Room(Protocol):
+    """The memory that cells have to share."""
+
+    unified: bool
+    """Whether the GPU lives in the same memory."""
+
+    def host(self) -> tuple[float, float]:
+        """Return (bytes that can be had, bytes that must remain)."""
+
+    def gpu(self) -> float | None:
+        """Return bytes that can be had of a GPU's own memory; None where there is none or nobody says."""
+
+
+class ThisMachine:
+    """The memory of this machine, read anew each time; of a GPU's own what was free at the start, `free_gpu`."""
+
+    def __init__(self, limits: Limits, free_gpu: float | None = None, *, unified: bool = False) -> None:
+        self.limits, self.free_gpu, self.unified = limits, free_gpu, unified
+
+    def host(self) -> tuple[float, float]:
+        """Return what can be had once this process's own workers are gone, and the floor that isolate keeps."""
+        with Memory() as memory:
+            return memory.available() + _of_own_workers(), floor_of(self.limits.floor_bytes, memory)
+
+    def gpu(self) -> float | None:
+        """Return what was free on the GPU when the sweep began."""
+        return self.free_gpu
+
+
+class AsDescribed:
+    """The memory of a machine as its facts told it when a result was begun: the same whenever it is asked."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.state, self.stable = machine.state, machine.stable
+        self.unified = "jetson" in machine.stable
+
+    def host(self) -> tuple[float, float]:
+        """Return what could be had, without end where nobody said, and the floor that isolate keeps by default."""
+        facts = self.state.get("cpu")
+        facts = facts if isinstance(facts, Mapping) else {}
+        names = ("memory_available_bytes", "cgroup_memory_limit_bytes")
+        known = [float(n) for n in map(facts.get, names) if isinstance(n, int | float)]
+        total = facts.get("memory_total_bytes")
+        share = FLOOR_SHARE * total if isinstance(total, int | float) else 0.0
+        return min(known, default=math.inf), max(FLOOR_BYTES, share)
+
+    def gpu(self) -> float | None:
+        """Return what was free on the GPU that CUDA called 0."""
+        number = gpu_number(self.state)
+        total = _of_board(self.stable, number, "memory_total_bytes")
+        used = _of_board(self.state, number, "memory_used_bytes")
+        return None if total is None or used is None else total - used
+
+
+def _of_own_workers() -> int:
+    """Return bytes that reused worker processes hold alone: the next cell takes their place."""
+    total = 0
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            total += child.memory_full_info().uss
+    return total
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that a cell will hold at least, and the measured cell that says so."""
+
+    bytes: float
+    by: Result
+
+
+class Forecast:
+    """Memory that measured cells held, by kin."""
+
+    def __init__(self, room: Room, results: Iterable[Result] = ()) -> None:
+        self.room = room
+        self.cells: dict[str, list[Result]] = {}
+        for result in results:
+            self.add(result)
+
+    def add(self, result: Result) -> None:
+        """Take a result into account."""
+        if result.status in MEASURED:
+            self.cells.setdefault(kin(result.trial), []).append(result)
+
+    def need(self, trial: Trial, names: Sequence[str]) -> Need | None:
+        """Return the bytes that this trial will hold at least; None where no smaller cell was measured.
+
+        Of several metrics the one counts that was measured at the largest batch, of equals the first: two metrics
+        count shared pages differently, so they are never put into one line.
+        """
+        smaller = [
+            r
+            for r in (*self.cells.get(kin(trial), ()), *self._alone(trial))
+            if all(a <= b for a, b in zip(size(r.trial), size(trial), strict=True))
+        ]
+        found = [need for name in names if (need := _by(name, smaller, trial))]
+        return max(found, key=lambda need: need.by.trial.batch, default=None)
+
+    def _alone(self, trial: Trial) -> list[Result]:
+        """Return cells of one process that differ in nothing but the sharing, which is nothing to one alone."""
+        if trial.sharing == "time_slicing" or trial.processes == 1:
+            return []
+        return [
+            r
+            for r in self.cells.get(kin(replace(trial, sharing="time_slicing")), ())
+            if r.trial.processes == 1
+        ]
+
+    def reason(self, trial: Trial) -> Message | None:
+        """Return why this trial would not fit, '' where it may."""
+        free, floor = self.room.host()
+        host, gpu = self.need(trial, HOST), self.need(trial, GPU)
+        if self.room.unified:
+            both = Need(host.bytes + gpu.bytes, host.by) if host and gpu else host
+            known = [need for need in (both, self.need(trial, UNIFIED)) if need]
+            host, gpu = max(known, key=lambda need: need.bytes, default=None), None
+        if host and free - host.bytes < floor:
+            return _reason(host, f"{_gb(free)} can be had, of which {_gb(floor)} must remain")
+        rest = self.room.gpu()
+        if gpu and rest is not None and gpu.bytes > rest:
+            return _reason(gpu, f"{_gb(rest)} of the GPU's memory can be had")
+        return None
+
+
+def fitting(seen: Result, trial: Trial, most: int) -> int:
+    """Return how many processes of a trial memory had room for, 1 to `most`, by what those of `seen` held."""
+    forecast = Forecast(AsDescribed(seen.machine), [seen])
+
+    def full(processes: int) -> bool:
+        return bool(forecast.reason(replace(trial, processes=processes)))
+
+    return max(1, bisect_left(range(1, most + 1), True, key=full))
+
+
+def _by(name: str, smaller: Sequence[Result], trial: Trial) -> Need | None:
+    """Return what these cells say of a larger one by one metric."""
+    held: dict[tuple[int, int], tuple[float, Result]] = {}
+    for result in sorted(smaller, key=lambda r: _held(r, name)):  # of several the one that held most
+        if bytes_ := _held(result, name):
+            held[result.trial.batch, result.trial.processes] = (bytes_, result)
+    if not held:
+        return None
+    base = max(batch for batch, _ in held)
+    column = {p: bytes_ for (b, p), (bytes_, _) in held.items() if b == base}
+    more = _a_sample_more({key: bytes_ for key, (bytes_, _) in held.items()})
+    total = _line(column, trial.processes) + trial.processes * more * (trial.batch - base)
+    return Need(total, held[base, max(column)][1])
+
+
+def _held(result: Result, name: str) -> float:
+    """Return bytes by this metric, 0 where it was not measured; of a board without what others held before."""
+    found = result.metrics.get(name)
+    if not isinstance(found, Measured):
+        return 0.0
+    return found.value if name != BOARD or reused(result) else max(0.0, found.value - _before(result))
+
+
+def _before(result: Result) -> float:
+    """Return bytes in use on the run's GPU when the run began, by its machine's facts; 0 where they do not say."""
+    state = result.machine.state
+    return _of_board(state, gpu_number(state), "memory_used_bytes") or 0.0
+
+
+def _of_board(facts: Mapping[str, Json], number: int | None, name: str) -> float | None:
+    """Return one figure of NVML's GPU of this number among a machine's facts, None where it is not there."""
+    nvidia = facts.get("nvidia")
+    gpus = nvidia.get("gpus") if isinstance(nvidia, Mapping) else None
+    mine = gpus[number] if isinstance(gpus, list) and number is not None and number < len(gpus) else None
+    found = mine.get(name) if isinstance(mine, Mapping) else None
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _line(column: Mapping[int, float], processes: int) -> float:
+    """Return bytes of so many processes, from what fewer held: a line through the two largest, or in proportion."""
+    *before, last = sorted(column)
+    if not before:
+        return column[last] * processes / last
+    slope = max(0.0, (column[last] - column[before[-1]]) / (last - before[-1]))
+    return column[last] + slope * (processes - last)
+
+
+def _a_sample_more(held: Mapping[tuple[int, int], float]) -> float:
+    """Return bytes a process that a sample more has cost: the least that two batches at equal processes show."""
+    slopes = []
+    for p in {p for _, p in held}:
+        batches = sorted(b for b, q in held if q == p)
+        if len(batches) > 1:
+            low, high = batches[-2:]
+            slopes.append((held[high, p] - held[low, p]) / (high - low) / p)
+    return max(0.0, min(slopes, default=0.0))
+
+
+def _gb(count: float) -> str:
+    return f"{count / 1e9:.2f} GB"
+
+
+def _reason(need: Need, room: str) -> Message:
+    return Message(
+        "I-PRUNE-2",
+        f"not tried: it needs {_gb(need.bytes)} or more, and {room}",
+        evidence=f"from {sized(need.by.trial)}, result {need.by.id}",
+        effect="It was not started, so that the machine stays up; there is no number for this cell",
+        fix=f"a smaller batch or fewer processes; {AGAIN} to try it all the same",
+    )
+
+
+SIZES = ("batch", "processes", "in_flight")
+AGAIN = "edgescope sweep ... --no-prune --retry skipped"
+
+
+def kin(trial: Trial) -> str:
+    """Return what cells share that differ in nothing but size, load and duration."""
+    shapes = {name: list(shape[1:]) for name, shape in trial.shapes.items()}
+    return digest([trial.key(Role.ARTIFACT | Role.SHARING | Role.MODE, but=("shapes",)), shapes])
+
+
+def size(trial: Trial) -> tuple[int, ...]:
+    """Return (batch, processes, in_flight)."""
+    return tuple(getattr(trial, key) for key in SIZES)
+
+
+def sized(trial: Trial) -> str:
+    """Return `b4 P2 T2`, the last two where they are not 1."""
+    parts = zip("bPT", size(trial), strict=True)
+    return " ".join(f"{letter}{n}" for letter, n in parts if letter == "b" or n > 1)
+
+
+class Exhausted:
+    """The cells that ran out of memory so far, by kin."""
+
+    def __init__(self, results: Iterable[Result] = ()) -> None:
+        self.cells: dict[str, list[Result]] = {}
+        for result in results:
+            self.add(result)
+
+    def add(self, result: Result) -> None:
+        """Take a result into account."""
+        if result.status is Status.OOM:
+            self.cells.setdefault(kin(result.trial), []).append(result)
+
+    def smaller(self, trial: Trial) -> Result | None:
+        """Return the smallest cell that ran out of memory and that this trial exceeds or equals in every size."""
+        mine = size(trial)
+        found = [
+            r
+            for r in self.cells.get(kin(trial), ())
+            if r.trial.id != trial.id and all(a <= b for a, b in zip(size(r.trial), mine, strict=True))
+        ]
+        return min(found, key=lambda r: size(r.trial), default=None)
+
+    def reason(self, trial: Trial) -> Message | None:
+        """Return why this trial need not be tried, None where it must be."""
+        found = self.smaller(trial)
+        if found is None:
+            return None
+        return Message(
+            "I-PRUNE-1",
+            f"not tried: {sized(found.trial)} of the same model and engine ran out of memory",
+            evidence=f"result {found.id}",
+            effect="There is no number for this cell",
+            fix=AGAIN,
+        )
+
+
+def skipped(trial: Trial, where: Machine, reason: Message) -> Result:
+    """Return the Result of a trial that was not tried."""
+    now = datetime.now(timezone.utc)
+    bare = Result(id=new_id(trial, now), trial=trial, machine=where, status=Status.SKIPPED, reason=reason)
+    return replace(bare, started_at=now.isoformat(timespec="milliseconds"))

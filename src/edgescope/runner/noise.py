@@ -1,0 +1,122 @@
+"""Measures the noise of this machine: one small trial against itself, in pairs of fresh processes.
+
+What the figures mean is in analysis/run/noise.py; this half runs them, through the path that every measurement takes.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from edgescope import registry
+from edgescope.analysis.run.noise import CHANGES, PAIRS, Noise, detectable, floor, needed, spread
+from edgescope.errors import EdgescopeError, UnsupportedError, UsageError
+from edgescope.isolate import fresh
+from edgescope.modes.combined import Together
+from edgescope.modes.enter import entered
+from edgescope.records import Measured, Result, Trial
+
+MIN_PAIRS = 5
+_SECONDS = 1.0
+
+WORKLOADS: tuple[Trial, ...] = (
+    Trial(model="squeezenet1_1", backend="onnxruntime", min_s=_SECONDS, max_s=_SECONDS),
+    Trial(model="squeezenet1_1", backend="torch_eager", min_s=_SECONDS, max_s=_SECONDS),
+    Trial(
+        model="null",
+        backend="null",
+        workload="inference",
+        options={"delay_us": 2000},
+        min_s=_SECONDS,
+        max_s=_SECONDS,
+    ),
+)
+"""The first that can be prepared here: a small network that needs no download; sleeping is the last resort."""
+
+
+def measure(
+    seconds: float,
+    *,
+    workloads: Sequence[Trial] = WORKLOADS,
+    min_pairs: int = MIN_PAIRS,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Noise:
+    """Return the noise of this machine now, from as many pairs as fit into `seconds`, at least `min_pairs`.
+
+    UnsupportedError where no workload can be prepared or a run of it fails, SettingError where another edgescope holds
+    this machine's settings or a way back fails.
+    """
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise UsageError(
+            "E-NOISE-1", f"--minutes must be a positive number, not {seconds / 60:g}", fix="--minutes 2"
+        )
+    trial = _prepared(workloads)
+    end, results = time.monotonic() + seconds, []
+    with entered(Together()):  # what a killed run left changed would be measured otherwise
+        for pair in _pairs(trial, random.Random(0)):
+            results.append(pair)
+            each = (time.monotonic() - (end - seconds)) / len(results)
+            tell(f"pair {len(results)}: {_p50(pair[0]) / _p50(pair[1]) - 1:+.2%}")
+            if len(results) >= min_pairs and time.monotonic() + each > end:
+                break
+    return _summary(trial, results)
+
+
+def _prepared(workloads: Sequence[Trial]) -> Trial:
+    why = []
+    for trial in workloads:
+        try:
+            registry.load(registry.BACKENDS, trial.backend, "backend")
+        except EdgescopeError as error:
+            why.append(str(error))
+            continue
+        failed = fresh.prepare(trial)
+        if failed is None:
+            return trial
+        why.append(str(failed.reason))
+    raise UnsupportedError(
+        "E-NOISE-2", "nothing can be run to measure the noise with", evidence="; ".join(why)
+    )
+
+
+def _pairs(trial: Trial, rng: random.Random) -> Iterator[tuple[Result, Result]]:
+    """Yield runs of one trial two by two: a and b are names only, their order is drawn."""
+    number = 0
+    while True:
+        arms: dict[str, Result] = {}
+        for arm in rng.sample(("a", "b"), 2):
+            arms[arm] = fresh.run(replace(trial, replicate=number))
+        yield arms["a"], arms["b"]
+        number += 1
+
+
+def _p50(result: Result) -> float:
+    value = result.metrics.get("latency_p50_s")
+    if not isinstance(value, Measured) or value.value <= 0:
+        raise UnsupportedError(
+            "E-NOISE-3", "a run of the noise workload has no latency", evidence=str(result.reason)
+        )
+    return value.value
+
+
+def _summary(trial: Trial, results: Sequence[tuple[Result, Result]]) -> Noise:
+    pairs = [(_p50(a), _p50(b)) for a, b in results]
+    s = spread(pairs)
+    verdicts = Counter(r.verdict.trust.value if r.verdict else "UNKNOWN" for pair in results for r in pair)
+    return Noise(
+        machine_id=results[0][0].machine.id,
+        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        workload=f"{trial.model} {trial.label}",
+        pairs=len(pairs),
+        spread=s,
+        floor=floor(s, len(pairs)),
+        detectable=detectable(s, PAIRS),
+        needed={f"{change:.0%}": needed(s, change) for change in CHANGES},
+        verdicts=dict(verdicts),
+        p50_s=pairs,
+    )

@@ -1,0 +1,318 @@
+"""Runs a list of Trials so that nothing finished is ever lost or run twice.
+
+Each cell is a fresh process (isolate). Cells run in a shuffled order, so that a machine that warms up or gets busy
+does not favour one end of the grid. Results go to the store one by one; a sweep that was killed skips what the
+store already holds, and at most the cell in flight runs again. A cell that cannot fit (pruning, forecast) is not
+tried; it becomes a Result that says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shlex
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+from edgescope import units
+from edgescope.analysis.cells import machines
+from edgescope.errors import Message, StoreError, asked_wrongly
+from edgescope.isolate import fresh
+from edgescope.isolate.fresh import Limits
+from edgescope.records import Machine, Result, Status, Trial
+from edgescope.remote import address
+from edgescope.runner.eta import Pace, needed
+from edgescope.runner.memory import kin, skipped
+from edgescope.store import cell_lock
+from edgescope.store.cell_lock import CellLock, Holder
+from edgescope.store.results import FINAL, Store, read
+
+#: Seconds between two looks at a cell that another process measures.
+WAIT_S = 0.2
+
+
+class Runner(Protocol):
+    """How one trial is run; tests pass their own."""
+
+    def prepare(self, trial: Trial, limits: Limits) -> Result | None:
+        """Build what the trial needs; a Result when that failed."""
+
+    def run(self, trial: Trial, limits: Limits) -> Result:
+        """Run the trial."""
+
+
+@runtime_checkable
+class Expects(Protocol):
+    """Optional, of a Runner: it starts more at once where it knows what is to come."""
+
+    def expect(self, trials: Iterable[Trial]) -> None:
+        """Take note of trials to come."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a sweep stands, told before each cell."""
+
+    done: int
+    total: int
+    trial: Trial
+    eta_s: float | None
+    """Seconds left by the medians of the cells of each kind that ran so far; None while too few ran to tell."""
+
+    def __str__(self) -> str:
+        """Return `[3/12] resnet50 onnxruntime int8 b1 replicate 2, about 40 s left`."""
+        t, left = self.trial, "" if self.eta_s is None else f", about {units.lasting(self.eta_s)} left"
+        again = f" replicate {t.replicate}" if t.replicate else ""
+        return f"[{self.done + 1}/{self.total}] {t.model} {t.label}{again}{left}"
+
+
+Tell = Callable[[Progress], None]
+
+
+class Sieve(Protocol):
+    """What keeps cells from being tried; told of every result, the stored ones first."""
+
+    def add(self, result: Result) -> None:
+        """Take a result into account."""
+
+    def reason(self, trial: Trial) -> Message | None:
+        """Return why the trial is not tried, None where it is."""
+
+
+def pending(
+    trials: Sequence[Trial], store: Store, where: Machine, retry: Collection[Status] = ()
+) -> list[Trial]:
+    """Return the trials that the store has no final result of from this machine and software."""
+    finished = store.finished(where, retry)
+    return [t for t in trials if t.id not in finished]
+
+
+def order(trials: Sequence[Trial], seed: int, *, reuse: bool = False) -> list[Trial]:
+    """Return the trials replicate by replicate, each round shuffled: neighbours in time are comparable.
+
+    `reuse` brings the cells of the first round that the same workers can serve together, pools and cells shuffled.
+    """
+    rng = random.Random(seed)
+    rounds: dict[int, list[Trial]] = {}
+    for trial in trials:
+        rounds.setdefault(trial.replicate, []).append(trial)
+    for cells in rounds.values():
+        rng.shuffle(cells)
+    if reuse and 0 in rounds:
+        pools: dict[str, list[Trial]] = {}
+        for trial in rounds[0]:
+            pools.setdefault(kin(trial), []).append(trial)
+        rounds[0] = [trial for pool in pools.values() for trial in pool]
+    return [trial for replicate in sorted(rounds) for trial in rounds[replicate]]
+
+
+Waiting = Callable[[str], contextlib.AbstractContextManager[None]]
+"""Says what is going on for as long as a block runs."""
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class Cells:
+    """Runs cells one at a time and stores each; an artifact is prepared the first time a cell needs it.
+
+    A cell that another process measures into the same store is waited for, and its result is the answer then.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        limits: Limits,
+        runner: Runner,
+        where: Machine,
+        retry: Collection[Status] = (),
+        *,
+        say: Callable[[str], None] = _say,
+        since: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        waiting: Waiting = lambda what: contextlib.nullcontext(),
+    ) -> None:
+        store.check()
+        store.clean()
+        self.store, self.limits, self.runner = store, limits, runner
+        self.where, self.retry = where, frozenset(retry)
+        """This machine, and the statuses of stored results that are worth another try."""
+        self.since, self.pace, self.clock, self._waiting = since, Pace(), clock, waiting
+        """Results that began before `since` (UTC, ISO 8601) count as none; '' for all that are stored."""
+        self.prepared: dict[str, Result | None] = {}
+        self._finished: dict[str, Result] | None = None
+        self._say, self._told = say, set[tuple[int, str, str]]()
+        self._known = store.names(where)
+        """Results that were there when this began, and its own; others come from other processes."""
+        for holder in cell_lock.holders(store.root):
+            if holder.host == socket.gethostname():
+                self._tell(holder, "start", "measures into this store")
+
+    def finished(self) -> dict[str, Result]:
+        """Return trial id -> result of what need not run again here, as the store was when this was first asked."""
+        if self._finished is None:
+            stored = self.store.finished(self.where, self.retry)
+            self._finished = {id_: r for id_, r in stored.items() if r.started_at >= self.since}
+        return self._finished
+
+    def stored(self, trial: Trial) -> Result | None:
+        """Return the trial's stored result with its raw rows; None where there is none, or its rows are damaged."""
+        found = self.finished().get(trial.id)
+        with contextlib.suppress(StoreError):
+            return self.store.full(found) if found is not None else None
+        return None
+
+    def left(self, trials: Iterable[Trial], between_s: float = 0.0) -> float | None:
+        """Return about how many seconds the trials will take that are not stored; None while too little was timed."""
+        return self.pace.left((t for t in trials if t.id not in self.finished()), between_s)
+
+    def ahead(self, trials: Iterable[Trial]) -> None:
+        """Prepare what all of these need: a runner that keeps processes then needs one for it, not one each time."""
+        trials = list(trials)
+        if isinstance(self.runner, Expects):
+            self.runner.expect(trials)
+        for trial in trials:
+            self.unprepared(trial)
+
+    def unprepared(self, trial: Trial) -> Result | None:
+        """Return why the trial's artifact cannot be had, None where it is there."""
+        key, begun = needed(trial), self.clock()
+        if key not in self.prepared:
+            with self._waiting(f"building what {trial.model} {trial.backend} {trial.precision} needs"):
+                self.prepared[key] = self.runner.prepare(trial, self.limits)
+            self.pace.built(trial, self.clock() - begun)
+        return self.prepared[key]
+
+    def run(self, trial: Trial) -> Result:
+        """Prepare, run and store one trial; StoreError says where the result was kept if the store failed."""
+        lock = self._lock(trial)
+        with lock.released():
+            while holder := lock.take(self._command()):
+                self._tell(
+                    holder, trial.cell, f"measures {trial.model} {trial.label}, which this run waits for"
+                )
+                time.sleep(WAIT_S)
+            if (theirs := self._theirs(trial)) is not None:
+                return theirs
+            if (failed := self.unprepared(trial)) is not None:
+                return self.put(fresh.inherited(failed, trial))
+            begun = self.clock()
+            result = self.runner.run(trial, self.limits)
+            self.pace.add(trial, self.clock() - begun)
+            return self.put(result)
+
+    def free_first(self, trials: Iterable[Trial]) -> Iterator[Trial]:
+        """Yield the trials, those whose cell another process measures after the others."""
+        later = []
+        for trial in trials:
+            if holder := self._held(trial):
+                self._tell(
+                    holder, "later", f"measures {trial.model} {trial.label}, so other cells come first"
+                )
+                later.append(trial)
+            else:
+                yield trial
+        yield from later
+
+    def _lock(self, trial: Trial) -> CellLock:
+        return CellLock(self.store.root, self.where.id, trial.cell)
+
+    def _held(self, trial: Trial) -> Holder | None:
+        lock = self._lock(trial)
+        with lock.released():
+            return lock.take()
+
+    def _theirs(self, trial: Trial) -> Result | None:
+        """Return the result that another process has stored of this very trial meanwhile, None where there is none."""
+        new = sorted(n for n in self.store.names(self.where) - self._known if n.startswith(f"{trial.id}-"))
+        for name in reversed(new):
+            with contextlib.suppress(StoreError):
+                result = read(self.store.root / self.where.id / name)
+                if result.status in FINAL and result.machine.state.get("packages") == self._packages():
+                    text = f"another process has measured {trial.model} {trial.label} meanwhile"
+                    self._say(str(Message("I-STORE-2", text, effect="Its result is taken", evidence=name)))
+                    self._known.add(name)
+                    return result
+        return None
+
+    def _packages(self) -> object:
+        return self.where.state.get("packages")
+
+    def _command(self) -> str:
+        words = self.where.state.get("command")
+        return shlex.join(map(str, words))[:300] if isinstance(words, list | tuple) else ""
+
+    def _tell(self, holder: Holder, about: str, what: str) -> None:
+        """Say who else is at work, once for each process and matter."""
+        key = holder.pid, holder.host, about
+        if key in self._told:
+            return
+        self._told.add(key)
+        wait = f"wait for it: tail --pid={holder.pid} -f /dev/null" if holder.pid else ""
+        effect = "Two runs at once disturb each other: the figures of both are worse than the machine's"
+        self._say(str(Message("W-STORE-1", f"{holder} {what}", effect=effect, fix=wait)))
+
+    def put(self, result: Result) -> Result:
+        """Store the result and return it; where its process did not live to describe the machine, that is this one.
+
+        A mistake in what was asked is no result, and is not stored.
+        """
+        if asked_wrongly(result.reason):
+            return result
+        if not machines.known(result) and address.VARIABLE not in os.environ:
+            result = replace(result, machine=self.where)
+        self._known.add(self.store.save(result).name)
+        return result
+
+
+def run(
+    trials: Sequence[Trial],
+    cells: Cells,
+    *,
+    seed: int = 0,
+    cooldown_s: float = 0.0,
+    rest: Callable[[], object] | None = None,
+    sieves: Sequence[Sieve] = (),
+    reuse: bool = False,
+    tell: Tell = lambda progress: None,
+) -> Iterator[Result]:
+    """Run every trial that is not finished yet; yield each Result once it is stored.
+
+    `rest` is called between two cells in place of the pause of `cooldown_s`; a trial that one of the `sieves` has a
+    reason against is stored as skipped.
+    """
+    todo = order([t for t in trials if t.id not in cells.finished()], seed, reuse=reuse)
+    pause = rest or (lambda: time.sleep(cooldown_s))
+    rests: list[float] = []
+    ran = 0
+    if reuse:
+        cells.ahead(todo)  # the processes that build and those that measure are not kept at once
+    for result in cells.finished().values() if sieves else ():
+        _told(sieves, result)
+    for done, trial in enumerate(cells.free_first(todo)):
+        left = cells.left(todo[done:], statistics.median(rests) if rests else cooldown_s)
+        tell(Progress(len(trials) - len(todo) + done, len(trials), trial, left))
+        reason = next((why for sieve in sieves if (why := sieve.reason(trial))), None)
+        if reason:
+            result = cells.put(skipped(trial, cells.where, reason))
+        else:
+            if ran:
+                begun = cells.clock()
+                pause()
+                rests.append(cells.clock() - begun)
+            ran += 1
+            result = cells.run(trial)
+        _told(sieves, result)
+        yield result
+
+
+def _told(sieves: Sequence[Sieve], result: Result) -> None:
+    for sieve in sieves:
+        sieve.add(result)

@@ -1,0 +1,57 @@
+"""What all verbs that measure have in common: where results go, what stops a run, what runs again, who is told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgescope.bench import here, present
+from edgescope.errors import Message
+from edgescope.isolate.fresh import Limits
+from edgescope.modes import catalog
+from edgescope.modes.jetson import NvpMode
+from edgescope.records import Status, Trial
+from edgescope.runner.isolated import Isolated
+from edgescope.runner.run import Cells, Waiting
+from edgescope.store.results import Store
+
+Stored = Store | Path | str | None
+"""A store, or the folder of one; None: EDGESCOPE_STORE, else ./edgescope-results."""
+
+
+def store_of(store: Stored) -> Store:
+    """Return the store that is meant."""
+    return store if isinstance(store, Store) else Store(store)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a verb measures; `Setup(tell=print)` shows where it stands."""
+
+    limits: Limits = Limits()
+    """What stops a run."""
+    retry: Collection[Status | str] = ()
+    """Stored results with these statuses are measured again."""
+    tell: Callable[[object], None] = lambda what: None
+    """Called with what is about to run, and with what a reader must know; str() of each is a line to print."""
+    waiting: Waiting = lambda what: contextlib.nullcontext()
+    """A context held while something takes its time, with what that is."""
+
+    def cells(self, store: Store) -> Cells:
+        """Return what runs trials on this machine into a store, each in a process of its own."""
+        retry = [Status(status) for status in self.retry]
+        return Cells(store, self.limits, Isolated(), here(), retry, say=self.tell, waiting=self.waiting)
+
+
+def check_modes(trials: Iterable[Trial], tell: Callable[[str], None]) -> None:
+    """Raise UsageError for a mode that this machine has not; say beforehand which need a reboot."""
+    names = sorted({t.mode for t in trials} - {catalog.AS_IS})
+    devices = present() if names else {}
+    for name in names:
+        mode = catalog.find(name, devices)
+        change, why = mode.change() if isinstance(mode, NvpMode) else ("live", "")
+        if change != "live":
+            text = f"{name}: {change} ({why}), so its cells may be refused"
+            tell(str(Message("W-MODE-1", text, fix="edgescope modes")))

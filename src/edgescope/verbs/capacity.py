@@ -1,0 +1,139 @@
+"""How many clients or cameras fit on this machine, and what limits them: `edgescope.capacity(model, ...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgescope import registry
+from edgescope.analysis.capacity.answer import Capacity
+from edgescope.analysis.capacity.promises import Point, promises
+from edgescope.errors import UsageError
+from edgescope.models import zoo
+from edgescope.records import Answer, Json, Result, Trial
+from edgescope.records.answers import plain
+from edgescope.report.capacity import line, sentence_of
+from edgescope.runner.setup import Setup, Stored, check_modes, store_of
+from edgescope.search import start
+from edgescope.search.capacity import Search
+from edgescope.search.capacity_question import PER_CLIENT, Question
+from edgescope.search.loop import Loop
+from edgescope.study import ranges
+
+
+@dataclass(frozen=True, repr=False)
+class Fitting(Answer):
+    """How many clients fit, with the runs that show it."""
+
+    question: Question
+    found: Capacity | None
+    """None where no number of clients could be asked for: `failed` says why."""
+    failed: Result | None = None
+
+    @property
+    def clients(self) -> int | None:
+        """How many clients fit; None where that could not be asked."""
+        return None if self.found is None else self.found.clients
+
+    def lines(self) -> Iterator[str]:
+        """Yield the answer in a sentence, and a line a run."""
+        if self.found is None:
+            yield f"no number of clients could be asked for: {self.failed.reason if self.failed else ''}"
+            return
+        yield sentence_of(self.found)
+        yield from (f"  {line(point)}" for point in self.found.points)
+
+    def records(self) -> list[dict[str, Json]]:
+        """Return a row a run."""
+        return [_row(point) for point in self.found.points] if self.found else []
+
+
+def _row(point: Point) -> dict[str, Json]:
+    about = {"clients": point.clients, "stage": point.stage, "seconds": point.seconds, "fits": point.fits}
+    figures = {held.asked.text: plain(held.found) for held in point.held}
+    return about | {"offered_qps": point.offered, "achieved_qps": plain(point.achieved)} | figures
+
+
+def capacity(
+    model: str,
+    *,
+    client_rate: float,
+    constraints: Sequence[str],
+    server_processes: str = "one",
+    arrivals: str = "poisson",
+    confirm_duration_s: float = 30.0,
+    max_duration_s: float = 600.0,
+    max_clients: int = 1024,
+    exhaustive: bool = False,
+    cached: bool = True,
+    store: Stored = None,
+    setup: Setup = Setup(),
+    **trial: Any,
+) -> Fitting:
+    """Find how many clients of `client_rate` queries a second keep every constraint; confirm it in a sustained run.
+
+    Clients share one server process, or have one each ("per-client"). Further keys are those of a Trial: backend,
+    precision, batch, in_flight, sharing, options. `cached=False` measures again what the store holds.
+    """
+    asked = Question(
+        _base(model, trial),
+        client_rate,
+        promises(list(constraints)),
+        server_processes,
+        arrivals,
+        confirm_duration_s,
+        max_duration_s,
+        max_clients,
+    )
+    _check(asked)
+    check_modes([asked.base], setup.tell)
+    place = store_of(store)
+    said = [asked.base.id, *(c.text for c in asked.promised), client_rate, server_processes, arrivals]
+    with start.counting(
+        setup, place, ["capacity", *said, confirm_duration_s, exhaustive], cached=cached
+    ) as cells:
+        search, loop = (
+            Search(asked, place.root, lambda p: setup.tell(f"  {line(p)}")),
+            Loop(cells, setup.tell),
+        )
+        for _ in loop.run(search.run(exhaustive=exhaustive)):
+            pass
+    if not search.points or search.hopeless:
+        return Fitting(asked, None, search.points[-1].result if search.points else search.closed)
+    if loop.note:
+        setup.tell(loop.note)
+    return Fitting(asked, search.answer())
+
+
+def _base(model: str, trial: dict[str, Any]) -> Trial:
+    """Return model and engine; scenario, rate and processes are the search's."""
+    backend = trial.get("backend", Trial.backend)
+    device = trial.get("device") or registry.home(backend)
+    return ranges.checked(Trial(model=zoo.pin(model), **trial | {"device": device}))
+
+
+def _check(asked: Question) -> None:
+    """Raise UsageError for what cannot be meant."""
+    rate, one = asked.rate, asked.server_processes == "one"
+    confirm, longest = asked.confirm_s, asked.max_duration_s
+    rules = (
+        (one or asked.server_processes == PER_CLIENT, "--server-processes is one or per-client"),
+        (0 < rate < float("inf"), f"--client-rate must be a positive number of queries/s, not {rate:g}"),
+        (asked.max_clients >= 1, f"--max-clients must be at least 1, not {asked.max_clients}"),
+        (confirm >= 1, f"--confirm-duration must be at least 1s, not {confirm:g}s"),
+        (longest >= confirm, f"--max-duration {longest:g}s is shorter than --confirm-duration"),
+        (not one or asked.base.sharing == Trial.sharing, "--sharing is for --server-processes per-client"),
+        (
+            one or asked.arrivals != "even",
+            "--arrivals even: each process keeps time for itself, nothing makes them take turns; camera says so",
+        ),
+    )
+    problem = next((text for ok, text in rules if not ok), "")
+    if problem:
+        raise UsageError(
+            "E-CAP-2",
+            f"this cannot be asked: {problem}",
+            effect="Nothing was measured",
+            fix="edgescope capacity --help",
+        )

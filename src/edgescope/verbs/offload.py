@@ -1,0 +1,198 @@
+"""Whether a query is better answered at the edge, in the cloud, or shared: `edgescope.offload(edge, cloud, network)`.
+
+What is sent and how often comes from the model where it is not given, and is said then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgescope.analysis.cells import ids, machines
+from edgescope.analysis.cells.objective import parse, wanted
+from edgescope.analysis.offload.model import Model, Place, Request
+from edgescope.analysis.offload.network import Profile, load, profile, read_size
+from edgescope.analysis.offload.places import place, remarks
+from edgescope.analysis.offload.question import Question, question
+from edgescope.errors import EdgescopeError, UsageError
+from edgescope.models import zoo
+from edgescope.records import Answer, Json
+from edgescope.report import offload as words
+from edgescope.runner.setup import Stored, store_of
+from edgescope.store.results import Store
+from edgescope.verbs.optimize import row_of
+
+SCORES_BYTES = 4000
+"""A thousand float32 scores: the raw answer of an ImageNet classifier."""
+Network = Profile | Mapping[str, Json] | Path | str
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What every query sends and gets, and how often one comes; None: as the model's inputs and outputs say."""
+
+    payload: str | None = None
+    """Bytes sent for one sample: `40kB`."""
+    answer: str | None = None
+    """Bytes sent back for one sample: `4kB`."""
+    rate: float | None = None
+    """Queries a second in total; None: one at a time, or what a throughput constraint asks for."""
+    poisson: bool = True
+    remote_servers: int = 1
+    radio_power: float | None = None
+    """Watts of the radio while it sends."""
+    radio_energy: float | None = None
+    """Joules of the radio for each MB moved."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, repr=False)
+class Offloaded(Answer):
+    """The answer, with the options side by side."""
+
+    question: Question
+
+    def lines(self) -> Iterator[str]:
+        """Yield the pick, why, and what would change it."""
+        yield f"answer: {words.answered(self.question)}"
+        yield f"why: {self.question.answer.reason}"
+        yield from words.flips(self.question)
+
+    def records(self) -> list[dict[str, Json]]:
+        """Return a row an option."""
+        return [{"option": o.name} | row_of(o.figures) for o in self.question.answer.options]
+
+
+def offload(
+    local: str,
+    remote: str,
+    network: Network,
+    *,
+    objective: str = "latency",
+    constraints: Sequence[str] = (),
+    sent: Sent = Sent(),
+    store: Stored = None,
+    remote_store: Stored = None,
+    machine: str = "",
+    remote_machine: str = "",
+) -> Offloaded:
+    """Return where queries are answered best, from a cell measured at the edge, one in the cloud, and a network.
+
+    Cells are named by beginnings of their ids or by labels; the network by its keys (rtt="20ms", bandwidth="20Mbit"),
+    a profile's file, or both in one mapping read by `analysis.offload.network`.
+    """
+    asked, way = wanted(objective, constraints), _network(network)
+    here = store_of(store)
+    near = _place(here, local, machine, "edge")
+    far = _place(here if remote_store is None else store_of(remote_store), remote, remote_machine, "cloud")
+    asking, notes = _request(sent, constraints, near)
+    found = question(Model(near, far, asking, asked), way, [*map(str, remarks(near, far)), *notes])
+    return Offloaded(found)
+
+
+def _network(network: Network) -> Profile:
+    if isinstance(network, Profile):
+        return network
+    return profile(load(Path(network)) if isinstance(network, Path | str) else network)
+
+
+def _place(store: Store, which: str, machine: str, side: str) -> Place:
+    """Return the place that an id's beginning or a label names: all replicates of its cell on its machine."""
+    every = list(store.results())
+    labelled = [r for r in every if which in (r.trial.label, f"{r.trial.model} {r.trial.label}")]
+    found = machines.one(labelled or ids.begun(every, which), machine)
+    cells, where = {r.trial.cell for r in found}, {r.machine.id for r in found}
+    return place(
+        store.fulls(r for r in every if r.trial.cell in cells and r.machine.id in where), which, side
+    )
+
+
+def _request(sent: Sent, constraints: Sequence[str], near: Place) -> tuple[Request, list[str]]:
+    """Return what is asked of both places, and what was assumed where nothing was given."""
+    _check(sent)
+    batch = near.row.trial.batch
+    up, going = _size(sent.payload) if sent.payload else _input_bytes(near)
+    down, back = _size(sent.answer) if sent.answer else _answer_bytes(near)
+    notes = [note for note in (going, back) if note]
+    rate = sent.rate
+    floors = [c.limit for c in map(parse, constraints) if c.metric.name == "throughput_sps"]
+    if rate is None and floors:
+        rate = max(floors) / batch
+        notes.append(f"asked of a load of {rate:g} queries/s, what the throughput constraint wants")
+    if rate is not None and not 0 < rate < 1e9:
+        raise UsageError("E-OFF-7", f"--rate must be positive, not {rate:g}")
+    asked = Request(
+        up_bytes=up * batch,
+        down_bytes=down * batch,
+        rate=rate,
+        poisson=sent.poisson,
+        servers=sent.remote_servers,
+        radio_w=sent.radio_power,
+        radio_j_per_mb=sent.radio_energy,
+        seed=sent.seed,
+    )
+    return asked, notes
+
+
+def _check(sent: Sent) -> None:
+    given = {"--radio-power": sent.radio_power, "--radio-energy": sent.radio_energy}
+    for flag, value, least in (
+        ("--remote-servers", sent.remote_servers, 1),
+        *((k, v, 0) for k, v in given.items()),
+    ):
+        if value is not None and not least <= value < 1e6:
+            raise UsageError("E-OFF-7", f"{flag} must be at least {least}, not {value:g}")
+
+
+def _size(text: str) -> tuple[float, str]:
+    try:
+        return read_size(text), ""
+    except ValueError as error:
+        raise UsageError("E-OFF-5", f"a size cannot be read: {error}", fix="--payload 40kB") from error
+
+
+def _input_bytes(near: Place) -> tuple[float, str]:
+    """Return the bytes of the model's raw input tensor; UsageError where it is not known."""
+    trial = near.row.trial
+    try:
+        inputs = zoo.get(trial.model, trial.shapes).inputs
+    except EdgescopeError as error:
+        inputs, why = (), error.what
+    else:
+        why = "it has no inputs"
+    size = sum(math.prod(i.shape) * _width(i.dtype) for i in inputs)
+    if not size:
+        raise UsageError(
+            "E-OFF-6",
+            f"what one sample of {trial.model} sends is not known",
+            evidence=why,
+            fix="--payload 40kB (an encoded picture, say)",
+        )
+    return (
+        size,
+        f"sends the raw input tensor, {size / 1e3:.4g} kB a sample; an encoded picture is smaller: --payload 40kB",
+    )
+
+
+def _width(dtype: str) -> int:
+    return np.dtype(dtype).itemsize
+
+
+def _answer_bytes(near: Place) -> tuple[float, str]:
+    """Return the bytes of a classifier's answer; UsageError for other models, whose outputs a result does not keep."""
+    info = next(iter(near.row.replicates.values())).model
+    if info is None or info.task != "classify":
+        raise UsageError(
+            "E-OFF-6",
+            f"what one sample of {near.row.trial.model} sends back is not known",
+            evidence="a result does not keep the size of its outputs",
+            fix="--answer 4kB",
+        )
+    return (
+        SCORES_BYTES,
+        f"sends back 1000 scores as float32, {SCORES_BYTES / 1e3:g} kB a sample (assumed: --answer)",
+    )

@@ -1,0 +1,27 @@
+"""Measure one trial: `edgescope.run(trial)`."""
+
+from __future__ import annotations
+
+from edgescope import bench
+from edgescope.isolate.fresh import inherited
+from edgescope.records import Result, Trial
+from edgescope.runner.isolated import Isolated
+from edgescope.runner.setup import Setup, Stored, store_of
+
+
+def run(trial: Trial, *, isolated: bool = True, store: Stored = None, setup: Setup = Setup()) -> Result:
+    """Run one trial and return its Result; what goes wrong is its status and its reason.
+
+    In a fresh process unless `isolated` is False: what this process holds and has done cannot disturb the figures, and
+    a model that crashes ends only that process. The result is kept where `store` names a folder.
+    """
+    if store is not None and isolated:
+        return setup.cells(store_of(store)).run(trial)
+    if not isolated:
+        result = bench.run(trial)
+        if store is not None:
+            store_of(store).save(result)
+        return result
+    with setup.waiting(f"measuring {trial.model} {trial.label}"):
+        failed = Isolated().prepare(trial, setup.limits)
+        return Isolated().run(trial, setup.limits) if failed is None else inherited(failed, trial)

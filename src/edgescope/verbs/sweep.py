@@ -1,0 +1,154 @@
+"""Measure a grid, resumable: `edgescope.sweep("study.toml")`, `edgescope.sweep({"model": [...], "batch": [1, 4]})`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgescope import bench
+from edgescope.analysis.cells import machines
+from edgescope.errors import Message
+from edgescope.isolate.fresh import Limits
+from edgescope.models import zoo
+from edgescope.monitor.sensors import Sensors
+from edgescope.records import Json, Machine, Result, Results, Trial
+from edgescope.runner import run as runner
+from edgescope.runner.cooldown import Cooling
+from edgescope.runner.isolated import Isolated
+from edgescope.runner.memory import Exhausted, Forecast, ThisMachine
+from edgescope.runner.reuse import ReusingRunner
+from edgescope.runner.run import Cells, Sieve
+from edgescope.runner.setup import Setup, Stored, check_modes, store_of
+from edgescope.study import grid
+from edgescope.study.grid import Study
+from edgescope.units import seconds
+
+SAMPLER_HZ = 10.0
+USUAL: Mapping[str, Json] = {
+    "cooldown": 0.0,
+    "cooldown_c": None,
+    "order_seed": 0,
+    "reuse_workers": False,
+    "prune": True,
+}
+"""How cells are run: the keys of a study's [sweep], beside timeout and memory_floor."""
+Asked = Study | Path | str | Mapping[str, Json] | Iterable[Trial]
+
+
+def sweep(
+    asked: Asked,
+    *,
+    store: Stored = None,
+    machine: str = "",
+    setup: Setup = Setup(),
+    show: Callable[[Result], None] = lambda result: None,
+    **manner: Any,
+) -> Results:
+    """Measure what the store lacks of a grid, cell by cell in shuffled order; return every result of the grid.
+
+    `asked` is a study or its file, the keys of a [trial] table, or Trials. `manner` takes the keys of [sweep]:
+    cooldown, cooldown_c, order_seed, timeout, memory_floor, reuse_workers, prune. `show` is called with each new
+    result; `machine` ("here") allows a store that holds another machine's results of these cells.
+    """
+    study = planned(asked, setup.tell)
+    how = {**USUAL, **(study.sweep or {}), **manner}
+    setup = replace(setup, limits=_limits(setup.limits, how))
+    check_modes(study.trials, setup.tell)
+    place = store_of(study.store if store is None else store)
+    machines.unmixed(study.trials, place.results(), bench.here(), machine)
+    cells, new = setup.cells(place), {}
+    with _manner(how, cells, setup) as arguments:
+        for result in runner.run(study.trials, cells, tell=setup.tell, **arguments):
+            show(result)
+            new[result.trial.id] = result
+    known = cells.finished() | new
+    return Results(known[t.id] for t in study.trials if t.id in known)
+
+
+def planned(asked: Asked, say: Callable[[str], None] = lambda text: None) -> Study:
+    """Return the study that is meant, its files pinned by content; what is odd about it is said."""
+    if isinstance(asked, Path | str):
+        asked = grid.read(Path(asked), zoo.pin, say)
+        for note in asked.notes:
+            say(note)
+    if isinstance(asked, Study):
+        return asked
+    trials = grid.grid(asked, say) if isinstance(asked, Mapping) else asked
+    return Study(tuple(grid.pinned(trial, zoo.pin) for trial in trials))
+
+
+def _limits(limits: Limits, how: Mapping[str, Json]) -> Limits:
+    floor = how.get("memory_floor")
+    return Limits(
+        _seconds(how["timeout"]) if "timeout" in how else limits.timeout_s,
+        limits.floor_bytes if floor is None else int(floor * 1e6),
+    )
+
+
+def _seconds(value: Json) -> float:
+    return seconds(str(value))
+
+
+@contextmanager
+def _manner(how: Mapping[str, Json], cells: Cells, setup: Setup) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of runner.run that these keys set."""
+    out = {
+        "seed": int(how["order_seed"]),
+        "cooldown_s": _seconds(how["cooldown"]),
+        "sieves": _sieves(cells) if how["prune"] else (),
+        "reuse": how["reuse_workers"],
+    }
+    if how["cooldown_c"] is not None:
+        out["rest"] = _cooling(how["cooldown_c"], out["cooldown_s"], setup.tell).wait
+    if not how["reuse_workers"]:
+        yield out
+        return
+    with ReusingRunner(Isolated()) as kept:
+        cells.runner = kept
+        yield out
+
+
+def _sieves(cells: Cells) -> tuple[Sieve, ...]:
+    """Return what keeps cells from being tried that ran out of memory smaller, or will not fit."""
+    room = ThisMachine(cells.limits, _free_gpu(cells.where), unified="jetson" in cells.where.stable)
+    return Exhausted(), Forecast(room)
+
+
+def _free_gpu(where: Machine) -> float | None:
+    """Return the bytes that can be had of the memory of the GPU that CUDA calls 0; None where nobody says."""
+    from edgescope.bench.watch import board
+
+    gpus, name = where.stable.get("nvidia", {}).get("gpus", []), board()
+    mine = dict(zip((f"gpu{i}" for i in range(len(gpus))), gpus, strict=True)).get(name)
+    total = mine.get("memory_total_bytes") if isinstance(mine, Mapping) else None
+    if not isinstance(total, int | float):
+        return None
+    used = _sensors()("byte").get(f"{name}_memory_used_bytes")
+    return None if used is None else total - used
+
+
+def _sensors() -> Callable[[str], dict[str, float]]:
+    """Return a function that reads this machine's sensors now: channel -> value of those with this unit."""
+    specs = [spec for device in bench.present().values() for spec in device.sources(os.getpid())]
+    sensors = Sensors(specs, SAMPLER_HZ)
+
+    def read(unit: str) -> dict[str, float]:
+        sensors.tick(0)
+        mine = {name for name, channel in sensors.channels.items() if channel.unit == unit}
+        return {name: value for name, value in sensors.values.items() if name in mine}
+
+    return read
+
+
+def _cooling(degrees: float, least_s: float, tell: Callable[[object], None]) -> Cooling:
+    """Return what waits for the heat to go; say where no temperature can be read."""
+    read = _sensors()
+    found = Cooling(lambda: read("degC"), degrees, least_s=least_s)
+    if not found.target:
+        text = "no temperature can be read here, so --cooldown-c waits for nothing"
+        tell(str(Message("W-SWEEP-1", text, fix="--cooldown 5s")))
+    return found

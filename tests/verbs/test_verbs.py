@@ -1,0 +1,240 @@
+"""Verbs as functions: what they return, how it prints, what they store and what they do not."""
+
+import importlib.machinery
+import subprocess
+import sys
+import types
+from dataclasses import replace
+
+import pytest
+
+import edgescope
+from edgescope.analysis.capacity.promises import promises
+from edgescope.errors import EdgescopeError, UnavailableError, UnsupportedError, UsageError
+from edgescope.records import Absent, Measured, Results, Status, Trial, answers
+from edgescope.runner.run import Cells
+from edgescope.runner.setup import Setup
+from edgescope.search import start
+from edgescope.search.capacity_question import Question
+from edgescope.store.results import Store
+from making import MACHINE, result
+from queue_server import WHERE, QueueServer
+
+NULL = Trial(model="null", backend="null", warmup=0.0, min_s=0.05, max_s=0.05)
+
+
+class Fake:
+    """A runner that answers at once, as `say` says."""
+
+    def __init__(self, say=lambda trial: {}):
+        self.say, self.ran = say, []
+
+    def prepare(self, trial, limits):
+        return None
+
+    def run(self, trial, limits):
+        self.ran.append(trial)
+        return result(trial, id_=f"{trial.id}-{len(self.ran):06d}", **self.say(trial))
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    runner = Fake()
+    monkeypatch.setattr(
+        Setup,
+        "cells",
+        lambda self, store: Cells(
+            store, self.limits, runner, MACHINE, map(Status, self.retry), say=self.tell
+        ),
+    )
+    monkeypatch.setattr("edgescope.bench.here", lambda: MACHINE)
+    return runner
+
+
+def test_a_trial_runs_in_a_process_of_its_own_unless_told_otherwise(tmp_path, monkeypatch):
+    here = []
+    monkeypatch.setattr("edgescope.bench.run", lambda trial: here.append(trial) or result(trial))
+    apart = edgescope.run(NULL, store=tmp_path)
+    assert apart.status is Status.OK and not here and apart.value("latency_p50_s") > 0
+    assert edgescope.run(NULL, isolated=False).status is Status.OK and here == [NULL]
+    assert [r.id for r in Store(tmp_path).results()] == [apart.id]
+
+
+def test_a_result_prints_as_a_few_lines_and_gives_numbers():
+    one = result(NULL, metrics={"latency_p50_s": Measured(0.5, "s"), "power_w": Absent("no sensor")})
+    assert repr(one).splitlines() == [
+        f"Result {one.id}: null null fp32 b1",
+        "  ok, CLEAN",
+        "  latency_p50_s 0.5 s",
+        "  power_w n/a: no sensor",
+    ]
+    assert one.value("latency_p50_s") == 0.5
+    with pytest.raises(UnsupportedError, match=r"E-VALUE-1: power_w was not measured \(no sensor\)"):
+        one.value("power_w")
+    with pytest.raises(UsageError, match=r"Try: value\('latency_p50_s'\)"):
+        one.value("latency_p5O_s")
+
+
+def test_a_long_answer_prints_its_first_lines_only():
+    many = Results(result(NULL) for _ in range(40))
+    assert (
+        repr(many).startswith("40 results: 40 ok\n") and len(repr(many).splitlines()) == answers.PRINTED + 1
+    )
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_comes_from_the_library_that_is_there(library, monkeypatch):
+    module = types.ModuleType(library)
+    module.__spec__ = importlib.machinery.ModuleSpec(library, None)
+    module.DataFrame = lambda columns, **how: (library, columns)
+    monkeypatch.setattr(answers, "FRAMES", (library,))
+    monkeypatch.setitem(sys.modules, library, module)
+    name, columns = Results([result(NULL), result(replace(NULL, batch=4))]).frame()
+    assert name == library and columns["batch"] == [1, 4] and columns["power_w"] == [None, None]
+    name, columns = result(NULL).frame()
+    assert set(columns) >= {"issued_ns", "done_ns"}
+
+
+def test_without_a_library_for_frames_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(answers, "FRAMES", ("no_such_library",))
+    with pytest.raises(UnavailableError, match=r"E-FRAME-1.*Try: pip install pandas"):
+        Results([result(NULL)]).frame()
+    with pytest.raises(UsageError, match="E-FRAME-2"):
+        replace(result(NULL), queries=None).frame()
+
+
+def test_a_sweep_returns_the_whole_grid_and_measures_what_is_missing(tmp_path, fake):
+    grid = {"model": "null", "backend": "null", "batch": [1, 2]}
+    assert [r.trial.batch for r in edgescope.sweep(grid, store=tmp_path)] == [1, 2]
+    again = edgescope.sweep({**grid, "batch": [2, 1, 4]}, store=str(tmp_path), prune=False)
+    assert [r.trial.batch for r in again] == [2, 1, 4] and len(fake.ran) == 3
+    trials = [Trial(model="null", backend="null", batch=n) for n in (1, 2)]
+    assert len(edgescope.sweep(trials, store=tmp_path)) == 2 and len(fake.ran) == 3
+
+
+def test_a_mistake_is_reported_and_not_stored(tmp_path, fake):
+    wrong = {"status": Status.FAILED, "reason": "E-OPT-1: no such option"}
+    fake.say = lambda trial: wrong if trial.batch == 2 else {}
+    grid = {"model": "null", "backend": "null", "batch": [1, 2]}
+    for _ in range(2):  # asked again it is answered again
+        assert [r.status.value for r in edgescope.sweep(grid, store=tmp_path)] == ["ok", "failed"]
+    assert [r.trial.batch for r in Store(tmp_path).results()] == [1] and len(fake.ran) == 3
+
+
+def test_what_is_to_be_retried_is_measured_again(tmp_path, fake):
+    fake.say = lambda trial: {"status": Status.OOM}
+    grid = {"model": "null", "backend": "null"}
+    edgescope.sweep(grid, store=tmp_path)
+    edgescope.sweep(grid, store=tmp_path)
+    assert len(fake.ran) == 1
+    edgescope.sweep(grid, store=tmp_path, setup=Setup(retry=["oom"]))
+    assert len(fake.ran) == 2
+
+
+def test_recommend_compare_and_energy_read_the_store(tmp_path, fake):
+    fake.say = lambda trial: {"metrics": {"throughput_sps": Measured(10.0 * trial.batch, "samples/s", 9, 11)}}
+    results = edgescope.sweep({"model": "null", "backend": "null", "batch": [1, 4]}, store=tmp_path)
+    (answer,) = edgescope.recommend("null", store=tmp_path)
+    assert answer.pick is not None and answer.pick.trial.batch == 4
+    free = edgescope.recommend("null", batch=1, store=tmp_path)
+    assert free[0].pick.trial.batch == 1 and "null fp32 b1" in repr(free)
+    assert [row["pick"] for row in free.records()] == [True]
+    found = edgescope.compare(*results, store=tmp_path)
+    assert repr(found).startswith(f"null fp32 b4 is {found.judgement.value} against null fp32 b1")
+    assert edgescope.compare(results[0].id, results[1].id, store=tmp_path).differences == found.differences
+    spent = edgescope.energy("latest", store=tmp_path)
+    assert (
+        spent.result.trial.id == max(Store(tmp_path).results(), key=lambda r: (r.started_at, r.id)).trial.id
+    )
+
+
+def counted(tmp_path, *, cached, cut=False):
+    """The number of runs of one search of three trials, and of those that the store answered."""
+    setup, trials, ran = Setup(), [replace(NULL, batch=n) for n in (1, 2, 3)], 0
+    with start.counting(setup, Store(tmp_path), ["a question"], cached=cached) as cells:
+        for trial in trials:
+            if cells.stored(trial) is None:
+                cells.run(trial)
+                ran += 1
+                if cut:
+                    raise KeyboardInterrupt
+    return ran
+
+
+def test_without_the_cache_all_is_measured_again_and_what_was_cut_goes_on(tmp_path, monkeypatch):
+    ticks = iter(range(10_000))
+
+    class Dated(Fake):
+        def run(self, trial, limits):
+            at = start.datetime.now(start.timezone.utc).isoformat(timespec="milliseconds")
+            return result(trial, id_=f"{trial.id}-{next(ticks):06d}", started_at=at)
+
+    monkeypatch.setattr(Setup, "cells", lambda self, store: Cells(store, self.limits, Dated(), MACHINE))
+    assert [counted(tmp_path, cached=True) for _ in range(2)] == [3, 0]
+    with pytest.raises(KeyboardInterrupt):
+        counted(tmp_path, cached=False, cut=True)
+    assert counted(tmp_path, cached=False) == 2  # goes on
+    assert counted(tmp_path, cached=True) == 0  # the newest answers
+    assert counted(tmp_path, cached=False) == 3
+
+
+def test_capacity_tells_where_it_stands_with_a_time_that_is_right_within_a_factor_of_two(
+    tmp_path, monkeypatch
+):
+    class Timed(QueueServer):
+        now = 0.0
+
+        def prepare(self, trial, limits):
+            self.now += 5.0
+
+        def run(self, trial, limits):
+            self.now += 2.0 + trial.max_s
+            return super().run(trial, limits)
+
+    server, told = Timed(0.005), []
+    monkeypatch.setattr(
+        Setup,
+        "cells",
+        lambda self, store: Cells(store, self.limits, server, WHERE, say=self.tell, clock=lambda: server.now),
+    )
+    setup = Setup(tell=lambda what: told.append((server.now, getattr(what, "eta_s", None))))
+    found = edgescope.capacity(
+        "null",
+        client_rate=15,
+        constraints=["p99<40ms"],
+        backend="null",
+        warmup=0.0,
+        store=tmp_path,
+        setup=setup,
+    )
+    said = [(server.now - at, eta) for at, eta in told if eta is not None]
+    assert found.clients and len(said) >= 3
+    assert all(left / 2 <= eta <= 2 * left for left, eta in said), said
+    assert "fit" in repr(found) and [row["clients"] for row in found.records()]
+
+
+def test_a_question_of_capacity_that_cannot_be_meant_is_refused():
+    with pytest.raises(UsageError, match="--server-processes is one or per-client"):
+        edgescope.capacity(
+            "null", client_rate=1, constraints=["p99<1s"], server_processes="two", backend="null"
+        )
+    assert Question(NULL, 1.0, promises(["p99<1s"])).server_processes == "one"
+
+
+def test_importing_and_listing_the_names_loads_nothing_heavy():
+    code = "import sys, edgescope; dir(edgescope); assert not {'numpy', 'torch'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_name_of_a_verb_stays_a_function_after_its_packages_are_imported():
+    import edgescope.bench
+    import edgescope.runner.run
+
+    for verb in edgescope._VERBS:
+        assert callable(getattr(edgescope, verb)), verb
+    with pytest.raises(AttributeError):
+        _ = edgescope.swep
+
+
+def test_errors_are_of_one_family():
+    assert issubclass(UsageError, EdgescopeError) and edgescope.EdgescopeError is EdgescopeError
