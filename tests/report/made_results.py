@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgescope.analysis.run.summary import metrics
+from edgescope.errors import Message
 from edgescope.records import (
     QUERY_DTYPES,
     Absent,
@@ -192,7 +193,9 @@ def result(
         trial=asked,
         machine=MACHINE,
         status=Status.OK if kind.passed else Status.WRONG_OUTPUT,
-        reason="" if kind.passed else "E-VERIFY-1: outputs are not those of the fp32 reference",
+        reason=None
+        if kind.passed
+        else Message("E-VERIFY-1", "outputs are not those of the fp32 reference"),
         verdict=Verdict(kind.trust, evidence),
         started_at=f"2026-11-21T08:{seconds // 60:02d}:{seconds % 60:02d}.000+00:00",
         model=ModelInfo(model, "classify", trained, "zoo", "8f2a1c", 3_504_872, 300_774_272),
@@ -200,7 +203,7 @@ def result(
         verification=verification(kind, trained=trained),
         window=window,
         metrics={**metrics(rows, window), **extra},
-        warnings=("W-WARM-1: warm-up had not settled after 10 s (last windows differ by 4 %).",)
+        warnings=(Message("W-WARM-1", "warm-up had not settled after 10 s", "last windows differ by 4 %"),)
         if kind.backend == "torch_compile" and replicate == 0
         else (),
         queries=rows,
