@@ -147,7 +147,7 @@ def _answer(found: SweepTable) -> doc.Answer:
         Tile("Most throughput", best.total, "samples/s", (best.place,)),
         Tile("Claims that hold", held, small=(f"of {told} that could be told, {len(found.claims)} in all",)),
     )
-    short = (summary(found), *said[:1])
+    short = (summary(found), *_coverage(found), *said[:1])
     reason = f"{summary(found)} {claim.tally(found.claims, why=True)}."
     return doc.Answer("Claims", claim.tally(found.claims), short, reason, tiles, more)
 
