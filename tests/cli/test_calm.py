@@ -1,11 +1,9 @@
 """What a verb prints without -v: the answer first, at most 12 lines of 80 columns; -v holds what was left out."""
 
 import pytest
-from edgescope.sweep.run import Cells
 
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.recommend import recommend
-from edgescope.cli import opened, optimize
 from edgescope.cli.main import main
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict, Verification
@@ -13,6 +11,9 @@ from edgescope.report import recommendation, variants
 from edgescope.report.chapter import chapter
 from edgescope.report.render import terminal
 from edgescope.report.result import document, several
+from edgescope.runner.run import Cells
+from edgescope.runner.setup import Setup
+from edgescope.search import candidates
 from edgescope.store.results import Store
 from making import MACHINE, queries, result
 
@@ -125,10 +126,10 @@ class Scripted:
 
 
 def test_optimize_prints_the_pick_the_ratio_and_a_row_a_variant(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(optimize, "installed", dict)
+    monkeypatch.setattr(candidates, "installed", dict)
     runner = Scripted()
-    monkeypatch.setattr(opened, "cells", lambda args, store: Cells(store, Limits(), runner, MACHINE))
-    command = ["optimize", "squeezenet1_1", "--device", "cpu", "--rounds", "3", "--report", "r.html"]
+    monkeypatch.setattr(Setup, "cells", lambda self, store: Cells(store, Limits(), runner, MACHINE))
+    command = ["optimize", "squeezenet1_1", "--device", "cpu", "--rounds", "3", "--output", "r.html"]
     assert main(command) in (0, 1)
     lines = calm(capsys.readouterr().out)
     assert lines[0].split("  ")[0] in ("Use", "Keep the baseline", "No recommendation")

@@ -142,5 +142,5 @@ def test_the_smallest_figure_of_a_column_keeps_its_digits(values, unit):
 
 
 def test_a_waiting_time_is_said_as_people_say_it():
-    said = [units.duration(s) for s in (0.4, 42, 99.4, 100, 3599, 5940, 6000, 11_100)]
+    said = [units.lasting(s) for s in (0.4, 42, 99.4, 100, 3599, 5940, 6000, 11_100)]
     assert said == ["0 s", "42 s", "99 s", "2 min", "60 min", "99 min", "1 h 40 min", "3 h 5 min"]
