@@ -25,7 +25,14 @@ ROOT = Path(edgescope.__file__).parent
 FOREIGN = (
     *("backends/trtexec/flags", "backends/trtexec/program", "devices/", "doctor/", "modes/", "remote/"),
     "analysis/offload/probe",
-    *("scratch", "isolate/persistent", "isolate/fresh", "isolate/process", "telemetry/sampler"),
+    *(
+        "scratch",
+        "isolate/persistent",
+        "isolate/fresh",
+        "isolate/process",
+        "isolate/worker",
+        "telemetry/sampler",
+    ),
 )
 OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"

@@ -132,6 +132,7 @@ ORDER = (
     *(
         "errors",
         "clock",
+        "cores",
         "process",
         "registry",
         "command",

@@ -91,7 +91,9 @@ def test_what_cannot_run_says_why(tmp_path, capsys):
     assert "unsupported" in said.out and "[search]" not in said.err
     assert main([*ask, "--store", str(tmp_path), "--json"]) == 3
     told = json.loads(capsys.readouterr().out)
-    assert told["clients"] is None and told["status"] == "unsupported" and told["reason"].startswith("E-")
+    assert (
+        told["clients"] is None and told["status"] == "unsupported" and told["reason"]["code"] == "E-TRTX-1"
+    )
 
 
 def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):

@@ -244,7 +244,7 @@ def test_a_mistake_is_a_message_and_no_result(tmp_path, capsys, monkeypatch, cod
     from edgescope.runner.isolated import Isolated
 
     def prepare(self, trial, limits):
-        return result(trial, status=Status.UNSUPPORTED, reason=f"{code}: it cannot be", verification=None)
+        return result(trial, status=Status.UNSUPPORTED, reason=f"{code}: it cannot be.", verification=None)
 
     monkeypatch.setattr(Isolated, "prepare", prepare)
     ended = main(["bench", "null", "--backend", "null"])

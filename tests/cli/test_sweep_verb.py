@@ -220,5 +220,5 @@ def test_what_was_asked_wrongly_is_not_to_be_tried_again(capsys):
     wrong = result(Trial(model="m"), status=Status.FAILED, reason=reason)
     lines = sweep.following([wrong])
     assert lines == ["--shapes ids=1x32   for cells that were asked for wrongly"]
-    broken = result(Trial(model="m"), status=Status.FAILED, reason="E-X-1: the file is damaged")
+    broken = result(Trial(model="m"), status=Status.FAILED, reason="E-X-1: the file is damaged.")
     assert "--retry failed" in sweep.following([wrong, broken])[1]

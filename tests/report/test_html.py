@@ -16,7 +16,7 @@ import pytest
 from made_results import KINDS, NO_RAPL, Kind, failed, study
 
 from edgescope.analysis.cells.variants import pick, table
-from edgescope.errors import UsageError
+from edgescope.errors import Message, UsageError
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Json, Machine, Measured, Result, Status, Trust, Verdict
 from edgescope.report import write
@@ -161,7 +161,7 @@ def test_hostile_text_stays_text(tmp_path: Path, suffix: str) -> None:
         replace(
             r,
             machine=bad,
-            warnings=(HOSTILE,),
+            warnings=(Message(*[HOSTILE] * 5),),
             verdict=Verdict(Trust.DISTURBED, (HOSTILE,)),
             verification=replace(r.verification, detail=HOSTILE, reference=HOSTILE)
             if r.verification
@@ -169,7 +169,7 @@ def test_hostile_text_stays_text(tmp_path: Path, suffix: str) -> None:
             artifact={"digest": HOSTILE, "bytes": 5},
         )
         for r in results
-    ] + [replace(failed(model=HOSTILE, reason=HOSTILE), machine=bad)]
+    ] + [replace(failed(model=HOSTILE), reason=Message(*[HOSTILE] * 5), machine=bad)]
     path = write(results, tmp_path / f"page{suffix}", title=HOSTILE, command=HOSTILE)
     text = path.read_text(encoding="utf-8")
     if suffix == ".md":

@@ -10,6 +10,7 @@ import pytest
 from made_results import KINDS, study
 
 from edgescope.analysis.cells.question import asked, in_words, of_harness
+from edgescope.errors import Message
 from edgescope.records import Result, Status, Trial
 from edgescope.report import write
 from edgescope.report.chapter import chapters
@@ -130,7 +131,7 @@ def test_what_did_not_run_is_listed_apart(tmp_path):
         id="f",
         trial=replace(results[0].trial, options={"nosuch": 1}),
         status=Status.FAILED,
-        reason="E-OPT-1: no such option",
+        reason=Message("E-OPT-1", "no such option"),
         queries=None,
         window=None,
         verification=None,

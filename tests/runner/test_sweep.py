@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from edgescope.errors import Message
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Status, Trial
 from edgescope.runner import run as sweep
@@ -28,7 +29,7 @@ class Counting:
 
     def prepare(self, trial, limits):
         self.prepared.append(trial.id)
-        return result(trial, status=Status.UNSUPPORTED, reason="E-X: no") if self.fail_prepare else None
+        return result(trial, status=Status.UNSUPPORTED, reason="E-X-1: no.") if self.fail_prepare else None
 
     def run(self, trial, limits):
         self.ran.append(trial.id)
@@ -93,7 +94,7 @@ def test_the_pause_lies_between_measured_cells_only(tmp_path):
             pass
 
         def reason(self, trial):
-            return "I-X-1: odd" if trial.batch % 2 else ""
+            return Message("I-X-1", "odd") if trial.batch % 2 else None
 
     paused, told = [], []
     made = cells(tmp_path, Counting())

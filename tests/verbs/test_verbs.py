@@ -10,7 +10,7 @@ import pytest
 
 import edgescope
 from edgescope.analysis.capacity.promises import promises
-from edgescope.errors import EdgescopeError, UnavailableError, UnsupportedError, UsageError
+from edgescope.errors import EdgescopeError, Message, UnavailableError, UnsupportedError, UsageError
 from edgescope.records import Absent, Measured, Results, Status, Trial, answers
 from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup
@@ -113,7 +113,7 @@ def test_a_sweep_returns_the_whole_grid_and_measures_what_is_missing(tmp_path, f
 
 
 def test_a_mistake_is_reported_and_not_stored(tmp_path, fake):
-    wrong = {"status": Status.FAILED, "reason": "E-OPT-1: no such option"}
+    wrong = {"status": Status.FAILED, "reason": Message("E-OPT-1", "no such option")}
     fake.say = lambda trial: wrong if trial.batch == 2 else {}
     grid = {"model": "null", "backend": "null", "batch": [1, 2]}
     for _ in range(2):  # asked again it is answered again

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgescope import cores
 from edgescope.devices.kernel_files import is_absent
 from edgescope.doctor import onlookers
 from edgescope.doctor.finding import Finding
-from edgescope.records import cores
 
 BUSY_SHARE = 0.10
 STEAL_SHARE = 0.02

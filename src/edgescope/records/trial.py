@@ -48,6 +48,8 @@ class Role(Flag):
     """Settings of the machine."""
     EFFORT = auto()
     """How long and how well it is measured."""
+    TRACING = auto()
+    """What watches it, and slows it down."""
     JUDGING = auto()
     """What is demanded of the outputs."""
     REPEAT = auto()
@@ -228,7 +230,7 @@ ROLES: Mapping[str, Role] = {
     "max_s": Role.EFFORT,
     "rel_width": Role.EFFORT,
     "max_queries": Role.EFFORT,
-    "tracer": Role.EFFORT,
+    "tracer": Role.TRACING,
     "min_agreement": Role.JUDGING,
     "seed": Role.REPEAT,
     "replicate": Role.REPEAT,

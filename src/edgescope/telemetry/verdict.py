@@ -11,9 +11,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgescope import cores
 from edgescope.analysis.run import throttling
 from edgescope.devices.base import Throttle
-from edgescope.records import Json, Readings, Trust, Verdict, cores
+from edgescope.records import Json, Readings, Trust, Verdict
 from edgescope.telemetry.watcher import COST_CHANNEL
 
 STEAL_LIMIT = 0.02

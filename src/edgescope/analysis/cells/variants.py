@@ -34,7 +34,7 @@ from edgescope.analysis.cells.row import Row, figures
 from edgescope.analysis.energy import scopes
 from edgescope.errors import Message, UsageError
 from edgescope.metrics import Metric
-from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict, digest
+from edgescope.records import Absent, Field, Measured, Result, Role, Status, Trial, Trust, Verdict
 from edgescope.stats import Interval, Judgement, paired_log_ratio
 from edgescope.stats.pairs import MIN_EFFECT
 
@@ -43,13 +43,11 @@ WORST_FIRST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
 
 #: Windows up to this long screen candidates wherever the same results hold longer ones of the same variant.
 SCREEN_S = 0.5
-#: Fields that say how carefully a variant is measured, not which one.
-EFFORT = ("warmup", "idle_s", "min_s", "max_s", "rel_width", "max_queries")
 
 
 def variant(trial: Trial) -> str:
     """Return the name that the cells of one variant share, however long each measured."""
-    return digest(trial.to_json() | dict.fromkeys(("replicate", *EFFORT)))
+    return trial.key(Role.all() & ~Role.EFFORT, but=("replicate",))
 
 
 @dataclass(frozen=True)
@@ -124,12 +122,11 @@ def _short(groups: Mapping[str, Sequence[Result]]) -> set[str]:
     longest: dict[str, float] = {}
     for t in trials.values():
         longest[variant(t)] = max(t.max_s, longest.get(variant(t), 0.0))
-    screens = {_effort(t) for t in trials.values() if t.max_s <= SCREEN_S and t.max_s < longest[variant(t)]}
-    return {cell for cell, t in trials.items() if _effort(t) in screens}
-
-
-def _effort(trial: Trial) -> tuple[object, ...]:
-    return tuple(getattr(trial, name) for name in EFFORT)
+    effort = {cell: t.key(Role.EFFORT) for cell, t in trials.items()}
+    screens = {
+        effort[cell] for cell, t in trials.items() if t.max_s <= SCREEN_S and t.max_s < longest[variant(t)]
+    }
+    return {cell for cell in trials if effort[cell] in screens}
 
 
 def _baseline(groups: Mapping[str, Sequence[Result]], wanted: str | None) -> str:
@@ -149,7 +146,7 @@ def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) 
     trial, wanted = groups[cell][0].trial, variant(groups[base][0].trial)
     for other, group in groups.items():
         t = group[0].trial
-        if other != base and variant(t) == wanted and _effort(t) == _effort(trial):
+        if other != base and variant(t) == wanted and t.key(Role.EFFORT) == trial.key(Role.EFFORT):
             return group
     return groups[base]
 

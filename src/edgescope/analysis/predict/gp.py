@@ -18,24 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.records import TABLES, Json, Scalar, Trial
+from edgescope.records import ROLES, TABLES, Json, Role, Scalar, Trial
 
 Floats = NDArray[np.float64]
 #: Keys of a Trial that say how a cell is measured, or follow from another key, not where it lies in the grid.
-NO_AXES = frozenset(
-    {
-        "replicate",
-        "seed",
-        "shapes",
-        *TABLES,
-        "warmup",
-        "idle_s",
-        "min_s",
-        "max_s",
-        "rel_width",
-        "max_queries",
-    }
-)
+NO_AXES = {
+    *(n for n, role in ROLES.items() if role in Role.EFFORT | Role.REPEAT | Role.JUDGING | Role.TRACING),
+    *("shapes", *TABLES),
+}
 #: How many settings of the covariance are averaged.
 SETTINGS = 32
 #: Log units: the usual strength of one axis alone, and of a pair beyond its two.

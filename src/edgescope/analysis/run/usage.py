@@ -22,11 +22,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgescope import cores
 from edgescope.analysis.cells.replicates import spread
 from edgescope.analysis.run import throttling
 from edgescope.analysis.run.throttling import Hold
 from edgescope.metrics import METRICS
-from edgescope.records import Absent, Field, Json, Measured, Readings, Result, Window, cores
+from edgescope.records import Absent, Field, Json, Measured, Readings, Result, Window
 
 DECODERS = ("nvdec0_busy", "nvdec_busy", "gpu0_decoder_busy")
 """Channels that say how busy a video decoder was, on devices that publish it."""

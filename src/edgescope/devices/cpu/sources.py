@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgescope import cores
 from edgescope.devices.base import ChannelSpec, Failed, Unsupported, Value
 from edgescope.devices.kernel_files import Each, KernelFile, cpu_list, fact, finite, is_absent
 from edgescope.devices.process_tree import TICK_S, ProcessTree, Usage
-from edgescope.records import cores
 
 Row = tuple[str, int, Value]
 Tree = tuple[Usage, float] | Unsupported | Failed
