@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from edgescope import units
 from edgescope.analysis.cells.concurrency import FIGURES, Cell, key, setup, sharing_words
 from edgescope.analysis.cells.concurrency import place as place_of
 from edgescope.analysis.cells.concurrency import wanted as fits
@@ -115,21 +116,13 @@ def title(found: SweepTable) -> str:
 def summary(found: SweepTable) -> str:
     """Return what was measured, in a sentence or two."""
     n, kinds = len(found.measured), Counter(c.status.value for c in found.failed)
-    failed = f"{counted(len(found.failed), 'cell')} gave no figure ({_kinds(kinds)}). " if kinds else ""
+    each = ", ".join(f"{k} {status}" for status, k in kinds.most_common())
+    failed = f"{units.counted(len(found.failed), 'cell')} gave no figure ({each}). " if kinds else ""
     if not n:
         what = found.paper.heading.lower()
         return f"No finished cell of {what} is in this store. {failed}Measure: {found.paper.measure}"
-    models = counted(len({c.trial.model for c in found.measured}), "model")
-    return f"{counted(n, 'cell')} of {models} ({found.setup}). {failed}".rstrip()
-
-
-def counted(n: int, word: str) -> str:
-    """Return `1 cell`, `2 cells`."""
-    return f"{n} {word}{'s' * (n != 1)}"
-
-
-def _kinds(kinds: Counter[str]) -> str:
-    return ", ".join(f"{n} {status}" for status, n in kinds.most_common())
+    models = units.counted(len({c.trial.model for c in found.measured}), "model")
+    return f"{units.counted(n, 'cell')} of {models} ({found.setup}). {failed}".rstrip()
 
 
 def _answer(found: SweepTable) -> doc.Answer:
@@ -159,7 +152,9 @@ def notes(found: SweepTable) -> list[str]:
 
 def _measured(found: SweepTable) -> Iterator[str]:
     kinds = Counter(c.interval for c in found.measured)
-    yield "95 % intervals: " + "; ".join(f"{counted(n, 'cell')}: {kind}" for kind, n in kinds.most_common())
+    yield "95 % intervals: " + "; ".join(
+        f"{units.counted(n, 'cell')}: {kind}" for kind, n in kinds.most_common()
+    )
     yield f"Memory: {memory_words(found)} ({found.memory})."
     if found.scope:
         yield f"Power and energy: scope {found.scope}."
