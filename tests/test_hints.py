@@ -50,7 +50,7 @@ MET_UNDER = {
     "analysis/energy/meter_log": ("energy",),
     "analysis/energy/align": ("energy", "bench"),
     "analysis/offload/": ("offload",),
-    **{f"papers/{p.folder}/": (f"study {name}",) for name, p in papers().items()},
+    "papers/": STUDIES,
     "analysis/capacity/": ("capacity",),
     "search/capacity": ("capacity",),
     "analysis/cells/machines": ("sweep", "recommend", "offload"),
