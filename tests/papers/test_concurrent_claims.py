@@ -172,6 +172,14 @@ def watched(result, busy, sm, tensor):
     return replace(result, readings=rows, window=Window(0, 1, 10, 30))
 
 
+def test_precisions_of_as_many_bits_say_nothing_of_energy():
+    found = answers(world(gpu_trials(precisions=("fp16", "bf16"))))["energy_precision"]
+    assert found.answer is UNKNOWN and found.found == "only one precision ran"
+    assert answers(world(SLICED))["energy_precision"].answer is HOLDS
+    same = world(SLICED, lambda r: {"energy_per_sample_j": 0.1})
+    assert answers(same)["energy_precision"].answer is UNSURE
+
+
 def test_activity_is_the_mean_within_the_window():
     quiet = answers([watched(r, 1.0, 0.2, 0.1) for r in world(GRID)])
     assert quiet["activity"].answer is HOLDS and "in 126 of 126 cells" in quiet["activity"].found

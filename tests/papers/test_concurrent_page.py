@@ -91,6 +91,12 @@ def test_the_papers_numbers_are_apart_and_say_where_they_are_from(found: SweepTa
     assert [(t.x, t.y) for t in shares] == [((1.0, 8.0), (210.0, 10.0)), ((1.0, 16.0), (210.0, 10.0))]
 
 
+def test_the_papers_numbers_far_beyond_ours_are_not_drawn() -> None:
+    few = concurrent(map(crowd, gpu_trials(models=("yolov8n_class",), batches=(1,), processes=(1, 2))))
+    theirs = [t for t in plots.over_processes(few, 1).data if t.name.startswith("paper: Orin")]
+    assert [list(t.x) for t in theirs] == [[1.0]]
+
+
 def test_a_panel_without_the_model_has_none_of_the_papers_numbers() -> None:
     cpu = concurrent(map(crowd, cpu_trials()))
     drawn = [plots.over_batch(cpu), plots.over_precision(cpu), plots.over_processes(cpu, 1)]
