@@ -11,6 +11,7 @@ import pytest
 
 from edgescope.cli.main import VERBS, main, parser
 from edgescope.cli.trial_flags import option, seconds, shape
+from edgescope.errors import Message
 from edgescope.records import Absent, Measured, Status, Trial
 from edgescope.records.schema import result_schema
 from edgescope.store.results import Store
@@ -244,7 +245,9 @@ def test_a_mistake_is_a_message_and_no_result(tmp_path, capsys, monkeypatch, cod
     from edgescope.runner.isolated import Isolated
 
     def prepare(self, trial, limits):
-        return result(trial, status=Status.UNSUPPORTED, reason=f"{code}: it cannot be.", verification=None)
+        return result(
+            trial, status=Status.UNSUPPORTED, reason=Message(code, "it cannot be"), verification=None
+        )
 
     monkeypatch.setattr(Isolated, "prepare", prepare)
     ended = main(["bench", "null", "--backend", "null"])

@@ -82,13 +82,8 @@ def test_the_wall_is_told_with_the_offset(stored, capsys):
 def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(stored, tmp_path, capsys):
     made, where, _ = stored
     verdict = Verdict(Trust.THROTTLED, ("the power cap held the clocks down",))
-    hot = replace(
-        made,
-        id="a" * 16,
-        status=Status.UNSTABLE,
-        verdict=verdict,
-        warnings=(Message("W-REC-1", "a recording"),),
-    )
+    recorded = Message("W-REC-1", "a recording")
+    hot = replace(made, id="a" * 16, status=Status.UNSTABLE, verdict=verdict, warnings=(recorded,))
     Store(tmp_path / "store").save(hot)
     assert main(["energy", hot.id, *where]) == 0
     out = " ".join(capsys.readouterr().out.split())

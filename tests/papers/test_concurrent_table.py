@@ -100,7 +100,7 @@ def test_a_cell_that_did_not_finish_stays_with_its_reason():
 
 def test_a_replicate_that_was_lost_is_remembered():
     first, second = gpu_trials(**SMALL, processes=(1,), replicates=2)
-    (cell,) = concurrent([crowd(first), dead(second, Status.CRASHED, "signal 11")]).cells
+    (cell,) = concurrent([crowd(first), dead(second, Status.CRASHED, "E-X-1: signal 11.")]).cells
     assert cell.ok and cell.interval == "within one run" and [r.status for r in cell.lost] == [Status.CRASHED]
 
 

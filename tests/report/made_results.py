@@ -29,7 +29,6 @@ from edgescope.records import (
     Verification,
     Window,
 )
-from edgescope.records.migration import message
 
 NO_RAPL = "unsupported: no powercap zones under /sys/class/powercap"
 MACHINE = Machine(
@@ -194,7 +193,7 @@ def result(
         trial=asked,
         machine=MACHINE,
         status=Status.OK if kind.passed else Status.WRONG_OUTPUT,
-        reason=None if kind.passed else Message("E-VERIFY-1", "outputs are not those of the fp32 reference"),
+        reason="" if kind.passed else "E-VERIFY-1: outputs are not those of the fp32 reference",
         verdict=Verdict(kind.trust, evidence),
         started_at=f"2026-11-21T08:{seconds // 60:02d}:{seconds % 60:02d}.000+00:00",
         model=ModelInfo(model, "classify", trained, "zoo", "8f2a1c", 3_504_872, 300_774_272),
@@ -202,7 +201,7 @@ def result(
         verification=verification(kind, trained=trained),
         window=window,
         metrics={**metrics(rows, window), **extra},
-        warnings=(message("W-WARM-1: warm-up had not settled after 10 s (last windows differ by 4 %)."),)
+        warnings=(Message("W-WARM-1", "warm-up had not settled after 10 s", "last windows differ by 4 %"),)
         if kind.backend == "torch_compile" and replicate == 0
         else (),
         queries=rows,
@@ -223,10 +222,10 @@ def study(
 
 
 def failed(
-    status: Status = Status.CRASHED, reason: str = "E-RUN-2: the process died of SIGSEGV.", **of: Any
+    status: Status = Status.CRASHED, reason: str = "E-RUN-2: the process died of SIGSEGV", **of: Any
 ) -> Result:
     """A result that has nothing but a status and a reason."""
     kind = Kind("torch_compile", "bf16", 5.0, 100)
     asked = trial(kind, 0, of.pop("model", "mobilenet_v2"))
-    bare = Result(id=f"{asked.id}-dead", trial=asked, machine=MACHINE, status=status, reason=message(reason))
+    bare = Result(id=f"{asked.id}-dead", trial=asked, machine=MACHINE, status=status, reason=reason)
     return replace(bare, started_at="2026-11-21T08:09:00.000+00:00", **of)
