@@ -88,7 +88,7 @@ def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(
     assert main(["energy", hot.id, *where]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "unstable THROTTLED: the power cap held the clocks down" in out.replace("UNSTABLE", "unstable")
-    assert "W-REC-1: a recording" in out and "W-PWR-2" in out
+    assert "W-REC-1: a recording." in out and "W-PWR-2" in out
     assert "] bounds" in out and "] 95 % over" in out
     assert main(["energy", hot.id, "--json", *where]) == 0
     data = json.loads(capsys.readouterr().out)
