@@ -87,12 +87,12 @@ def _kill(pids: list[int]) -> None:
 
 
 def _watch(parent: int, child: int) -> int | None:
-    """Wait for the child's end, SIGTERM or the parent's end; return how the child ended, None where it lives."""
-    asked: list[int] = []
+    """Wait for the child's end, SIGTERM or the parent's end; return the child's wait status, None if it lives."""
+    sigterms: list[int] = []
     wakes, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    signal.signal(signal.SIGTERM, lambda number, frame: sigterms.append(number))
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     ready = select.poll()
@@ -106,7 +106,7 @@ def _watch(parent: int, child: int) -> int | None:
         happened = {handle for handle, _ in ready.poll()}
         if wakes in happened:
             os.read(wakes, 4096)
-        if received or parent in happened:
+        if sigterms or parent in happened:
             return None
 
 

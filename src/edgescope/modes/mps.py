@@ -1,8 +1,8 @@
-"""A share of the GPU's threads, through CUDA's Multi-Process Service (docs.nvidia.com/deploy/mps).
+"""Gives a trial a share of the GPU's threads through CUDA's Multi-Process Service (docs.nvidia.com/deploy/mps).
 
-`--mode mps=50` starts a control daemon with folders of its own, so nobody else's work is touched, and gives the
-trial's process half of the threads (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE). Where MPS works is not a matter of tables:
-Tegra boards differ by release. The daemon is started and asked; what it answers counts.
+`--mode mps=50` starts a control daemon with its own folders, so nobody else's work is affected, and gives the
+trial's process half of the threads (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE). No table says where MPS works: Tegra boards
+differ by release. So the daemon is started and queried, and its answer decides.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PIPE, LOG = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 PERCENT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _LIMIT_S = 20
 _PREFIX = "edgescope-mps-"
-#: The control program's answer where no daemon listens: "Cannot find MPS control daemon process".
+#: The control program's answer if no daemon runs: "Cannot find MPS control daemon process".
 _GONE = "cannot find mps control daemon"
 
 
 class Mps:
-    """A private MPS daemon, and at most `percent` of the GPU's threads; None: as many as there are."""
+    """A private MPS daemon that gives at most `percent` of the GPU's threads (None: all of them)."""
 
     def __init__(self, percent: float | None = None) -> None:
         self.percent = percent
@@ -38,7 +38,7 @@ class Mps:
 
     @property
     def name(self) -> str:
-        """The word after --mode."""
+        """Return the mode's name, as after --mode."""
         return "mps" if self.percent is None else f"mps={self.percent:g}"
 
     def launch(self) -> Launch:
@@ -46,13 +46,13 @@ class Mps:
         return Launch(env={**_places(self._folder), **share(self.percent)}) if self._folder else Launch()
 
     def enter(self, journal: Journal) -> None:
-        """Start the daemon and ask it for its servers; UnsupportedError with what it said where it will not run."""
+        """Start the daemon and query its servers; UnsupportedError with its answer if it does not run."""
         if shutil.which(CONTROL) is None:
             raise self._not_here(f"no {CONTROL}")
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         journal.note(self.name, Undo(f"no MPS daemon in {self._folder}", ("mps_quit", str(self._folder))))
-        for words, said in ((["-d"], ""), ([], "get_server_list\n")):
-            problem = _control(words, said, self._folder)
+        for words, command in ((["-d"], ""), ([], "get_server_list\n")):
+            problem = _control(words, command, self._folder)
             if problem:
                 raise self._not_here(problem)
 
@@ -67,11 +67,11 @@ class Mps:
     def leave(self, journal: Journal) -> None:
         """Stop the daemon and remove its folder."""
         journal.restore(self.name)
-        if self._folder:  # still there where the journal could not be written
+        if self._folder:  # it still exists if the journal could not be written
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def problem(self, environ: Mapping[str, str] = os.environ) -> str:
-        """Return '' where a process with this environment has the share and the daemon's pipe is there."""
+        """Return '' if a process with this environment has the share and the daemon's pipe exists."""
         if environ.get(PERCENT) != share(self.percent).get(PERCENT):
             return f"{PERCENT} is {environ.get(PERCENT, 'not set')}"
         pipe = Path(environ.get(PIPE, "")) / "control"

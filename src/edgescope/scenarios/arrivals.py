@@ -33,7 +33,7 @@ def read(path: Path) -> Ints:
 
 @lru_cache(maxsize=4)
 def _parsed(path: Path, content: str) -> Ints:
-    """Return the arrivals of a file; read once for each content."""
+    """Return the arrivals of a file; a file is parsed once for each content."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -42,9 +42,9 @@ def _parsed(path: Path, content: str) -> Ints:
 
 
 def parse(text: str, path: Path = Path("trace")) -> Ints:
-    """Return the arrivals of a trace's text in nanoseconds; UsageError with the line of what is wrong."""
+    """Return the arrivals of a trace's text in nanoseconds; a UsageError names the first wrong line."""
     out: list[int] = []
-    column, before, begun = 0, 0.0, False
+    column, before, started = 0, 0.0, False
     for number, line in enumerate(text.split("\n"), 1):
         fields = [field.strip().strip('"').strip() for field in line.split(",")]
         if fields == [""] or fields[0].startswith("#"):
@@ -107,7 +107,7 @@ def _bad(path: Path, number: int, what: str, evidence: str, fix: str = "") -> Us
 
 
 def _content(path: Path) -> str:
-    """Return the text of the file; UsageError if it is too large or cannot be read."""
+    """Return the digest of the file's content; UsageError if it is too large or cannot be read."""
     try:
         size = path.stat().st_size
         problem = f"{size / 1e6:.0f} MB, at most {MOST_BYTES / 1e6:.0f}" if size > MOST_BYTES else ""
