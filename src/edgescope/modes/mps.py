@@ -78,31 +78,31 @@ class Mps:
         return "" if pipe.exists() else f"no MPS daemon: {pipe} is not there"
 
     def evidence(self) -> str:
-        """Return the share that CUDA was given."""
+        """Return the share that CUDA was given, and the daemon's folder."""
         return (
             f"{PERCENT}={os.environ.get(PERCENT, 'not set')}, daemon in {os.environ.get(PIPE, 'no folder')}"
         )
 
     def features(self) -> Mapping[str, float]:
-        """Return the share of the GPU's multiprocessors, where it is limited."""
+        """Return the share of the GPU's multiprocessors if it is limited."""
         return {} if self.percent is None else {"gpu_sm_share": self.percent / 100}
 
     def begin(self) -> None:
-        """Note what its servers have written so far: a trial begins."""
+        """Note the state of the servers' log at the beginning of a trial."""
         self._known = self._written()
 
     def _written(self) -> tuple[int, int] | None:
-        """Return size and time of what the servers wrote down, None where there was none."""
+        """Return size and time of the servers' log, or None if there is none."""
         with contextlib.suppress(OSError):
             found = Path(f"{self._folder}/log/server.log").stat()
             return found.st_size, found.st_mtime_ns
         return None
 
     def dead(self) -> str:
-        """Return '' where the daemon still answers and has had a server since `begin`, otherwise what it said."""
+        """Return '' if the daemon still answers and has had a server since `begin`, otherwise what it answered."""
         if self._folder is None:
             return "it was never started"
-        problem, servers = _asked([], "get_server_list\n", self._folder)
+        problem, servers = _answered([], "get_server_list\n", self._folder)
         if problem:
             return "; ".join(filter(None, (problem, _log(self._folder))))
         if servers.strip() or self._written() != self._known:  # a server may end with its last client
@@ -113,12 +113,12 @@ class Mps:
 
 
 def share(percent: float | None) -> dict[str, str]:
-    """Return what gives a client that per cent of the GPU's threads; nothing for all of them."""
+    """Return the environment that gives a client `percent` of the GPU's threads; {} for all of them."""
     return {} if percent is None else {PERCENT: f"{percent:g}"}
 
 
 def _log(folder: Path) -> str:
-    """Return the end of what the daemon and its server wrote down."""
+    """Return the end of the daemon's and its server's logs."""
     lines: list[str] = []
     for name in ("control.log", "server.log"):
         with contextlib.suppress(OSError):
@@ -130,17 +130,17 @@ def _places(folder: Path | None) -> dict[str, str]:
     return {PIPE: str(folder), LOG: f"{folder}/log"}
 
 
-def _control(words: Sequence[str], said: str, folder: Path) -> str:
-    """Run the control program; return '' when it went well, otherwise what it said."""
-    return _asked(words, said, folder)[0]
+def _control(words: Sequence[str], command: str, folder: Path) -> str:
+    """Run the control program; return '' if it succeeded, otherwise what it printed."""
+    return _answered(words, command, folder)[0]
 
 
-def _asked(words: Sequence[str], said: str, folder: Path) -> tuple[str, str]:
-    """Run the control program; return what is wrong ('' for nothing), and what it printed."""
+def _answered(words: Sequence[str], command: str, folder: Path) -> tuple[str, str]:
+    """Run the control program with `command` on its stdin; return the problem ('' if none) and its output."""
     try:
         done = subprocess.run(
             [CONTROL, *words],
-            input=said,
+            input=command,
             env={**os.environ, **_places(folder)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -157,9 +157,9 @@ def _asked(words: Sequence[str], said: str, folder: Path) -> tuple[str, str]:
 
 
 def quit_daemon(words: Sequence[str], root: Path = Path("/")) -> str:
-    """Stop the daemon whose folder is words[0] and remove the folder; SettingError where it will not stop.
+    """Stop the daemon whose folder is words[0] and remove the folder; SettingError if it does not stop.
 
-    A daemon that is gone already is stopped: after a power cut its pipe is still there, and nobody answers.
+    A daemon that has already ended counts as stopped: after a power cut its pipe still exists, but nobody answers.
     """
     folder = Path(words[0])
     if not folder.name.startswith(_PREFIX):

@@ -54,11 +54,11 @@ class Address:
             "ServerAliveInterval": ALIVE_S,
             "ServerAliveCountMax": 6,
         }
-        said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        flags = [flag for name, value in options.items() for flag in ("-o", f"{name}={value}")]
         port = [] if self.port is None else ["-p", str(self.port)]
         user = ["-l", self.user] if self.user else []
         ssh = shlex.split(os.environ.get(SSH, "ssh"))
-        return [*ssh, "-T", *said, *port, *user, "--", self.host, self.command()]
+        return [*ssh, "-T", *flags, *port, *user, "--", self.host, self.command()]
 
     def command(self) -> str:
         """Return the command line for the board's shell."""

@@ -63,7 +63,7 @@ class Board:
     tree: Tree
     first: alignment.Offset
     tools: dict[str, Tool] = field(default_factory=dict)
-    """What each program said of itself, by its path."""
+    """The description of each program, by its path."""
 
     def look(self) -> None:
         """Read the board's facts anew."""

@@ -44,7 +44,7 @@ class Plan:
         self.whole = False
         """Whether to measure for all of max_s, however well the mean is known (open loops)."""
         self.phase = 0.0
-        """Share of a period after which a periodic load begins; it differs for each worker, as for unsynchronised cameras."""
+        """Share of a period after which a periodic load begins; each worker has its own, like separate cameras."""
         self.edge: Callable[[], object] = _nobody
         """Called when the measured phase begins and when it ends."""
         self.settled = True

@@ -22,7 +22,7 @@ STEAL_LIMIT = 0.02
 OTHERS_LIMIT = 0.10
 """Share of the cores that other processes may use: of all online cores, or of those that the run was allowed."""
 LIMITS = {"spin": 1.10, "memory": 1.5}
-"""Largest ratio of the seconds for the same work before and after, either way: speeding up is as unsteady as slowing."""
+"""Largest ratio of the seconds for the same work before and after, either way: speeding up is unsteady, too."""
 MEMORY_PRESSURE_LIMIT = 0.05
 """Share of time in which some task may wait for memory; more means that the page cache is evicted, or worse."""
 MIN_TICKS = 3

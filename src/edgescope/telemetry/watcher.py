@@ -243,11 +243,11 @@ class Watcher:
         self._pipe.send(channels=self._board.table(), every=self._cadences(), hz=1e9 / self._period_ns)
         start = time.monotonic_ns()
         while True:
-            # late: skip, and never bunch, which the tick of the period that has begun already would
+            # late: skip the missed ticks and that of the present period, so that ticks never bunch
             tick = int((time.monotonic_ns() - start) / self._period_ns) + 1
             late = (tick * _GOLDEN) % 1.0 * _JITTER
             due = start + int((tick + late) * self._period_ns)
-            if self._stopped_by(due):
+            if self._stopped_before(due):
                 self._follow_up()
                 self._tick(0)  # one last reading of everything, so that windows end inside the readings
                 return "stopped"
@@ -262,7 +262,7 @@ class Watcher:
         for reader in self._readers:
             reader.stride(self._stride)
 
-    def _stopped_by(self, due_ns: int) -> bool:
+    def _stopped_before(self, due_ns: int) -> bool:
         """Wait until `due_ns`, reading edges as they come; return whether stdin was closed."""
         while self._pipe.ready((due_ns - time.monotonic_ns()) / 1e9):
             try:
