@@ -97,7 +97,7 @@ def workbench(path: Path) -> Iterator[Path]:
 
 
 def _remove_if_left(folder: Path) -> None:
-    """Remove a workbench whose process is gone; OSError if it is held, as a new one with a wrong clock may be."""
+    """Remove an old workbench that no process holds; OSError if one does. Setting the clock can make a new one old."""
     with open(folder / _HELD) as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if time.time() - folder.stat().st_mtime > STALE_S:

@@ -176,7 +176,7 @@ WRITTEN: Mapping[str, Written] = {
     "seed": _other("seed"),
     "replicate": _nothing,  # the number of fresh processes comes last
 }
-"""Field of a Trial -> how it is written. Every field has a line here, whether it has a flag of its own or not."""
+"""Field of a Trial -> its writer. Every field has a line here, whether or not it has its own flag."""
 
 
 # -- options: K=V, where V says its type ---------------------------------------------------------------------

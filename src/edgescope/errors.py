@@ -3,10 +3,10 @@
     EdgescopeError
     |- UsageError          the request itself is wrong                      exit 2
     |- UnavailableError    a package or a piece of hardware is not here     exit 3
-    |- UnsupportedError    this machine or engine cannot do what was asked  exit 3
-    |- SettingError        a setting was asked for and is not in effect     exit 4
+    |- UnsupportedError    this machine or engine cannot do the request     exit 3
+    |- SettingError        a requested setting is not in effect             exit 4
     |- SafetyError         stopped before memory or heat did harm           exit 5
-    |- RanElsewhereError   it ran on another device or precision than asked exit 6
+    |- RanElsewhereError   it ran on another device or precision            exit 6
     |- ModelError          a model file or module cannot be used            exit 1
     |- WrongOutputError    the outputs are not those of the fp32 reference  exit 1
     |- DeviceError         a sensor or a device interface misbehaved        exit 1

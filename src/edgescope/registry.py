@@ -37,7 +37,7 @@ class Entry:
     rated: bool = False
     """For a scenario: it offers queries at --rate."""
     timed: bool = True
-    """For a scenario: a query has a latency; False if all arrive at once, when it would only be a place in the queue."""
+    """For a scenario: a query has a latency; False if all arrive at once and it would be a place in the queue."""
     idles: bool = False
     """For a scenario: it waits before queries, so throughput means nothing."""
     alone: bool = False

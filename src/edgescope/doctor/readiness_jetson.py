@@ -92,7 +92,7 @@ def _slow_clocks(root: Path) -> str:
         both = pair(KernelFile(policy / "scaling_cur_freq", 32), KernelFile(policy / "cpuinfo_cur_freq", 32))
         if isinstance(both, tuple) and both[1] < HELD * both[0]:
             requested, runs = (clock / 1e6 for clock in both)
-            out.append(f"{policy.name} requested {requested:.0f} MHz, runs at {runs:.0f} MHz")
+            out.append(f"{policy.name} asked for {requested:.0f} MHz, runs at {runs:.0f} MHz")
     return "; ".join(out)
 
 

@@ -68,7 +68,7 @@ class Tree:
 
 
 def _with(facts: Mapping[str, Any], calls: Mapping[str, Json]) -> dict[str, Any]:
-    reported = {name: absent("the agent did not report it") if v is None else v for name, v in calls.items()}
+    reported = {name: absent("the agent did not say") if v is None else v for name, v in calls.items()}
     return {**facts, "cpu": {**facts["cpu"], **reported}} if "cpu" in facts else dict(facts)
 
 

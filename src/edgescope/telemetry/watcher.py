@@ -45,7 +45,7 @@ _CPU_BUDGET = 0.001
 """Share of one core that one source may cost; a costlier source is read less often."""
 _TRIED = 5
 """Reads on ticks whose median is a source's cost; back-to-back reads do not count, since some sources cache."""
-_DEAR_S = 0.0005
+_COSTLY_S = 0.0005
 """Smallest CPU time of a read that counts for slowing a source; a cheaper read costs little more than the tick."""
 _WALL_BUDGET = 0.2
 """Share of the time that one source may block the others."""
@@ -195,7 +195,7 @@ class Reader:
         self._spent_s.append(time.process_time() - cpu)
         if len(self._spent_s) == _TRIED:
             spent = sorted(self._spent_s)[_TRIED // 2]
-            if spent > _DEAR_S:
+            if spent > _COSTLY_S:
                 self.every = max(self.every, int(spent / (_CPU_BUDGET * period_s)) + 1)
         return rows
 
