@@ -28,7 +28,7 @@ from halving import cells
 from edgescope.analysis.capacity.promises import promises
 from edgescope.models import zoo
 from edgescope.records import Measured, Trial
-from edgescope.report.capacity_words import line, sentence_of
+from edgescope.report.capacity import line, sentence_of
 from edgescope.search.capacity import Search
 from edgescope.search.capacity_question import Question
 from edgescope.search.loop import Loop

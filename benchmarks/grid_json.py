@@ -102,7 +102,7 @@ def _cell(group: Sequence[Result]) -> Cell:
     found["memory_bytes"] = [_value(r, GPU if r.trial.device == "cuda" else HOST) for r in done]
     metrics = {name: [v for v in values if v is not None] for name, values in found.items()}
     kept = {name: values for name, values in metrics.items() if values}
-    return Cell(replace(end.trial, replicate=0), end.status, end.reason if not done else "", kept)
+    return Cell(replace(end.trial, replicate=0), end.status, str(end.reason or "") if not done else "", kept)
 
 
 def _value(result: Result, names: Sequence[str]) -> float | None:

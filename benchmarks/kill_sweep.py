@@ -34,8 +34,8 @@ from pathlib import Path
 
 from facts import publish
 
-from edgescope.cli import cell_names
 from edgescope.records import Trial
+from edgescope.report.sweep import namer
 from edgescope.store.results import Store
 from edgescope.study import grid as study
 
@@ -160,7 +160,7 @@ def grid(folder: Path, rng: random.Random, most: int, tally: Tally) -> None:
 
 def starts(log: Path, trials: tuple[Trial, ...]) -> set[str]:
     """Return the ids of the trials that a sweep said it began."""
-    ids = {cell_names.namer(trials)(t): t.id for t in trials}
+    ids = {namer(trials)(t): t.id for t in trials}
     lines = re.findall(r"^\[\d+/\d+\] (.*?)(?:, about .* left)?$", log.read_text(), re.MULTILINE)
     return {ids[name] for name in lines}
 

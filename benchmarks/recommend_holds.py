@@ -137,7 +137,12 @@ def confirmed(
 def held(result: Result, pick: Row, asked: Wanted) -> dict[str, Any]:
     """Return one run's values beside the limits, and whether all are within them."""
     if result.status is not Status.OK:
-        return {"held": False, "within_alone": None, "status": result.status.value, "reason": result.reason}
+        return {
+            "held": False,
+            "within_alone": None,
+            "status": result.status.value,
+            "reason": str(result.reason),
+        }
     (row,), _ = choices([result], wanted(asked.objective))
     values = {c.name: row[c.metric.name] for c in asked.constraints}
     shares = {

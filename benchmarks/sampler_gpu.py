@@ -204,7 +204,11 @@ def _energy(sampler: Sampler, start: int, stop: int) -> dict[str, Json]:
     for found in energies(readings, start, stop, 0):
         if found.meter == "gpu0" and isinstance(joules := found.energy_j, Measured):
             ends = {"joules": joules.value, "lo": joules.lo, "hi": joules.hi, "updates": joules.n}
-            return ends | {"method": found.method, "warnings": list(found.warnings), "counter_reads": reads}
+            return ends | {
+                "method": found.method,
+                "warnings": list(map(str, found.warnings)),
+                "counter_reads": reads,
+            }
     return {"joules": None, "counter_reads": reads}
 
 

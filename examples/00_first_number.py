@@ -10,7 +10,7 @@ trial = edgescope.Trial(
 )
 result = edgescope.run(trial)
 
-print("status    ", result.status.value, result.reason)
+print("status    ", result.status.value, result.reason or "")
 print("verdict   ", result.verdict.trust.value)
 print("latency   ", result.metrics["latency_p50_s"])
 print("outputs   ", result.verification.detail if result.verification else "not verified")

@@ -26,4 +26,4 @@ if __name__ == "__main__":
     for backend in ("torch_eager", "onnxruntime", "openvino"):
         trial = edgescope.Trial(model="01_your_own_model:tiny", backend=backend, min_s=0.3, max_s=1)
         result = edgescope.run(trial)
-        print(f"{backend:12}", result.status.value, result.metrics.get("latency_p50_s"), result.reason)
+        print(f"{backend:12}", result.status.value, result.metrics.get("latency_p50_s"), result.reason or "")

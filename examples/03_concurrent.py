@@ -23,4 +23,4 @@ for processes in (1, 2):
     result = edgescope.run(trial)
     each = "throughput_per_process_sps" if trial.multi_process else "throughput_sps"
     row = (shown(result, "throughput_sps"), shown(result, each), shown(result, "latency_p99_s", 1e3))
-    print(f"{processes:9}", *(f"{figure:>9}" for figure in row), result.reason)
+    print(f"{processes:9}", *(f"{figure:>9}" for figure in row), result.reason or "")

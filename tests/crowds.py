@@ -22,6 +22,7 @@ from edgescope.records import (
     Trust,
     Verdict,
 )
+from edgescope.records.migration import message
 
 GPU = Machine(
     {
@@ -129,13 +130,13 @@ def cpu_trials(precisions: Sequence[str] = ("fp32", "int8"), replicates: int = 1
     ]
 
 
-def dead(trial: Trial, status: Status = Status.OOM, reason: str = "E-OOM-1: CUDA out of memory") -> Result:
+def dead(trial: Trial, status: Status = Status.OOM, reason: str = "E-OOM-1: CUDA out of memory.") -> Result:
     """A cell that did not finish."""
     return Result(
         id=f"{trial.id}-dead",
         trial=trial,
         machine=GPU if trial.device == "cuda" else CPU,
         status=status,
-        reason=reason,
+        reason=message(reason),
         started_at="2026-11-21T08:30:00.000+00:00",
     )

@@ -83,3 +83,11 @@ def result(trial: Trial | None = None, *, id_: str | None = None, **keys) -> Res
         ),
     }
     return Result(**messages(base | keys))
+
+
+def show_card(of: Result) -> None:
+    """Print the card of a result with everything that is behind -v."""
+    from edgescope.report.render import terminal
+    from edgescope.report.result import document
+
+    terminal.show(document(of), verbose=True)

@@ -50,7 +50,7 @@ class QueueServer:
         if statuses := self.ends.get(rate):
             bare = dict.fromkeys(("queries", "window", "readings"))
             return result(
-                trial, id_=name, machine=WHERE, status=statuses.pop(0), reason="E-X: it ended", **bare
+                trial, id_=name, machine=WHERE, status=statuses.pop(0), reason="E-X-1: it ended.", **bare
             )
         queries, window, busy = self._served(trial)
         extra = {key: field(trial) for key, field in self.fields.items()}

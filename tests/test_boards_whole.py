@@ -279,7 +279,7 @@ def test_a_bench_on_a_board_has_its_watts_and_never_a_clean_verdict(monkeypatch)
     assert result.status.value in ("ok", "unstable"), result.reason  # unstable: this machine is busy
     assert result.verdict.trust is not Trust.CLEAN
     assert "the sensors are a recording" in result.verdict.evidence
-    assert any(w.startswith("W-REC-1") for w in result.warnings)
+    assert any(w.code == "W-REC-1" for w in result.warnings)
     power = result.metrics["power_w"]
     assert isinstance(power, Measured) and 5.0 < power.value < 10.0
     assert result.machine.state["replayed"]["board"].startswith("Jetson Xavier NX")

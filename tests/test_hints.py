@@ -41,6 +41,9 @@ OTHER_PROGRAMS = re.compile(
 MET_UNDER = {
     "devices/replay/write": ("record",),
     "deploy/": ("optimize",),
+    "report/compare": ("compare",),
+    "report/recommendation": ("recommend",),
+    "report/sweep": ("sweep", "recommend"),
     "report/": ("report", "capacity", "study concurrent", "study nano_table"),
     "analysis/energy/meter_log": ("energy",),
     "analysis/energy/align": ("energy", "bench"),

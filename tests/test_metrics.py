@@ -12,12 +12,16 @@ from edgescope.analysis.cells.compare import compare
 from edgescope.analysis.cells.concurrency import setup
 from edgescope.analysis.cells.objective import wanted
 from edgescope.analysis.cells.question import in_words
-from edgescope.analysis.cells.variants import pick, table
-from edgescope.cli import card, recommend_view, variants_view
+from edgescope.analysis.cells.variants import table
 from edgescope.errors import UsageError
 from edgescope.metrics import METRICS, Metric, read
 from edgescope.records import Measured
-from edgescope.report import write
+from edgescope.report import recommendation, write
+from edgescope.report.chapter import chapter
+from edgescope.report.render import json as as_json
+from edgescope.report.render import terminal
+from edgescope.report.result import listing
+from edgescope.report.variants import document
 from making import result
 
 FETCH = """
@@ -56,15 +60,14 @@ def steps(backend: str, seconds: float, workload: str = "training"):
 
 def test_one_table_is_a_column_of_every_view(fetch, capsys, tmp_path):
     found = [*steps("torch_eager", 0.02), *steps("null", 0.01)]
-    card.lines(found)
+    terminal.listing(listing(found))
     assert "  fetch" in capsys.readouterr().out.splitlines()[0]
     asked = wanted("fetch", ["fetch<=15ms"])
-    rows = table(found, wanted=asked)
-    best = pick(rows, "fetch")
-    variants_view.show(rows, best)
+    page = document([chapter(found, asked)])
+    terminal.show(page)
     out = capsys.readouterr().out
-    assert "fetch" in out.splitlines()[0] and "10 ms" in out
-    assert json.loads(json.dumps(variants_view.to_json(rows, best, [])))["rows"][1]["fetch_s"]["value"] > 0
+    assert "  fetch" in out and "10 ms" in out
+    assert json.loads(as_json.text(page))["rows"][1]["fetch_s"]["value"] > 0
     ratio = next(r for r in compare(found[:3], found[3:]).rows if r.metric == "fetch_s")
     assert ratio.ratio.value == pytest.approx(0.5) and ratio.judgement.value == "FASTER"
     page = write(found, tmp_path / "page.html").read_text()
@@ -81,7 +84,7 @@ def test_one_table_can_be_bounded_and_be_the_best_at(fetch):
     answer = recommend(found, wanted("fetch", ["fetch<=15ms"]))
     assert answer.pick.cell == fast.cell and "shortest fetching" in answer.reasons[0]
     assert "fetch_s" in recommend(found, wanted("fetch")).axes
-    recommend_view.show(answer)
+    terminal.show(recommendation.document(answer))
 
 
 def test_other_workloads_do_not_have_it(fetch):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from edgescope.backends.tensorrt import engine_file
-from edgescope.cli import sweep_view
 from edgescope.remote import errors
 from edgescope.remote.address import Address
+from edgescope.report import sweep
 from making import result
 
 SOURCE = Path(engine_file.__file__).parents[1]
@@ -50,7 +50,7 @@ def test_an_engines_facts_are_words_of_the_command_that_rebuilds_it():
 
 
 def test_a_study_is_one_word():
-    (line,) = (x for x in sweep_view.following([result()], NASTY) if "recommend" in x)
+    (line,) = (x for x in sweep.following([result()], NASTY) if "recommend" in x)
     assert NASTY in shlex.split(line)
 
 

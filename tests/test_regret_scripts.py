@@ -161,5 +161,5 @@ def test_constraints_bind_above_the_bounds_and_a_run_beyond_them_does_not_hold()
     assert recommend_holds.held(runs[0], pick, asked)["held"]
     slow = result(runs[0].trial, metrics=fields | {"latency_p99_s": Measured(0.02, "s")})
     assert not recommend_holds.held(slow, pick, asked)["held"]
-    gone = result(runs[0].trial, metrics={}, status=Status.CRASHED, reason="signal 9")
-    assert recommend_holds.held(gone, pick, asked)["reason"] == "signal 9"
+    gone = result(runs[0].trial, metrics={}, status=Status.CRASHED, reason="E-X-1: signal 9.")
+    assert recommend_holds.held(gone, pick, asked)["reason"] == "E-X-1: signal 9."

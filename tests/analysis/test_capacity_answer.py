@@ -4,6 +4,7 @@ import pytest
 
 from edgescope.analysis.capacity.answer import Asked, Edge, Tried, answer, edge, following
 from edgescope.analysis.capacity.promises import Held, Kept, Point, promises
+from edgescope.errors import Message
 from edgescope.records import Absent, Measured
 from making import result
 
@@ -24,9 +25,13 @@ RATE = Measured(100.0, "queries/s")
 
 def test_only_confirmed_numbers_count_and_the_largest_of_them():
     runs = [point(5, YES), point(3, YES, "confirm"), point(4, YES, "confirm"), point(6, NO, "confirm")]
-    found = answer(ASKED, runs, RATE, ["W-1"])
+    found = answer(ASKED, runs, RATE, [Message("W-A-1", "said")])
     assert (found.clients, found.confirmed, found.above) == (4, runs[2], runs[3])
-    assert found.points == tuple(runs) and found.warnings == ("W-1",) and found.throughput is RATE
+    assert (
+        found.points == tuple(runs)
+        and found.warnings == (Message("W-A-1", "said"),)
+        and found.throughput is RATE
+    )
     none = answer(ASKED, [point(1, NO, "confirm")], RATE)
     assert (none.clients, none.confirmed, none.above.clients) == (0, None, 1)
     assert answer(ASKED, [point(9, YES, "confirm")], RATE).above is None

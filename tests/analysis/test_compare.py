@@ -7,7 +7,7 @@ import pytest
 
 from edgescope.analysis.cells.compare import compare, compare_all, differences
 from edgescope.analysis.cells.replicates import across
-from edgescope.errors import UsageError
+from edgescope.errors import Message, UsageError
 from edgescope.records import Absent, Machine, Measured, Status
 from edgescope.stats import Judgement
 from making import result
@@ -131,7 +131,7 @@ def powered(group, watts, off, warnings=()):
 
 @pytest.mark.parametrize(("off", "judgement"), [(0.001, Judgement.FASTER), (0.2, Judgement.AMBIGUOUS)])
 def test_powers_are_not_judged_where_the_meters_bounds_overlap(make, off, judgement):
-    short = ("W-PWR-3: a window of 1.0 s holds 4 distinct updates",)
+    short = (Message("W-PWR-3", "a window of 1.0 s holds 4 distinct updates"),)
     a = powered(make.cell(10 * MS), 10.0, off, short)
     b = powered(make.cell(10 * MS, seed=2, batch=2), 8.0, off)
     found = compare(a, b)

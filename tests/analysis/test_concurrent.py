@@ -31,7 +31,7 @@ def scaled_total(result, factor):
 def test_the_grid_of_the_issue_is_126_cells_in_order():
     found = concurrent(reversed(results(gpu_trials())))
     assert len(found.cells) == len(found.measured) == 126 and found.failed == ()
-    assert found.setup == "torch_eager cuda graph=True" and found.machine == GPU
+    assert found.setup == "torch_eager cuda graph=true" and found.machine == GPU
     first = [(c.trial.processes, c.trial.sharing) for c in found.cells[:7]]
     assert first == [
         (1, "time_slicing"),
@@ -95,7 +95,7 @@ def test_a_cell_that_did_not_finish_stays_with_its_reason():
 
 def test_a_replicate_that_was_lost_is_remembered():
     first, second = gpu_trials(**SMALL, processes=(1,), replicates=2)
-    (cell,) = concurrent([crowd(first), dead(second, Status.CRASHED, "signal 11")]).cells
+    (cell,) = concurrent([crowd(first), dead(second, Status.CRASHED, "E-X-1: signal 11.")]).cells
     assert cell.ok and cell.interval == "within one run" and [r.status for r in cell.lost] == [Status.CRASHED]
 
 
@@ -127,7 +127,7 @@ def test_of_several_setups_the_fullest_is_shown_and_others_named():
     few = [replace(t, options={}) for t in gpu_trials(**SMALL, processes=(1,))]
     every = results([*gpu_trials(**SMALL), *few])
     found = concurrent(every)
-    assert found.setup == "torch_eager cuda graph=True" and found.others == (("torch_eager cuda", 1),)
+    assert found.setup == "torch_eager cuda graph=true" and found.others == (("torch_eager cuda", 1),)
     assert (
         len(concurrent(every, of_setup="torch_eager cuda").cells) == 1
     )  # the exact name comes before a part of one

@@ -132,7 +132,7 @@ def test_int8_is_best_or_not_or_refused():
     assert rules(world(SLICED))["best_precision"].answer is HOLDS
     slow = rules(world(SLICED, lambda r: {"throughput_sps": 50.0} if r.trial.precision == "int8" else {}))
     assert slow["best_precision"].answer is FAILS and "fastest here: fp32" in slow["best_precision"].found
-    no = [dead(t, Status.UNSUPPORTED, "E-TORCH-3: no int8") for t in SLICED if t.precision == "int8"]
+    no = [dead(t, Status.UNSUPPORTED, "E-TORCH-3: no int8.") for t in SLICED if t.precision == "int8"]
     found = rules([*world([t for t in GRID if t.precision != "int8"]), *no])
     assert found["best_precision"].answer is UNKNOWN
     assert "int8 gave no figure (unsupported: E-TORCH-3: no int8)" in found["best_precision"].found

@@ -76,10 +76,10 @@ def test_polling_faster_than_the_sensor_warns():
     fast = np.arange(0, 10.001, 0.01)
     got = joules(make(("gpu0_power_w", "gpu_board", fast, 5 + np.floor(fast))), 0, 10)
     assert got.energy_j.n == 11
-    assert got.warnings[0].startswith("W-PWR-3: a window of 10.0 s holds 11 distinct updates")
+    assert str(got.warnings[0]).startswith("W-PWR-3: a window of 10.0 s holds 11 distinct updates")
     low, high = got.energy_j.lo, got.energy_j.hi
-    assert f"Its energy lies between {low:.3g} and {high:.3g} J (-" in got.warnings[0]
-    assert got.warnings[0].endswith("Try: --duration 20s"), "longer than the window that was too short"
+    assert f"Its energy lies between {low:.3g} and {high:.3g} J (-" in str(got.warnings[0])
+    assert got.warnings[0].fix == "--duration 20s", "longer than the window that was too short"
 
 
 def test_a_mean_since_the_start_is_no_meter():

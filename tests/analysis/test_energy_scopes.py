@@ -13,7 +13,7 @@ from edgescope.analysis.energy.scopes import scope, scopes, usual
 from edgescope.metrics import scoped
 from edgescope.records import Absent, Measured, Meter
 from edgescope.report.chapter import chapters
-from edgescope.report.columns import shown
+from edgescope.report.variants import comparison
 from edgescope.search.halving import survivors
 
 MS = 1_000_000
@@ -104,8 +104,8 @@ def test_replicates_of_two_scopes_have_no_mean(make):
 
 def test_print_says_the_scope_beside_every_watt(make):
     results = metered(make.cell(10 * MS, seed=1), "module", 0.1)
-    look = shown(next(iter(chapters(results))))
-    heads = [look.heading(i) for i in range(len(look.columns))]
+    look = comparison(next(iter(chapters(results))))
+    heads = [column.heading(look.form(i)) for i, column in enumerate(look.columns)]
     assert "Power (W, module)" in heads and "Energy per sample (mJ, module)" in heads
     assert "Median latency (ms)" in heads
 

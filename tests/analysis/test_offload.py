@@ -16,7 +16,7 @@ from edgescope.analysis.offload.model import cloud, edge
 from edgescope.analysis.offload.network import Profile
 from edgescope.analysis.offload.places import place, remarks
 from edgescope.analysis.offload.service import Service, bootstrapped, fifo, plain
-from edgescope.errors import UsageError
+from edgescope.errors import Message, UsageError
 from edgescope.records import Absent, Measured, Status
 from two_places import board, measured, model, server, spread
 
@@ -245,13 +245,13 @@ def test_slots_of_a_crowded_cell_serve_at_once():
 def test_places_are_checked():
     with pytest.raises(UsageError, match="E-OFF-1"):
         place([measured("a", spread(0.01)), measured("a", spread(0.01), precision="fp32")], "x", "edge")
-    failed = replace(measured("a", spread(0.01)), status=Status.CRASHED, reason="E-X: died")
+    failed = replace(measured("a", spread(0.01)), status=Status.CRASHED, reason=Message("E-X-1", "died"))
     with pytest.raises(UsageError, match="E-OFF-2"):
         place([failed], "x", "edge")
     with pytest.raises(UsageError, match="E-OFF-3"):
         remarks(board(), server(batch=4))
-    assert any("same machine" in text for text in remarks(board(), board()))
-    assert any("different models" in text for text in remarks(board(), server(model="alexnet")))
+    assert any("same machine" in str(said) for said in remarks(board(), board()))
+    assert any("different models" in str(said) for said in remarks(board(), server(model="alexnet")))
 
 
 def test_the_unloaded_edge_is_as_measured(plain_model):

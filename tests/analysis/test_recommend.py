@@ -122,7 +122,7 @@ def test_infeasible_names_the_nearest_and_what_binds():
 
 
 def test_failed_and_wrong_cells_are_never_picked():
-    bad = cell(900, 1, backend="openvino", extra={"status": Status.CRASHED, "reason": "signal 11"})
+    bad = cell(900, 1, backend="openvino", extra={"status": Status.CRASHED, "reason": "E-X-1: signal 11."})
     found = recommend([*grid(), *bad], wanted("throughput"))
     assert found.pick.trial.backend == "onnxruntime"
     assert "crashed" in found.choices[-1].rejected and found.choices[-1] not in found.front
@@ -177,7 +177,12 @@ def test_longer_windows_speak_for_a_variant_measured_twice():
 
 def test_a_long_run_that_crashed_hides_no_short_ones():
     died = cell(
-        1, 1, factors=(1,), min_s=60.0, max_s=60.0, extra={"status": Status.CRASHED, "reason": "signal 9"}
+        1,
+        1,
+        factors=(1,),
+        min_s=60.0,
+        max_s=60.0,
+        extra={"status": Status.CRASHED, "reason": "E-X-1: signal 9."},
     )
     (row,), _ = choices([*cell(100, 10), *died], wanted("throughput"))
     assert not row.rejected and len(row.replicates) == 3

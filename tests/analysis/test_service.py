@@ -115,9 +115,9 @@ def test_queries_that_were_dropped_do_not_fit():
 
 def test_a_run_that_failed_is_no_fit_and_memory_is_final():
     for status, clear in ((Status.CRASHED, False), (Status.OOM, True)):
-        run = result(status=status, reason="E-X: gone", queries=None, window=None)
+        run = result(status=status, reason="E-X-1: gone.", queries=None, window=None)
         found = judge(run, 3, SLO, offered=45.0)
-        assert not found.fits and found.clear is clear and found.why == "E-X: gone"
+        assert not found.fits and found.clear is clear and found.why == "E-X-1: gone."
 
 
 def test_what_a_crew_did_after_its_stop_is_part_of_the_tail():
@@ -190,7 +190,9 @@ def test_a_guard_that_holds_the_clocks_is_the_limit(cause, name):
 
 
 def test_memory_power_and_one_client_alone():
-    full = judge(result(status=Status.OOM, reason="E-MEM-1: x", queries=None, window=None), 9, SLO, offered=9)
+    full = judge(
+        result(status=Status.OOM, reason="E-MEM-1: x.", queries=None, window=None), 9, SLO, offered=9
+    )
     assert binding(full, point(QUICK)).name == "memory"
     hungry = point(QUICK, promised=promises(["power<=5W"]), metrics={"power_w": Measured(4.0, "W", 3.0, 6.0)})
     assert hungry.kept is Kept.NO and binding(hungry, None).name == "power"

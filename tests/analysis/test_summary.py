@@ -63,7 +63,7 @@ def test_failed_and_dropped_queries_count_and_have_no_latency(make):
     assert (found["queries"].value, found["errors"].value, found["dropped"].value) == (1000, 100, 10)
     assert found["latency_max_s"].value < 0.1
     assert found["throughput_sps"].value == pytest.approx(890 / ((window.stop_ns - window.start_ns) * 1e-9))
-    assert any("110 of 1000 queries" in w for w in warnings(queries, window))
+    assert any("110 of 1000 queries" in str(w) for w in warnings(queries, window))
 
 
 def test_latency_runs_from_the_scheduled_time(make):
@@ -100,7 +100,8 @@ def test_short_run_is_called_unreliable(make):
     run = make.rows(noisy(40))
     assert metrics(*run)["latency_mean_s"].lo is None
     assert any(
-        w.startswith("W-STAT-3: interval unreliable (40 effective samples, need 100)") for w in warnings(*run)
+        str(w).startswith("W-STAT-3: interval unreliable (40 effective samples, need 100)")
+        for w in warnings(*run)
     )
 
 
@@ -108,7 +109,7 @@ def test_drift_is_measured_and_warned_of(make):
     run = make.rows(noisy(3000) * np.linspace(1, 1.2, 3000))
     drift = metrics(*run)["drift"]
     assert drift.value == pytest.approx(0.2 / 1.1, rel=0.1) and drift.lo > 0
-    assert any(w.startswith("W-STAT-4: latency drifts by +1") for w in warnings(*run))
+    assert any(str(w).startswith("W-STAT-4: latency drifts by +1") for w in warnings(*run))
     assert warnings(*make.rows(noisy(3000))) == ()
 
 

@@ -22,7 +22,9 @@ def results(make):
         *make.cell(4 * MS, seed=2, backend="onnxruntime"),
         *make.cell(2 * MS, seed=3, backend="onnxruntime", precision="int8"),
         *make.cell(1 * MS, seed=4, backend="openvino", extra=wrong),
-        make.result([], trial=absent, status=Status.UNSUPPORTED, reason="no C++ compiler", verification=None),
+        make.result(
+            [], trial=absent, status=Status.UNSUPPORTED, reason="E-X-1: no C++ compiler.", verification=None
+        ),
     ]
 
 
@@ -51,7 +53,7 @@ def test_rows_hold_the_numbers(results):
 def test_rejected_rows_keep_their_reason_and_are_never_picked(results):
     found = table(results)
     assert found.rows[3].rejected == "wrong outputs: agreement 0.10"
-    assert found.rows[4].rejected == "unsupported: no C++ compiler"
+    assert found.rows[4].rejected == "unsupported: E-X-1: no C++ compiler."
     assert isinstance(found.rows[4]["p50_s"], Absent)
     for objective in ("latency", "throughput"):
         best = pick(found, objective)
@@ -70,14 +72,16 @@ def test_reason_names_the_figures(results):
 
 def test_one_failing_replicate_rejects_the_cell(make):
     good = make.cell(MS, backend="onnxruntime")
-    bad = make.result([], trial=good[0].trial, status=Status.CRASHED, reason="signal 11")
+    bad = make.result([], trial=good[0].trial, status=Status.CRASHED, reason="E-X-1: signal 11.")
     row = table([*make.cell(9 * MS), *good[1:], bad]).rows[1]
-    assert row.rejected == "crashed (1 of 5 replicates): signal 11"
+    assert row.rejected == "crashed (1 of 5 replicates): E-X-1: signal 11."
 
 
 def test_a_skipped_replicate_does_not_reject(make):
     good = make.cell(MS)
-    skipped = make.result([], trial=good[0].trial, status=Status.SKIPPED, reason="time", verification=None)
+    skipped = make.result(
+        [], trial=good[0].trial, status=Status.SKIPPED, reason="I-X-1: time.", verification=None
+    )
     assert table([*good[1:], skipped]).rows[0].rejected == ""
 
 
@@ -95,14 +99,14 @@ def test_an_indistinguishable_runner_up_is_named(make):
     best = pick(table(base + a + b))
     assert len(best.ties) == 1 and {best.row.label, *best.ties} == {"onnxruntime fp32 b1", "openvino fp32 b1"}
     assert best.reason.endswith(("either will do.", "use more --rounds."))
-    assert "Not significantly better than" in best.reason or "As good as" in best.reason
+    assert "Not significantly better than" in best.reason or "Tied with" in best.reason
 
 
 def test_one_sentence_sums_up_what_is_undecided(make):
     many = [make.cell(10 * MS, seed=i, sd=0.05, backend="onnxruntime", options={"n": i}) for i in range(9)]
     best = pick(table([r for cell in many for r in cell]))
     assert len(best.ties) > 4
-    assert best.reason.count("Not significantly better than") + best.reason.count("As good as") <= 2
+    assert best.reason.count("Not significantly better than") + best.reason.count("Tied with") <= 2
     assert "more: use more --rounds" in best.reason and "ratio" not in best.reason
 
 
@@ -264,7 +268,10 @@ def test_pairs_began_within_an_hour_of_each_other(make):
 def test_a_disturbed_or_unstable_replicate_counts_and_is_told(make):
     base, other = make.cell(10 * MS, seed=1), make.cell(2 * MS, seed=2, backend="openvino")
     bad = make.result(
-        [3 * MS] * 500, trial=other[2].trial, status=Status.UNSTABLE, reason="latency moved by -30 %"
+        [3 * MS] * 500,
+        trial=other[2].trial,
+        status=Status.UNSTABLE,
+        reason="E-STAT-1: latency moved by -30 %.",
     )
     row = table([*base, *other[:2], bad, *other[3:]]).rows[1]
     assert row.pairs == "5 of 5 pairs" and row["speedup"].n == 5 and row.rejected == ""
@@ -276,7 +283,7 @@ def test_a_disturbed_or_unstable_replicate_counts_and_is_told(make):
 def test_a_pair_is_left_out_for_a_crash_and_not_in_silence(make):
     base, other = make.cell(10 * MS, seed=1), make.cell(2 * MS, seed=2, backend="openvino")
     crashed = make.result(
-        [], trial=base[4].trial, status=Status.CRASHED, reason="signal 11", verification=None
+        [], trial=base[4].trial, status=Status.CRASHED, reason="E-X-1: signal 11.", verification=None
     )
     row = table([*base[:4], crashed, *other]).rows[1]
     assert row.pairs == "4 of 5 pairs" and row["speedup"].n == 4

@@ -17,11 +17,11 @@ from edgescope.artifacts import tflite, tflite_reader
 from edgescope.backends.base import Spec
 from edgescope.backends.litert import fp16
 from edgescope.backends.litert.backend import LiteRt
-from edgescope.cli import card
 from edgescope.errors import ModelError, UnavailableError, UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
 from edgescope.records import Status, Trial
+from making import show_card
 from models import tiny_tflite
 
 
@@ -208,7 +208,7 @@ def test_a_float_file_is_measured_and_verified_a_quantised_one_is_measured_only(
     assert unverified.status in (Status.OK, Status.UNSTABLE)
     assert "latency_p50_s" in unverified.metrics
     assert variants.pick(variants.table([unverified])).row is None
-    card.show(unverified)
+    show_card(unverified)
     assert "not verified: there is no fp32 reference" in capsys.readouterr().out
 
 

@@ -84,7 +84,7 @@ def test_a_session_is_closed_when_the_run_fails(monkeypatch):
     closed = []
     monkeypatch.setattr(NullSession, "close", lambda self: closed.append(1))
     monkeypatch.setattr(NullSession, "effective", lambda self: 1 / 0)
-    assert "ZeroDivisionError" in bench.run(null()).reason
+    assert "ZeroDivisionError" in str(bench.run(null()).reason)
     assert closed == [1]
 
 
@@ -226,5 +226,5 @@ def test_a_session_whose_first_answer_fails_is_closed(monkeypatch):
     closed = []
     monkeypatch.setattr(NullSession, "close", lambda self: closed.append(1))
     monkeypatch.setattr(NullSession, "__call__", lambda self, batch: 1 / 0)
-    assert "ZeroDivisionError" in bench.run(null()).reason
+    assert "ZeroDivisionError" in str(bench.run(null()).reason)
     assert closed == [1]

@@ -9,7 +9,7 @@ from edgescope.analysis.run import breakdown
 from edgescope.backends.base import Phases
 from edgescope.bench import drivers, mode
 from edgescope.bench.parts import HERE, program_of
-from edgescope.errors import SettingError, UnsupportedError, UsageError
+from edgescope.errors import Message, SettingError, UnsupportedError, UsageError
 from edgescope.records import UNIT, Absent, Effective, Measured, Status, Trial, Trust, Verdict
 from edgescope.runner import noise
 from edgescope.workloads import inference
@@ -47,12 +47,13 @@ def test_a_result_whose_mode_was_lost_on_the_way_has_failed(a_mode):
     assert lost.status is Status.FAILED and str(lost.reason).startswith(
         "E-MODE-2: mode fast was not in effect any more"
     )
-    assert lost.verdict.trust is Trust.UNKNOWN and lost.verdict.evidence[0] == lost.reason
+    assert lost.verdict.trust is Trust.UNKNOWN and lost.verdict.evidence[0] == str(lost.reason)
     dirty = mode.kept(result(FAST, verdict=Verdict(Trust.DISTURBED, ("e",)), status=Status.UNSTABLE), {})
     assert dirty.verdict == Verdict(Trust.DISTURBED, ("e",)) and dirty.status is Status.FAILED
-    dead = mode.kept(result(FAST, status=Status.OOM, reason="E-OOM-1", verdict=None, warnings=("W-1",)), {})
-    assert (dead.status, dead.reason, dead.verdict) == (Status.OOM, "E-OOM-1", None)
-    assert dead.warnings[0] == "W-1" and dead.warnings[1].startswith("E-MODE-2")
+    full, first = Message("E-OOM-1", "no room"), Message("W-A-1", "said before")
+    dead = mode.kept(result(FAST, status=Status.OOM, reason=full, verdict=None, warnings=(first,)), {})
+    assert (dead.status, dead.reason, dead.verdict) == (Status.OOM, full, None)
+    assert dead.warnings[0] == first and [w.code for w in dead.warnings[1:]] == ["E-MODE-2"]
     plain = result(Trial(model="null", backend="null"))
     assert mode.kept(plain, {}) is plain
 
@@ -62,7 +63,7 @@ def test_a_mode_that_cannot_be_read_any_more_counts_as_lost(monkeypatch):
         raise UsageError("E-MODE-1", "no such mode")
 
     monkeypatch.setattr(mode.catalog, "find", gone)
-    assert "no such mode" in mode.kept(result(FAST), {}).reason
+    assert "no such mode" in str(mode.kept(result(FAST), {}).reason)
 
 
 def test_the_mode_stands_among_the_machines_facts_and_the_engines_evidence():
@@ -172,7 +173,7 @@ class Program:
         return {"program": {"version": 5}}
 
     def warnings(self):
-        return ("W-P-1",)
+        return (Message("W-P-1", "the program's own"),)
 
 
 def test_what_another_program_says_stands_beside_the_result(monkeypatch):
@@ -202,7 +203,7 @@ def test_what_another_program_says_stands_beside_the_result(monkeypatch):
         run = drivers.InProcess(drivers.MonotonicClock()).measure(
             result(trial), Watch({"null": NullDevice()}, 0)
         )
-        assert run.driver == "external" and run.warnings == ("W-P-1",)
+        assert run.driver == "external" and run.warnings == program.warnings()
         assert run.artifact["program"] == {"version": 5}
         assert program.asked == ([] if bare else ["an exam"])
 
@@ -245,7 +246,7 @@ def test_pairs_are_measured_until_another_would_not_fit(monkeypatch):
 def test_a_run_without_a_latency_ends_the_noise(monkeypatch):
     for metrics in ({}, {"latency_p50_s": Absent("x")}, {"latency_p50_s": Measured(0.0, "s")}):
         with pytest.raises(UnsupportedError, match="E-NOISE-3"):
-            noise._p50(result(metrics=metrics, reason="r"))
+            noise._p50(result(metrics=metrics, reason="E-R-1: r."))
 
 
 def test_the_first_workload_that_can_be_prepared_is_taken(monkeypatch):
@@ -253,12 +254,12 @@ def test_the_first_workload_that_can_be_prepared_is_taken(monkeypatch):
 
     def prepare(trial):
         tried.append(trial.model)
-        return None if trial.model == "b" else result(reason=f"no {trial.model}")
+        return None if trial.model == "b" else result(reason=f"E-X-1: no {trial.model}.")
 
     monkeypatch.setattr(noise.fresh, "prepare", prepare)
     trials = [Trial(model=m, backend="null") for m in "abc"]
     assert noise._prepared(trials).model == "b" and tried == ["a", "b"]
-    with pytest.raises(UnsupportedError, match=r"E-NOISE-2.*\(no a; no c\)"):
+    with pytest.raises(UnsupportedError, match=r"E-NOISE-2.*\(E-X-1: no a\.; E-X-1: no c\.\)"):
         noise._prepared([trials[0], trials[2]])
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from edgescope.bench import worker
+from edgescope.errors import Message
 from edgescope.isolate.counter import Counter
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, Samples
@@ -106,7 +107,7 @@ def test_what_fails_is_told_with_its_status_and_closed(tmp_path, capfd):
     pipe, _ = served(tmp_path, order(tmp_path, bad), {"do": "verify"})
     assert [name for name, _ in pipe.sent] == ["here", "failed", "closed"]
     (failed,) = pipe.events("failed")
-    assert failed["status"] == "failed" and "no_such_model" in failed["reason"]
+    assert failed["status"] == "failed" and "no_such_model" in failed["reason"]["what"]
 
 
 def test_workers_are_cameras_with_phases_of_their_own_and_one_alone_has_none(tmp_path):
@@ -140,13 +141,15 @@ def test_what_owns_its_loop_cannot_agree_on_a_start(tmp_path, monkeypatch, scena
     else:
         (failed,) = pipe.events("failed")
         assert failed["status"] == "unsupported"
-        assert failed["reason"].startswith(f"E-WORKER-1: {scenario} owns its loop")
+        assert failed["reason"]["code"] == "E-WORKER-1"
+        assert failed["reason"]["what"].startswith(f"{scenario} owns its loop")
 
 
 def test_a_program_of_its_own_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "program_of", lambda trial: object())
     pipe, _ = served(tmp_path, order(tmp_path, Trial(model="null", backend="trtexec")))
-    assert pipe.events("failed")[0]["reason"].startswith("E-WORKER-1: trtexec owns its loop")
+    reason = Message(**pipe.events("failed")[0]["reason"])
+    assert str(reason).startswith("E-WORKER-1: trtexec owns its loop")
 
 
 def test_a_glimpse_is_the_first_input_as_often_as_the_batch_is_large():

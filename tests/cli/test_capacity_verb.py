@@ -8,7 +8,7 @@ import pytest
 from edgescope.cli.main import main
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Measured
-from edgescope.report import capacity_words
+from edgescope.report import capacity as words
 from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup
 from edgescope.search import capacity
@@ -38,7 +38,7 @@ def test_a_real_search_its_page_and_its_second_answer(tmp_path, capsys):
     ask = ["capacity", *FAST, *flags, "--constraint", "p50<1s", "--arrivals", "even"]
     assert main([*ask, "--output", str(page)]) == 0
     said = capsys.readouterr()
-    assert "1 client at 100/s fits: p50 " in said.out and "[confirm] 1 client, " in said.err
+    assert "Fits  1 client at 100/s\np50 " in said.out and "[confirm] 1 client, " in said.err
     assert "p50&lt;1s" in page.read_text() and "promise-0" in page.read_text()
     assert main([*ask, "--json"]) == 0
     said = capsys.readouterr()
@@ -91,7 +91,11 @@ def test_what_cannot_run_says_why(tmp_path, capsys):
     assert "unsupported" in said.out and "[search]" not in said.err
     assert main([*ask, "--store", str(tmp_path), "--json"]) == 3
     told = json.loads(capsys.readouterr().out)
-    assert told["clients"] is None and told["status"] == "unsupported" and told["reason"].startswith("E-")
+    assert (
+        told["clients"] is None
+        and told["status"] == "unsupported"
+        and told["reason"].startswith("E-TRTX-1: ")
+    )
 
 
 def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):
@@ -100,10 +104,10 @@ def test_a_closed_pipe_loses_no_page(tmp_path, monkeypatch):
         ["--store", str(tmp_path), "--confirm-duration", "1s", "--max-clients", "1"],
     )
 
-    def closed(found):
+    def closed(*args, **keys):
         raise BrokenPipeError
 
-    monkeypatch.setattr("edgescope.cli.capacity_view.show", closed)
+    monkeypatch.setattr("edgescope.report.render.terminal.show", closed)
     monkeypatch.setattr(
         "sys.stderr", SimpleNamespace(write=lambda text: None, flush=lambda: None, close=lambda: None)
     )
@@ -129,5 +133,5 @@ def test_a_closed_loop_is_no_maximum_where_more_was_answered(servers, at_once, a
         points=[SimpleNamespace(achieved=Measured(answered, "queries/s"))],
         above=None,
     )
-    ((label, text),) = capacity_words.aside(found)
+    ((label, text),) = words.aside(found)
     assert label == "closed loop" and text.endswith(says)

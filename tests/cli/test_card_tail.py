@@ -2,16 +2,15 @@
 
 import dataclasses
 
-from edgescope.cli import card
 from edgescope.records import Absent, Measured
-from making import result
+from making import result, show_card
 
 
 def shown(capsys, bound):
     latency = {
         name: Measured(0.005, "s", n=2000) for name in ("latency_p50_s", "latency_p90_s", "latency_p99_s")
     }
-    card.show(dataclasses.replace(result(), metrics=latency | {"latency_p99_bound_s": bound}))
+    show_card(dataclasses.replace(result(), metrics=latency | {"latency_p99_bound_s": bound}))
     return " ".join(capsys.readouterr().out.split())
 
 

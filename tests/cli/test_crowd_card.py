@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from edgescope.analysis.run.workers import Rows, joined, shares
-from edgescope.cli import card, crowd_view
 from edgescope.records import QUERY_DTYPES, Absent, Measured, Trial, Window, Worker
-from making import result
+from edgescope.report import result as card
+from making import result, show_card
 
 MS = 1_000_000
 
@@ -43,35 +43,38 @@ def crowded():
 
 
 def test_every_worker_has_a_line_and_all_the_same_percentile(crowded, capsys):
-    card.show(crowded)
+    show_card(crowded)
     out = capsys.readouterr().out
-    together = next(line for line in out.splitlines() if "together" in line)
-    assert "T/P 312 samples/s   fairness 0.735" in together
-    assert "started within 40 us   stopped within 6 ms   counter agrees" in together
-    lines = [line for line in out.splitlines() if " W" in line and "samples/s" in line]
-    assert [line.split()[-1] for line in lines] == ["0", "1", "squeezenet1_1"]
-    assert lines[0].count("█") == crowd_view.WIDTH and lines[1].count("█") == crowd_view.WIDTH // 4
-    assert "█" not in lines[2] and all("p95 " in line for line in lines)
-    assert "peak RSS 200 MB in all   P x (model + 2 x batch) is 12 MB" in out
+    flat = " ".join(out.split())
+    assert "workers T/P 312 samples/s fairness 0.735" in flat
+    assert "started within 40 us stopped within 6 ms counter agrees" in flat
+    assert "peak RSS 200 MB in all P x (model + 2 x batch) is 12 MB" in flat
+    (table,) = card.each_worker(crowded)
+    rows = [dict(zip([c.title for c in table.columns], row.cells, strict=True)) for row in table.rows]
+    assert [row["Worker"] for row in rows] == ["W0", "W1", "W2"] and all("p95 latency" in row for row in rows)
+    assert [row["CPU"] for row in rows] == ["0", "1", "2"]
+    assert [row["Model"] for row in rows] == ["", "", "squeezenet1_1"]
+    assert rows[0]["Share"].count("█") == card.WIDTH and rows[1]["Share"].count("█") == card.WIDTH // 4
+    assert "█" not in rows[2]["Share"] and "W2" in out
 
 
 def test_without_rows_there_are_no_lines_of_workers_but_the_totals(crowded, capsys):
     bare = result(crowded.trial, queries=None, workers=crowded.workers, metrics=crowded.metrics)
     assert shares(bare) == [] and shares(result(window=None)) == []
-    card.show(bare)
+    show_card(bare)
     out = capsys.readouterr().out
     assert "fairness 0.735" in out and "W0" not in out
 
 
 def test_a_trial_of_one_process_has_none_of_it():
-    assert crowd_view.lines(result()) == []
+    assert list(card.workers(result())) == [] == list(card.each_worker(result()))
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0, ""), (1.0, "█" * 24), (0.5 + 1 / 48, "█" * 12 + "▌"), (2.0, "█" * 48)]
 )
 def test_a_bar_is_as_long_as_its_share(value, text):
-    assert crowd_view.bar(value, 1.0).rstrip() == text
+    assert card.bar(value, 1.0).rstrip() == text
 
 
 def test_a_window_that_nobody_finished_in_has_no_shares_to_compare(crowded):
@@ -82,4 +85,4 @@ def test_a_window_that_nobody_finished_in_has_no_shares_to_compare(crowded):
         workers=crowded.workers,
     )
     assert all(isinstance(s.throughput_sps, Absent) for s in shares(late))
-    assert crowd_view.lines(late)
+    assert list(card.workers(late))

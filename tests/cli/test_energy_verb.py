@@ -11,7 +11,6 @@ import pytest
 
 from edgescope.analysis.energy import window as energy
 from edgescope.analysis.energy.of_run import consumption
-from edgescope.cli import card
 from edgescope.cli.energy import SCOPES
 from edgescope.cli.main import main
 from edgescope.errors import Message
@@ -31,7 +30,7 @@ from edgescope.records import (
     Window,
 )
 from edgescope.store.results import Store
-from making import result
+from making import result, show_card
 
 S = 1_000_000_000
 
@@ -83,13 +82,8 @@ def test_the_wall_is_told_with_the_offset(stored, capsys):
 def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(stored, tmp_path, capsys):
     made, where, _ = stored
     verdict = Verdict(Trust.THROTTLED, ("the power cap held the clocks down",))
-    hot = replace(
-        made,
-        id="a" * 16,
-        status=Status.UNSTABLE,
-        verdict=verdict,
-        warnings=(Message("W-REC-1", "a recording"),),
-    )
+    recorded = Message("W-REC-1", "a recording")
+    hot = replace(made, id="a" * 16, status=Status.UNSTABLE, verdict=verdict, warnings=(recorded,))
     Store(tmp_path / "store").save(hot)
     assert main(["energy", hot.id, *where]) == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -179,12 +173,11 @@ def test_the_card_says_the_scope_beside_every_watt(stored, capsys):
         "idle_power_drift_w": Measured(-0.2, "W"),
         "energy_dynamic_per_sample_j": Measured(0.5, "J"),
     }
-    card.show(replace(made, metrics=made.metrics | fields, meter=Meter("vdd_in", "module", "trapezoid")))
-    lines = {line.split()[0]: " ".join(line.split()) for line in capsys.readouterr().out.splitlines() if line}
-    assert lines["power"] == "power 8 W (module: vdd_in, trapezoid)"
-    assert lines["energy"] == "energy 800 mJ (module: vdd_in, trapezoid)"
-    assert lines["idle"] == "idle 3 W (module), -200 mW from before to after; 500 mJ a sample beyond it"
-    card.show(replace(made, metrics={"power_w": Absent("no power sensor")}))
+    show_card(replace(made, metrics=made.metrics | fields, meter=Meter("vdd_in", "module", "trapezoid")))
+    said = " ".join(capsys.readouterr().out.split())
+    assert " power 8 W (module: vdd_in, trapezoid) energy 800 mJ (module: vdd_in, trapezoid) " in said
+    assert " idle 3 W (module), -200 mW from before to after; 500 mJ a sample beyond it " in said
+    show_card(replace(made, metrics={"power_w": Absent("no power sensor")}))
     assert "power no power sensor" in " ".join(capsys.readouterr().out.split())
 
 

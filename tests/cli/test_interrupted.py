@@ -16,6 +16,7 @@ def test_only_verbs_that_go_on_say_so(verb, monkeypatch, capsys):
         "capacity": ["null", "--constraint", "p50<1s", "--client-rate", "1"],
         "compare": ["a", "b"],
         "energy": ["a"],
+        "show": ["latest"],
         "record": ["-o", "x.zip"],
         "study": ["concurrent"],
         "train": ["m", "--data", "d", "--output", "o"],

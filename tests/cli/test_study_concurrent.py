@@ -48,7 +48,7 @@ def test_another_quantity_can_be_shown(store, capsys):
 def test_json_alone_on_stdout_and_a_file_beside(store, tmp_path, capsys):
     assert run(store, "--json", "--output", str(tmp_path / "c.md")) == 0
     page = json.loads(capsys.readouterr().out)
-    assert len(page["cells"]) == 7 and page["setup"] == "torch_eager cuda graph=True"
+    assert len(page["cells"]) == 7 and page["setup"] == "torch_eager cuda graph=true"
     assert "## Concurrent inference" in (tmp_path / "c.md").read_text("utf-8")
 
 

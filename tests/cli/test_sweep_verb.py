@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from edgescope.cli import cell_names, sweep_view
 from edgescope.cli.main import main
+from edgescope.cli.sweep_screen import Screen
+from edgescope.errors import Message
 from edgescope.records import Machine, Measured, Status, Trial
+from edgescope.report import sweep
 from edgescope.runner import run
 from edgescope.store.results import Store
 from edgescope.study import grid as study
@@ -159,7 +161,7 @@ def test_the_summary_groups_reasons_and_says_what_to_do_next(capsys):
         result(trials[2], status=Status.UNSUPPORTED, reason=no),
         result(trials[3], status=Status.TIMEOUT, reason="E-TIME-1: stopped by its time-out (60 s)."),
     ]
-    view = sweep_view.View(trials)
+    view = Screen(trials, verbose=True)
     for r in made:
         view.show(replace(r, verdict=made[0].verdict))
     view.close({})
@@ -180,10 +182,10 @@ def test_names_of_cells_tell_them_apart_and_hold_nothing_else():
             "replicates": 2,
         }
     )
-    name = cell_names.namer(trials)
+    name = sweep.namer(trials)
     assert len({name(t) for t in trials}) == len(trials)
     assert name(trials[-1]) == "resnet50 P2 delay_us=2 #1"
-    assert cell_names.shared(trials) == "null fp32 b1 single_stream 1s"
+    assert sweep.shared(trials) == "null fp32 b1 single_stream 1s"
 
 
 def test_temperatures_of_a_recorded_board_end_the_wait_and_a_machine_without_says_so(monkeypatch):
@@ -203,7 +205,9 @@ def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path
     command = ["sweep", "--model", "null", "--backend", "null", *QUICK]
     assert main(command) == 0 == main(command)
     (ran,) = Store(tmp_path / "store").results()
-    wrong = replace(ran, status=Status.WRONG_OUTPUT, reason="E-OUT-2: wrong.", id=f"{ran.id[:-6]}ffffff")
+    wrong = replace(
+        ran, status=Status.WRONG_OUTPUT, reason=Message("E-OUT-2", "wrong"), id=f"{ran.id[:-6]}ffffff"
+    )
     Store(tmp_path / "store").save(replace(wrong, queries=None, window=None, readings=None))
     capsys.readouterr()
     assert main(command) == 1  # nothing ran
@@ -214,7 +218,7 @@ def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path
 def test_what_was_asked_wrongly_is_not_to_be_tried_again(capsys):
     reason = "E-SHAPE-2: ids is open. Try: --shapes ids=1x32"
     wrong = result(Trial(model="m"), status=Status.FAILED, reason=reason)
-    lines = sweep_view.following([wrong])
+    lines = sweep.following([wrong])
     assert lines == ["--shapes ids=1x32   for cells that were asked for wrongly"]
-    broken = result(Trial(model="m"), status=Status.FAILED, reason="E-X-1: the file is damaged")
-    assert "--retry failed" in sweep_view.following([wrong, broken])[1]
+    broken = result(Trial(model="m"), status=Status.FAILED, reason="E-X-1: the file is damaged.")
+    assert "--retry failed" in sweep.following([wrong, broken])[1]

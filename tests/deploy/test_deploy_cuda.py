@@ -163,7 +163,7 @@ def test_a_pick_of_a_gpu_is_handed_over_about_as_fast_as_it_was_measured(
     )
     found = edgescope.run(trial)
     assert found.status in (Status.OK, Status.UNSTABLE), found.reason
-    folder = save.save([replace(found, status=Status.OK, reason="")], [found], tmp_path / "out")
+    folder = save.save([replace(found, status=Status.OK, reason=None)], [found], tmp_path / "out")
     card = json.loads((folder / "card.json").read_text())
     assert card["artifact"]["left_out_of_run_py"] == [] and card["checked"]["run_py"]["passed"]
     assert card["measured"]["run_py"]["median_s"] < 1.5 * card["measured"]["figures"]["p50_s"]["value"]

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 import pytest
 
+from edgescope.errors import Message
 from edgescope.isolate import fresh, guarded, warden
 from edgescope.isolate.fresh import Limits, Stopped, crash, environment, outcome
 from edgescope.isolate.guarded import GuardedProcess
@@ -28,7 +29,7 @@ def written(folder, name="result", **keys):
 
 def test_a_result_that_is_whole_counts_whatever_stopped_the_process(tmp_path):
     written(tmp_path)
-    for stopped in (None, Stopped(Status.TIMEOUT, "E-TIME-1")):
+    for stopped in (None, Stopped(Status.TIMEOUT, Message("E-TIME-1", "late"))):
         found = outcome(TRIAL, stopped, NOW, tmp_path, ["a warning of the engine"])
         assert found.status is Status.OK and found.queries is not None
         assert found.warnings == result().warnings  # what an engine prints is told of failures only
@@ -39,14 +40,15 @@ def test_a_process_that_ended_well_without_a_result_is_a_crash_with_its_last_wor
     assert found.status is Status.CRASHED
     assert "ended without an answer: it exited with 0 and wrote no result (one | two)" in str(found.reason)
     assert found.started_at == "2026-01-02T03:04:05.000+00:00" and found.trial == TRIAL
-    assert found.warnings[-1].startswith("I-TRACE-1") and "one | two" in found.warnings[-1]
+    assert found.warnings[-1].code == "I-TRACE-1" and "one | two" in str(found.warnings[-1])
     assert "before it had described the machine" in str(found.machine.stable)
 
 
 def test_what_was_begun_is_kept_of_a_process_that_was_stopped(tmp_path):
     written(tmp_path, "begun", started_at="2026-01-02T00:00:00+00:00", status=Status.FAILED)
-    found = outcome(TRIAL, Stopped(Status.OOM, "E-MEM-1: x"), NOW, tmp_path, [])
-    assert (found.status, found.reason) == (Status.OOM, "E-MEM-1: x")
+    full = Message("E-MEM-1", "x")
+    found = outcome(TRIAL, Stopped(Status.OOM, full), NOW, tmp_path, [])
+    assert (found.status, found.reason) == (Status.OOM, full)
     assert found.started_at == "2026-01-02T00:00:00+00:00" and found.id == result(TRIAL).id
 
 
@@ -64,15 +66,17 @@ def test_of_what_was_written_last_only_the_end_is_told(tmp_path):
     process.end(60)
     lines = process.tail()
     assert lines[-1] == "line 001999" and 8192 // 12 - 1 <= len(lines) <= 8192 // 12 + 1
-    found = outcome(TRIAL, Stopped(Status.CRASHED, "r"), NOW, tmp_path, lines)
-    words = found.warnings[-1]
+    found = outcome(TRIAL, Stopped(Status.CRASHED, Message("E-R-1", "r")), NOW, tmp_path, lines)
+    words = str(found.warnings[-1])
     assert "line 001999" in words and "line 001720" in words and "line 001700" not in words  # 4000 characters
 
 
 @pytest.mark.parametrize("status", [Status.UNSUPPORTED, Status.WRONG_OUTPUT, Status.OK])
 def test_what_says_all_in_its_reason_has_no_trace(tmp_path, status):
     written(tmp_path, status=status)
-    assert not any(w.startswith("I-TRACE") for w in outcome(TRIAL, None, NOW, tmp_path, ["words"]).warnings)
+    assert not any(
+        w.code.startswith("I-TRACE") for w in outcome(TRIAL, None, NOW, tmp_path, ["words"]).warnings
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,17 +133,18 @@ def test_a_warden_that_does_not_end_is_killed_with_all_below_it(monkeypatch):
 def test_processes_that_could_not_be_ended_are_told_once(tmp_path):
     written(tmp_path)
     (tmp_path / warden.SURVIVORS).write_text("12 not-a-number 13\n")
-    (text,) = (w for w in outcome(TRIAL, None, NOW, tmp_path, []).warnings if w.startswith("W-RUN-1"))
+    (text,) = (str(w) for w in outcome(TRIAL, None, NOW, tmp_path, []).warnings if w.code == "W-RUN-1")
     assert "2 processes" in text and "process 12, 13" in text and "ps -fp 12,13" in text
     (tmp_path / warden.SURVIVORS).write_text("none\n")
-    assert not any(w.startswith("W-RUN-1") for w in outcome(TRIAL, None, NOW, tmp_path, []).warnings)
+    assert not any(w.code == "W-RUN-1" for w in outcome(TRIAL, None, NOW, tmp_path, []).warnings)
 
 
 def test_one_trials_failure_is_told_of_another_under_a_name_of_its_own():
-    failed = result(TRIAL, status=Status.UNSUPPORTED, reason="E-X-1: no")
+    failed = result(TRIAL, status=Status.UNSUPPORTED, reason=Message("E-X-1", "no"))
     other = Trial(model="null", backend="null", batch=2)
     told = fresh.inherited(failed, other)
-    assert (told.trial, told.status, told.reason) == (other, Status.UNSUPPORTED, "E-X-1: no")
+    assert (told.trial, told.status, told.reason) == (other, Status.UNSUPPORTED, failed.reason)
+    assert told.reason.code == "E-X-1"
     assert re.fullmatch(rf"{other.id}-\d{{8}}T\d{{6}}-[0-9a-f]{{6}}", told.id) and told.id != failed.id
 
 
@@ -167,8 +172,7 @@ def test_the_warden_gets_longer_than_it_gives_the_child():
 
 
 def test_the_last_words_are_cut_to_400_characters():
-    reason = str(crash(3, ["x" * 900]).reason)
-    assert reason.count("x") - "exited with 3".count("x") == 400
+    assert crash(3, ["x" * 900]).reason.evidence == "x" * 400
 
 
 @pytest.mark.parametrize("code", [0, 1, 3])

@@ -45,7 +45,7 @@ def test_pinned_workers_that_must_share_are_warned_of(cpus, warned):
     assert bool(placement.oversubscribed(pinned, cpus)) is warned
     assert not placement.oversubscribed(TRIAL, cpus)
     if warned:
-        assert "5 workers on 4 CPUs" in placement.oversubscribed(pinned, cpus)
+        assert "5 workers on 4 CPUs" in str(placement.oversubscribed(pinned, cpus))
 
 
 def test_every_worker_answers_a_trial_of_one_process_with_a_seed_of_its_own():

@@ -109,7 +109,7 @@ class Leader:
 
     def answer(self, verb, trial, limits, env, prestart):
         self.asked.append(prestart)
-        return making.result(trial, status=self.statuses.pop(0), reason="it said so")
+        return making.result(trial, status=self.statuses.pop(0), reason="E-X-1: it said so.")
 
     def stop(self):
         self.stops += 1
@@ -280,8 +280,8 @@ def test_a_daemon_that_will_not_stop_takes_no_result_along(fake, own):
     own._leader = Leader(Status.CRASHED)
     (fake / "stubborn").touch()
     result = own.run(ON_GPU, LIMITS)
-    assert result.status is Status.CRASHED and result.reason == "it said so"
-    assert result.warnings[-1].startswith("E-MODE-5") and "it will not" in result.warnings[-1]
+    assert result.status is Status.CRASHED and result.reason.what == "it said so"
+    assert result.warnings[-1].code == "E-MODE-5" and "it will not" in str(result.warnings[-1])
     (fake / "stubborn").unlink()
 
 

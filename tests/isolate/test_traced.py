@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-import edgescope
-from edgescope import registry
+from edgescope import bench, registry
 from edgescope.errors import UsageError
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Role, Status, Trial
 from edgescope.records.trial import ROLES
+from edgescope.runner.isolated import Isolated
 from edgescope.runner.reuse import ReusingRunner
-from edgescope.runner.run import Isolated
 from edgescope.store.results import Store, read
 
 TRACER = """
@@ -126,7 +125,7 @@ def test_the_spans_that_a_tracer_writes_at_exit_reach_the_result_and_the_store(t
     assert worker == -1 and start <= result.window.start_ns < result.window.stop_ns <= stop
     stored = read(Store(tmp_path / "store").save(result))
     assert spans_of(stored) == spans_of(result) and stored.trial == NULL
-    assert not any(text.startswith("W-SPAN") for text in map(str, result.warnings))
+    assert not any(w.code.startswith("W-SPAN") for w in result.warnings)
 
 
 def test_a_mode_is_outside_and_the_tracer_inside(seen):
@@ -159,7 +158,7 @@ def test_a_process_that_is_killed_under_a_tracer_is_told_as_that():
     assert "the trial's process died of SIGKILL" in str(result.reason) and "sh exited with 137" in str(
         result.reason
     )
-    (unread,) = (str(text) for text in result.warnings if str(text).startswith("W-SPAN-1"))
+    (unread,) = (str(w) for w in result.warnings if w.code == "W-SPAN-1")
     assert "tracer killed recorded in trace cannot be read" in unread and "FileNotFoundError" in unread
 
 
@@ -171,7 +170,7 @@ def test_a_worker_that_is_killed_under_a_tracer_is_named_and_the_other_is_read()
 
 
 def test_a_process_that_runs_already_cannot_be_traced():
-    result = edgescope.run(NULL)
+    result = bench.run(NULL)
     assert result.status is Status.FAILED and str(result.reason).startswith("E-TRACER-1")
 
 
@@ -186,10 +185,10 @@ def test_a_tracer_that_is_not_there_is_named_before_anything_runs():
         fresh.run(replace(NULL, tracer="at_exi"))
 
 
-def test_a_tracer_is_effort_and_none_changes_no_id():
+def test_a_tracer_has_a_role_of_its_own_and_none_changes_no_id():
     plain = replace(NULL, tracer="none")
-    assert ROLES["tracer"] is Role.EFFORT and plain.id != NULL.id
-    assert plain.key(~Role.EFFORT) == NULL.key(~Role.EFFORT)
+    assert ROLES["tracer"] is Role.TRACING and plain.id != NULL.id
+    assert plain.key(~Role.TRACING) == NULL.key(~Role.TRACING)
     before = {
         k: v for k, v in plain.to_json().items() if k != "tracer"
     }  # as stored before there were tracers

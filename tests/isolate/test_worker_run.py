@@ -5,10 +5,12 @@ import os
 import threading
 import time
 from collections import deque
+from dataclasses import asdict, replace
 from typing import ClassVar
 
 import pytest
 
+from edgescope.errors import Message
 from edgescope.isolate import pool as pools
 from edgescope.isolate import worker_run
 from edgescope.isolate.counter import Look
@@ -121,20 +123,19 @@ def test_until_a_moment_whoever_has_not_spoken_has_an_empty_word(run):
 
 def test_a_failure_ends_the_wait_with_its_status_and_the_workers_number(run):
     a, b = Scripted(0), Scripted(1)
-    b.speak("failed", status="oom", reason="E-OOM-1: no room")
+    full = Message("E-OOM-1", "no room", fix="a smaller --batch")
+    b.speak("failed", status="oom", reason=asdict(full))
     with pytest.raises(WorkerError) as caught:
         run(a, b).gather("ready", "ready")
-    assert (caught.value.status, caught.value.reason) == (Status.OOM, "E-OOM-1: worker 1: no room")
+    assert (caught.value.status, caught.value.reason) == (
+        Status.OOM,
+        replace(full, what="worker 1: no room"),
+    )
     alone = Scripted(0)
-    alone.speak("failed", status="failed", reason="E-OOM-1: no room")
+    alone.speak("failed", status="failed", reason=asdict(full))
     with pytest.raises(WorkerError) as caught:
         run(alone).gather("ready", "ready")
-    assert caught.value.reason == "E-OOM-1: no room"
-    bare = Scripted(0)
-    bare.speak("failed", status="failed", reason="words without a code")
-    with pytest.raises(WorkerError) as caught:
-        run(bare, Scripted(1)).gather("ready", "ready")
-    assert caught.value.reason == "words without a code"
+    assert caught.value.reason == full and str(caught.value) == str(full)
 
 
 def test_every_worker_is_told_its_trial_its_number_and_whether_it_has_worked_before(run, tmp_path):
@@ -216,7 +217,9 @@ class Started(Scripted):
         if do == "load":
             peak = Started.peaks.get(self.number, 50.0)
             word = {"event": "loaded", "peak_bytes": peak}
-            self.speak(**word) if peak else self.speak("failed", status="failed", reason="E-X: no")
+            self.speak(**word) if peak else self.speak(
+                "failed", status="failed", reason=asdict(Message("E-X-1", "no"))
+            )
 
     def kill(self):
         pass
@@ -316,8 +319,8 @@ def test_workers_are_kept_between_trials_and_replaced_where_a_seat_or_a_process_
 @pytest.mark.parametrize(
     ("error", "kept"),
     [
-        (WorkerError(Status.UNSUPPORTED, "not this precision"), True),
-        (WorkerError(Status.CRASHED, "gone"), False),
+        (WorkerError(Status.UNSUPPORTED, Message("E-X-1", "not this precision")), True),
+        (WorkerError(Status.CRASHED, Message("E-X-1", "gone")), False),
         (KeyError("a bug"), False),
     ],
 )

@@ -247,11 +247,10 @@ def test_cpus_are_split_evenly_and_dealt_out_in_turn_where_they_are_too_few(cpus
 
 
 def test_pinned_workers_that_share_cpus_are_warned_of():
-    assert placement.oversubscribed(replace(QUICK, sharing="pinned"), 2) == ""
-    assert placement.oversubscribed(replace(QUICK, sharing="pinned", colocated="null"), 2).startswith(
-        "W-WORKER-2"
-    )
-    assert placement.oversubscribed(QUICK, 1) == ""
+    assert placement.oversubscribed(replace(QUICK, sharing="pinned"), 2) is None
+    crammed = placement.oversubscribed(replace(QUICK, sharing="pinned", colocated="null"), 2)
+    assert crammed.code == "W-WORKER-2"
+    assert placement.oversubscribed(QUICK, 1) is None
 
 
 def test_a_crew_is_kept_for_its_sharing_and_its_workers_for_what_they_loaded():

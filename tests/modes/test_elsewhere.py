@@ -16,9 +16,10 @@ from edgescope.devices.kernel_files import is_absent
 from edgescope.devices.replay import device
 from edgescope.errors import SettingError, UnsupportedError, UsageError
 from edgescope.modes import catalog, cgroup, enter, gpu_power, journal, mps, quota
-from edgescope.modes.affinity import Affinity, ranges, some
+from edgescope.modes.affinity import Affinity, some
 from edgescope.modes.privileged import act
 from edgescope.modes.quota import Quota
+from edgescope.units import ranges
 
 CPUS = sorted(os.sched_getaffinity(0))
 #: What a child says of itself, and how much CPU time it gets in half a second of trying.

@@ -88,7 +88,7 @@ def stops(result) -> int:
 def test_a_quota_changes_the_latency_and_is_gone_afterwards():
     limited = run("quota=0.3")
     if limited.status is Status.UNSUPPORTED:
-        pytest.skip(limited.reason)
+        pytest.skip(str(limited.reason))
     free = run("as_is")
     assert limited.status in (Status.OK, Status.UNSTABLE), limited.reason
     assert limited.machine.state["mode"]["evidence"] == "control group: 0.3 CPUs"

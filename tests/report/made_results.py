@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgescope.analysis.run.summary import metrics
+from edgescope.errors import Message
 from edgescope.records import (
     QUERY_DTYPES,
     Absent,
@@ -200,7 +201,7 @@ def result(
         verification=verification(kind, trained=trained),
         window=window,
         metrics={**metrics(rows, window), **extra},
-        warnings=("W-WARM-1: warm-up had not settled after 10 s (last windows differ by 4 %).",)
+        warnings=(Message("W-WARM-1", "warm-up had not settled after 10 s", "last windows differ by 4 %"),)
         if kind.backend == "torch_compile" and replicate == 0
         else (),
         queries=rows,

@@ -16,13 +16,13 @@ import pytest
 from made_results import KINDS, NO_RAPL, Kind, failed, study
 
 from edgescope.analysis.cells.variants import pick, table
-from edgescope.errors import UsageError
+from edgescope.errors import Message, UsageError
 from edgescope.metrics import METRICS
 from edgescope.records import Absent, Json, Machine, Measured, Result, Status, Trust, Verdict
 from edgescope.report import write
 from edgescope.report.chapter import chapters
-from edgescope.report.columns import shown
-from edgescope.report.figures import island
+from edgescope.report.render.html import island
+from edgescope.report.variants import comparison
 
 VOID = {"meta", "br", "hr", "col", "link", "img", "input"}
 HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)>'
@@ -116,14 +116,14 @@ def test_the_fastest_variant_is_not_picked_when_its_answers_are_wrong(tmp_path: 
 
 def test_every_measured_value_of_the_table_is_on_the_page(results: list[Result], shown_page: Page) -> None:
     chapter = chapters(results)[0]
-    look = shown(chapter)
+    look = comparison(chapter)
     checked = 0
     for row in look.rows:
-        text = shown_page.row(row.cell)
-        for form, column in zip(look.formats, look.columns, strict=True):
-            field = row[column.name]
+        text, figures = shown_page.row(row.key), chapter.table.row(row.key)
+        for i, column in enumerate(look.columns):
+            form, field = look.form(i), figures[column.key]
             if isinstance(field, Measured):
-                assert form.number(field.value) in text
+                assert form is not None and form.number(field.value) in text
                 checked += 1
     assert checked > 40
 
@@ -161,7 +161,7 @@ def test_hostile_text_stays_text(tmp_path: Path, suffix: str) -> None:
         replace(
             r,
             machine=bad,
-            warnings=(HOSTILE,),
+            warnings=(Message(*[HOSTILE] * 5),),
             verdict=Verdict(Trust.DISTURBED, (HOSTILE,)),
             verification=replace(r.verification, detail=HOSTILE, reference=HOSTILE)
             if r.verification
@@ -169,7 +169,7 @@ def test_hostile_text_stays_text(tmp_path: Path, suffix: str) -> None:
             artifact={"digest": HOSTILE, "bytes": 5},
         )
         for r in results
-    ] + [replace(failed(model=HOSTILE, reason=HOSTILE), machine=bad)]
+    ] + [replace(failed(model=HOSTILE), reason=Message(*[HOSTILE] * 5), machine=bad)]
     path = write(results, tmp_path / f"page{suffix}", title=HOSTILE, command=HOSTILE)
     text = path.read_text(encoding="utf-8")
     if suffix == ".md":
@@ -222,9 +222,9 @@ def test_ids_are_unique_and_every_link_arrives(shown_page: Page) -> None:
 
 def test_every_metric_of_the_table_links_to_its_definition(results: list[Result], shown_page: Page) -> None:
     links = {str(a["href"]) for tag, a in shown_page.tags if tag == "a"}
-    for column in shown(chapters(results)[0]).columns:
-        assert f"#def-{column.name}" in links
-        assert METRICS[column.name].meaning.split(".")[0].split("\n")[0] in shown_page.words
+    for column in comparison(chapters(results)[0]).columns[1:]:
+        assert f"#def-{column.key}" in links
+        assert METRICS[column.key].meaning.split(".")[0].split("\n")[0] in shown_page.words
 
 
 def test_verdicts_show_their_evidence_with_and_without_hovering(shown_page: Page) -> None:
@@ -349,7 +349,7 @@ def test_a_csv_cell_cannot_start_a_formula(tmp_path: Path) -> None:
 
 def test_markdown_holds_the_same_table(results: list[Result], tmp_path: Path) -> None:
     text = write(results, tmp_path / "table.md").read_text()
-    look = shown(chapters(results)[0])
+    look = comparison(chapters(results)[0])
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == len(look.rows) + 2
     assert len({line.replace("\\|", "").count("|") for line in lines}) == 1

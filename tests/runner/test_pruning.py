@@ -28,7 +28,7 @@ def trial(batch=1, processes=1, **keys) -> Trial:
 @given(st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=1, max_size=5), st.tuples(SIZES, SIZES, SIZES))
 def test_a_cell_is_pruned_exactly_when_it_dominates_one_that_ran_out(failed, mine):
     made = [trial(b, p, in_flight=t) for b, p, t in failed]
-    sieve = Exhausted(result(t, status=Status.OOM, reason="E-MEM-1: x") for t in made)
+    sieve = Exhausted(result(t, status=Status.OOM, reason="E-MEM-1: x.") for t in made)
     asked = trial(mine[0], mine[1], in_flight=mine[2])
     expected = any(t.id != asked.id and all(a <= b for a, b in zip(size(t), mine, strict=True)) for t in made)
     assert bool(sieve.reason(asked)) is expected
@@ -68,7 +68,7 @@ class Exhausting:
     def run(self, trial, limits):
         self.ran.append((trial.batch, trial.processes))
         fits = trial.batch * trial.processes <= self.most
-        return result(trial, status=Status.OK if fits else Status.OOM, reason="" if fits else "E-MEM-1: x")
+        return result(trial, status=Status.OK if fits else Status.OOM, reason="" if fits else "E-MEM-1: x.")
 
 
 GRID = grid.grid({"model": "null", "backend": "null", "batch": [1, 2, 4, 8], "processes": [1, 2, 4]})

@@ -29,7 +29,7 @@ class Counting:
 
     def prepare(self, trial, limits):
         self.prepared.append(trial.id)
-        return result(trial, status=Status.UNSUPPORTED, reason="E-X: no") if self.fail_prepare else None
+        return result(trial, status=Status.UNSUPPORTED, reason="E-X-1: no.") if self.fail_prepare else None
 
     def run(self, trial, limits):
         self.ran.append(trial.id)

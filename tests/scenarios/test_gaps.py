@@ -5,8 +5,8 @@ import pytest
 
 from edgescope.analysis.cells.replicates import latencies_s
 from edgescope.analysis.run import idle_gaps, summary
-from edgescope.cli import load_view
 from edgescope.records import QUERY_END, Absent
+from edgescope.report.result import gaps
 from edgescope.scenarios import IdleGap
 from edgescope.scenarios.idle_gap import repeats
 from edgescope.scenarios.stop_rule import INPUT_ENDED, Plan
@@ -115,9 +115,10 @@ def test_latency_is_that_of_the_queries_back_to_back_and_the_curve_stands_beside
     assert isinstance(said["throughput_sps"], Absent)
     made = result(t, queries=queries, window=plan.window, metrics=said)
     assert len(latencies_s(made)) < len(queries)
-    shown = [str(text) for _, text in load_view.lines(made)]
-    assert len(shown) == 6
-    assert "after  10000 ms" in shown[-1] and "1.40x" in shown[-1] and "n 7" in shown[-1]
+    (table,) = gaps(made)
+    gap, latency, penalty, n = table.rows[-1].cells
+    assert len(table.rows) == 6 and (gap, n) == ("10000 ms", 7) and latency.unit == "s"
+    assert penalty.startswith("1.40x")
 
 
 def test_gaps_of_ones_own():

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from edgescope.analysis.capacity.promises import Kept, promises
-from edgescope.cli import capacity_view
 from edgescope.errors import UnsupportedError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Measured, Status, Trial, Trust, Verdict
-from edgescope.report.capacity_words import sentence_of
+from edgescope.records.codec import to_plain
+from edgescope.report.capacity import facts, sentence_of
 from edgescope.runner.run import Cells
 from edgescope.search import capacity
 from edgescope.search.capacity import Search
@@ -124,7 +124,7 @@ def test_a_run_that_crashes_is_tried_once_more_and_said(tmp_path):
     search = searched(tmp_path / "b", flaky)
     whole = searched(tmp_path / "a", QueueServer()).answer()
     assert abs(search.answer().clients - whole.clients) <= 1
-    assert any(w.code == "W-CAP-2" and "E-X" in str(w) for w in search.warnings)
+    assert any(w.code == "W-CAP-2" and "E-X-1" in w.evidence for w in search.warnings)
     dead = QueueServer(0.005, ends={n * 15.0: [Status.CRASHED] * 9 for n in range(1, 99)})
     found = searched(tmp_path / "c", dead).answer()
     assert found.clients == 0 and found.limit.name == "not known" and "E-X" in found.above.why
@@ -163,7 +163,7 @@ def test_too_few_queries_for_a_bound_is_said_and_the_weaker_statement_taken(tmp_
     search = searched(tmp_path, QueueServer(0.5), "p99<4s", rate=0.1, max_clients=2)
     found = search.answer()
     assert found.clients == 2 and found.confirmed.weaker and found.confirmed.kept is Kept.PERHAPS
-    assert [w for w in found.warnings if w.code == "W-CAP-1" and " s at 0.2 queries/s" in w.what]
+    assert [w for w in found.warnings if w.code == "W-CAP-1" and " s at 0.2 queries/s" in str(w)]
     assert "too few queries for a bound" in sentence_of(found)
 
 
@@ -206,7 +206,7 @@ def test_promises_of_memory_and_power(tmp_path):
 
 def test_json_holds_every_run(tmp_path):
     search = searched(tmp_path, QueueServer(0.005))
-    page = json.loads(json.dumps(capacity_view.to_json(search.answer(), search.asked)))
+    page = json.loads(json.dumps(to_plain(facts(search.answer(), search.asked))))
     assert page["clients"] == page["confirmed"]["clients"] and len(page["points"]) == len(search.points)
     assert page["limit"]["name"] == "latency" and page["question"]["constraints"] == ["p99<40ms"]
 

@@ -55,7 +55,11 @@ class Formula:
             "power_w": Measured(5.0, "W") if self.power else Absent("no power sensor"),
         }
         status = self.failing.get(trial.processes, self.confirms if trial.replicate else Status.OK)
-        keys = {"metrics": metrics, "status": status, "reason": "" if status is Status.OK else "by formula"}
+        keys = {
+            "metrics": metrics,
+            "status": status,
+            "reason": "" if status is Status.OK else "E-X-1: by formula.",
+        }
         id_ = f"{trial.id}-20260101T000000-{next(NUMBERS):06x}"
         return result(trial, id_=id_, queries=None, window=None, readings=None, **keys)
 

@@ -8,11 +8,14 @@ import pytest
 
 from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import wanted
-from edgescope.cli import variants_view
+from edgescope.cli import optimize as verb
 from edgescope.cli.main import main
 from edgescope.errors import EdgescopeError
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Absent, Measured, Status, Trial, Trust, Verdict, Verification, Window
+from edgescope.report.chapter import chapter
+from edgescope.report.render import terminal
+from edgescope.report.variants import document
 from edgescope.runner.run import Cells
 from edgescope.runner.setup import Setup
 from edgescope.search import candidates, halving
@@ -216,12 +219,12 @@ def test_rejected_rows_say_how_to_measure_them_again(tmp_path, capsys):
     ends = {("null", "int8"): [Status.TIMEOUT], ("null", "fp32"): [Status.OOM], ("openvino", "int8"): []}
     ends[("onnxruntime", "int8")] = [Status.WRONG_OUTPUT]
     ends[("openvino", "int8")] = [Status.OK, Status.OK, Status.CRASHED]
-    found = variants.table(optimised(tmp_path, Scripted(ends), keep=1.0))
-    assert variants_view.again(found) == ["timeout", "crashed", "oom"]
-    variants_view.show(found, variants.pick(found))
+    found = chapter(optimised(tmp_path, Scripted(ends), keep=1.0))
+    assert verb.again(found.table) == ["timeout", "crashed", "oom"]
+    terminal.show(document([found], again=verb.again(found.table)), verbose=True)
     assert capsys.readouterr().out.count("measure again: --retry timeout,crashed,oom\n") == 1
     fine = variants.table(optimised(tmp_path / "fine", Scripted()))
-    assert variants_view.again(fine) == []
+    assert verb.again(fine) == []
 
 
 def test_what_cannot_be_told_from_the_best_goes_on(tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgescope.analysis.cells import ids
 from edgescope.errors import StoreError, UsageError
 from edgescope.records import SCHEMA_VERSION, Machine, Status, Trial, codec
 from edgescope.store import results
@@ -284,9 +285,10 @@ def test_a_store_path_that_is_a_file_is_an_error(tmp_path):
 def test_find_by_prefix(tmp_path):
     kept = Store(tmp_path)
     kept.save(result())
-    assert [r.id for r in kept.find(result().trial.cell[:6])] == [result().id]
+    assert [r.id for r in ids.begun(kept.results(), result().trial.cell[:6])] == [result().id]
+    assert ids.one(kept.results(), "latest").id == result().id
     with pytest.raises(UsageError, match="no result, trial or cell"):
-        kept.find("zzz")
+        ids.begun(kept.results(), "zzz")
 
 
 def test_finished_holds_final_statuses_only(tmp_path):

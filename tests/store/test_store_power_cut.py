@@ -93,7 +93,7 @@ def test_a_result_is_never_seen_under_its_name_before_it_is_whole(tmp_path, monk
 def test_saving_again_under_a_name_that_is_taken_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     kept = Store(tmp_path / "store")
-    folder = kept.save(result(warnings=("first",)))
+    folder = kept.save(result(warnings=("W-A-1: first.",)))
     with pytest.raises(results.StoreError, match="It is kept in"):
-        kept.save(result(warnings=("second",)))
-    assert results.read(folder).warnings == ("first",)
+        kept.save(result(warnings=("W-A-1: second.",)))
+    assert [w.what for w in results.read(folder).warnings] == ["first"]

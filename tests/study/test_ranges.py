@@ -45,7 +45,10 @@ def test_it_is_refused_before_anything_starts(verb, flags, says, capsys):
 @pytest.mark.parametrize("flags", [["--threads", "100000"], ["--timeout", "0"], ["--in-flight", "5000"]])
 def test_capacity_refuses_them_too(flags, capsys):
     assert (
-        main(["capacity", "null", "--backend", "null", "--constraint", "p50<1s", "--rate", "1", *flags]) == 2
+        main(
+            ["capacity", "null", "--backend", "null", "--constraint", "p50<1s", "--client-rate", "1", *flags]
+        )
+        == 2
     )
     assert "E-RANGE-1" in capsys.readouterr().err
 

@@ -81,6 +81,6 @@ def recorded(trial: Trial) -> AbstractContextManager[None]:
             "E-TRACER-1",
             f"tracer {trial.tracer} starts the process that it records, and this one runs already",
             effect="Nothing was measured",
-            fix="edgescope.isolate.fresh.run(trial), or edgescope.runner.run.Isolated",
+            fix="edgescope.isolate.fresh.run(trial), or edgescope.runner.isolated.Isolated",
         )
     return traced.tracer_of(trial).window(Path(os.environ[FOLDER]))

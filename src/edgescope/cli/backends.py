@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows, indent=1))
         return 0
-    from edgescope.report import terminal
+    from edgescope.report.render import terminal
 
     cells = [
         (
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         )
         for row in rows
     ]
-    terminal.table(("backend", "here", "what", "on", "options"), cells)
+    terminal.table(("backend", "here", "what", "on", "options"), cells, below=("options",))
     return 0
 
 

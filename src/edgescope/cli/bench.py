@@ -29,6 +29,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--replicates", type=int, default=1, help="fresh processes, one JSON object a line each")
     text = "drive trtexec on a board over ssh (edgescope docs remote)"
     sub.add_argument("--on", default=None, metavar="ssh://USER@HOST[:PORT]", help=text)
+    opened.add_verbose(sub)
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
@@ -36,9 +37,10 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the trial in fresh processes, store each result, print a card or JSON."""
-    from edgescope.cli import card
     from edgescope.errors import refused
     from edgescope.records import codec
+    from edgescope.report import result as card
+    from edgescope.report.render import terminal
     from edgescope.runner.setup import check_modes
 
     trials = asked(args)
@@ -58,11 +60,11 @@ def run(args: argparse.Namespace) -> int:
         results.append(result)
         if args.json:
             print(json.dumps(codec.to_json(result), indent=1 if args.replicates == 1 else None))
-        else:
-            card.show(result)
+        elif len(trials) == 1:
+            terminal.show(card.document(result), verbose=args.verbose)
         code = max(code, opened.exit_code(result))
     if len(results) > 1 and not args.json:
-        card.summary(results)
+        terminal.show(card.several(results), verbose=args.verbose)
     return code
 
 

@@ -32,6 +32,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     _add_promise(sub)
     _add_serving(sub)
     _add_search(sub)
+    opened.add_verbose(sub)
     trial_flags.add_engine(sub.add_argument_group("engine"))
     trial_flags.add_safety(sub)
 
@@ -69,19 +70,19 @@ def _add_search(sub: argparse.ArgumentParser) -> None:
     text = "try everything: confirm every number of clients from 1 up until one fails twice"
     group.add_argument("--exhaustive", action="store_true", help=text)
     trial_flags.add_no_cache(group)
-    trial_flags.add_output(group, "file to write, too: the curve of each promise over the clients (.html)")
+    trial_flags.add_output(group, "file to write, too: the answer (.html with its curves, .md, .csv, .json)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Search, print the table and the sentence; exit 1 when not one client fits."""
-    from edgescope.cli import capacity_view
+    from edgescope.report import RENDERERS, save, writable
+    from edgescope.report.capacity import document
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
     from edgescope.verbs.capacity import capacity
 
     if args.output:
-        from edgescope.report import capacity as page
-        from edgescope.report import writable
-
-        writable(args.output, page.SUFFIXES)  # before minutes are spent
+        writable(args.output, RENDERERS)  # before minutes are spent
     found = capacity(
         args.model,
         client_rate=args.client_rate,
@@ -103,26 +104,26 @@ def run(args: argparse.Namespace) -> int:
     )
     if found.found is None:
         return _nothing(found, args.json)
+    written = str(args.output or "")
+    page = document(found.found, found.question, command=opened.command(), written=written)
     if args.output:
-        from edgescope.report.capacity import write
-
-        write(found.found, args.output)  # first: what prints may be a pipe that is closed
+        save(page, args.output)  # first: what prints may be a pipe that is closed
     if args.json:
-        print(json.dumps(capacity_view.to_json(found.found, found.question), indent=1))
+        print(as_json.text(page))
     else:
-        capacity_view.show(found.found)
-        if args.output:
-            print(f"written to {args.output}")
+        terminal.show(page, verbose=args.verbose)
     return 0 if found.clients else 1
 
 
 def _nothing(found: Fitting, as_json: bool) -> int:
     """Say why nothing could be asked; return the exit code of the run that showed it."""
-    from edgescope.cli import capacity_view, card
+    from edgescope.report import capacity
+    from edgescope.report import result as card
+    from edgescope.report.render import terminal
 
     assert found.failed is not None
     if as_json:
-        print(json.dumps(capacity_view.nothing(found.failed, found.question), indent=1))
+        print(json.dumps(capacity.nothing(found.failed, found.question), indent=1))
     else:
-        card.show(found.failed)
+        terminal.show(card.document(found.failed), limit=None)
     return opened.exit_code(found.failed)

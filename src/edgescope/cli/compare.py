@@ -9,7 +9,6 @@ significance and size.
 from __future__ import annotations
 
 import argparse
-import json
 
 from edgescope.cli import opened, trial_flags
 
@@ -26,6 +25,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--force", action="store_true", help="show numbers side by side even if not comparable")
     trial_flags.add_json(sub)
+    opened.add_verbose(sub)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,42 +37,15 @@ def run(args: argparse.Namespace) -> int:
     found = compare(
         baseline, args.candidate, store=store, other_store=args.other_store or None, force=args.force
     )
-    if args.json:
-        from edgescope.records.codec import to_plain
-
-        print(json.dumps(to_plain(found) | {"judgement": found.judgement.value}, indent=1))
-        return 0
     from edgescope.cli import noise_view
-    from edgescope.report import terminal
+    from edgescope.report.compare import document
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
 
-    if found.differences:
-        settings = [(d.name, str(d.baseline), str(d.candidate)) for d in found.differences]
-        terminal.table(("differs", found.baseline, found.candidate), settings, title="Settings that differ")
-    for blocker in found.blockers:
-        terminal.note(
-            f"W-CMP-1: NOT-COMPARABLE: {blocker}" + ("" if args.force else ". Try: --force, unjudged")
-        )
-    rows = [
-        (
-            r.metric,
-            terminal.why(r.baseline),
-            terminal.why(r.candidate),
-            terminal.ratio(r.ratio),
-            _word(r.judgement),
-        )
-        for r in found.rows
-    ]
-    if rows:
-        header = ("metric", found.baseline, found.candidate, "candidate / baseline", "candidate is")
-        over = f"Over {found.pairs} pair{'s' * (found.pairs != 1)} of fresh processes"
-        terminal.table(header, rows, title=over if found.pairs else "Not measured together")
-        for warning in found.warnings:
-            terminal.note(warning)
-    if noise := noise_view.stored(store, baseline[0].machine.id):
-        terminal.note(f"Noise floor of the machine: {noise}")
-    print(f"{found.candidate} is {found.judgement.value} against {found.baseline}")
+    noise = noise_view.stored(store, baseline[0].machine.id)
+    page = document(found, noise=noise, forced=args.force)
+    if args.json:
+        print(as_json.text(page))
+    else:
+        terminal.show(page, verbose=args.verbose)
     return 0
-
-
-def _word(judgement: object) -> str:
-    return str(getattr(judgement, "value", "")) if judgement else ""

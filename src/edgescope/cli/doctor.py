@@ -79,17 +79,14 @@ def _json(report: Report, args: argparse.Namespace) -> None:
 
 
 def _show(report: Report, args: argparse.Namespace) -> None:
-    from rich.text import Text
-
     from edgescope.cli import noise_view, opened
     from edgescope.doctor.view import lines
-    from edgescope.report import terminal
+    from edgescope.report.render import terminal
 
-    out = terminal.console()
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
     noise = noise_view.stored(opened.store(args), report.machine.id)
     for text, style in lines(report, width, everything=args.all, noise=noise):
-        out.print(Text(text, style=style), soft_wrap=True)
+        print(terminal.painted([(text, style)]))
 
 
 def _container(report: Report) -> None:

@@ -7,17 +7,13 @@ edgescope energy 3f2a --meter plug.csv      the same run at the wall: the log is
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgescope.cli import opened, trial_flags
 
 if TYPE_CHECKING:
-    from edgescope.analysis.energy.align import Wall
-    from edgescope.analysis.energy.of_run import Consumption
-    from edgescope.records import Field, Meter, Result
+    pass
 
 HELP = "a result's energy by every meter, and by an external meter's CSV"
 SHOWN = ("power_w", "energy_j", "energy_per_sample_j", "idle_power_w", "energy_dynamic_per_sample_j")
@@ -48,82 +44,13 @@ def run(args: argparse.Namespace) -> int:
         scope=args.scope,
         store=opened.store(args),
     )
-    result, found, wall, warnings = spent.result, spent.meters, spent.wall, spent.warnings
+    from edgescope.report.energy import document
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
+
+    page = document(spent, args.meter.name if args.meter else "")
     if args.json:
-        print(json.dumps(_json(result, found, wall, warnings), indent=1))
+        print(as_json.text(page))
         return 0
-    from edgescope.cli import card
-    from edgescope.report import terminal
-
-    terminal.console().print(card.status(result))
-    rows = [(m.name, m.scope, m.method, *_figures(c.metrics)) for m, c in found]
-    if wall is not None:
-        rows.append((args.meter.name, args.scope or "wall", "trapezoid", *_figures(wall.consumption.metrics)))
-    if rows:
-        terminal.table(("meter", "scope", "method", "power", "energy", "a sample"), rows)
-    else:
-        terminal.note(f"no meter watched this result: {terminal.why(result.metrics.get('power_w'))}")
-    for meter, used in found:
-        terminal.note(f"{meter.name}: {_idle(used.metrics)}")
-    if wall is not None:
-        _tell(wall)
-    for warning in warnings:
-        terminal.note(warning)
-    return 0 if rows else 3
-
-
-def _figures(metrics: Mapping[str, Field]) -> list[str]:
-    """Return power, energy and energy per sample, each with what its ends are."""
-    from edgescope.analysis.energy.scopes import ends
-    from edgescope.report import terminal
-
-    fields = [metrics[name] for name in SHOWN[:3]]
-    return [f"{terminal.why(f)} {ends(f, metrics['energy_j'])}".strip() for f in fields]
-
-
-def _idle(metrics: Mapping[str, Field]) -> str:
-    from edgescope.records import Absent
-    from edgescope.report import terminal
-
-    rest, beyond = metrics["idle_power_w"], metrics["energy_dynamic_per_sample_j"]
-    if isinstance(rest, Absent):
-        return f"idle n/a ({rest.reason})"
-    return f"idle {terminal.show(rest)}; beyond it {terminal.why(beyond)} a sample (bounds)"
-
-
-def _tell(wall: Wall) -> None:
-    """Print where the log was placed and what the machine drew beyond idling."""
-    from edgescope.report import terminal
-
-    a, m = wall.alignment, wall.consumption.metrics
-    terminal.note(
-        f"the window begins {a.offset_s:.3f} s after the log's first row, +-{a.uncertainty_s:.3f} s; "
-        f"the meter's clock runs {a.drift:+.2%} off, +-{a.drift_uncertainty:.2%}; "
-        f"the load's step of {a.step_w:.2f} W explains {a.explained:.0%} of the log"
-    )
-    terminal.note(f"{wall.scope}: {_idle(m)}")
-
-
-def _json(
-    result: Result, found: Sequence[tuple[Meter, Consumption]], wall: Wall | None, warnings: Sequence[str]
-) -> dict[str, Any]:
-    from edgescope.analysis.energy.scopes import ends
-    from edgescope.records.codec import to_plain
-
-    meters = [
-        {"meter": m.name, "scope": m.scope, "method": m.method}
-        | {name: to_plain(c.metrics[name]) for name in SHOWN}
-        | {"ends": {name: ends(c.metrics[name], c.metrics["energy_j"]) for name in SHOWN}}
-        for m, c in found
-    ]
-    out: dict[str, Any] = {
-        **{"result": result.id, "status": result.status.value, "verdict": to_plain(result.verdict)},
-        **{"meters": meters, "wall": None, "warnings": list(warnings)},
-    }
-    if wall is not None:
-        out["wall"] = {
-            "alignment": to_plain(wall.alignment),
-            "metrics": to_plain(dict(wall.consumption.metrics)),
-            "warnings": [str(w) for w in wall.consumption.warnings],
-        }
-    return out
+    terminal.show(page, verbose=True)
+    return 0 if spent.meters or spent.wall else 3

@@ -41,9 +41,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([codec.to_json(r) for r in found]))
     else:
-        from edgescope.cli import card
+        from edgescope.report.render import terminal
+        from edgescope.report.result import listing
 
-        card.lines(found)
+        terminal.listing(listing(found))
     for problem in store.problems:
         print(problem, file=sys.stderr)
     return 0

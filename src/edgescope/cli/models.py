@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([_facts(name, model) for name, model in infos], indent=1))
         return 0
-    from edgescope.report import terminal
+    from edgescope.report.render import terminal
 
     cells = [
         (
@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
         )
         for name, model in infos
     ]
-    terminal.table(("model", "task", "input", "parameters", "MACs", "FLOPs", "weights", "source"), cells)
+    heads = ("model", "task", "input", "parameters", "MACs", "FLOPs", "weights", "source")
+    terminal.table(heads, cells, below=("weights", "source"))
     terminal.note(
         "Also: NAME@weights.pth, any file.onnx, any module:callable. One MAC is two FLOPs; both are of one sample."
     )

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(rows: Sequence[Row], why_none: str, problems: Sequence[str]) -> None:
     """Print the board's power modes with what they cap, then the other settings with what they set."""
-    from edgescope.report import terminal
+    from edgescope.report.render import terminal
 
     power = [row for row in rows if row.id is not None]
     if power:
@@ -68,7 +68,7 @@ def _show(rows: Sequence[Row], why_none: str, problems: Sequence[str]) -> None:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    from edgescope.modes.affinity import ranges
+    from edgescope.units import ranges
 
     caps = (row.cpu_max_hz, row.gpu_max_hz, row.emc_max_hz)
     clocks = ["no cap" if hz is None else f"{hz / 1e6:.0f} MHz" for hz in caps]

@@ -22,7 +22,7 @@ from edgescope.cli import opened, trial_flags
 from edgescope.store import whole_file
 
 if TYPE_CHECKING:
-    from edgescope.cli.offload_view import Page
+    from edgescope.analysis.offload.question import Question
 
 HELP = "edge, cloud or both: from two machines' results and a network; --probe measures one"
 INTERRUPTED = "Nothing was written; the same command starts anew."
@@ -46,8 +46,11 @@ def configure(sub: argparse.ArgumentParser) -> None:
     text = "what to be best at: latency, throughput, energy, watts (latency)"
     group.add_argument("--objective", default="latency", metavar="WORD", help=text)
     trial_flags.add_constraint(group, "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7")
-    trial_flags.add_output(sub, "file to write, too: the answer (.html, .csv, .json), or a probe's profile")
+    trial_flags.add_output(
+        sub, "file to write, too: the answer (.html, .md, .csv, .json), or a probe's profile"
+    )
     trial_flags.add_json(sub)
+    opened.add_verbose(sub)
 
 
 def _network(group: argparse._ArgumentGroup) -> None:
@@ -89,31 +92,27 @@ def run(args: argparse.Namespace) -> int:
     """Probe or decide; exit 1 where nothing keeps the constraints."""
     if args.probe:
         return _probe(args)
-    from edgescope.cli import offload_view
+    from edgescope.report import offload, save
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
 
-    page = _page(args)
+    found = _question(args)
+    page = offload.document(found, opened.command(), written=str(args.output or ""))
     if args.output:
-        from edgescope.report import offload as report
-
-        report.write(
-            page.question, args.output, page.command
-        )  # first: what prints may be a pipe that is closed
+        save(page, args.output)  # first: what prints may be a pipe that is closed
     if args.json:
-        from edgescope.report.offload_json import facts
-
-        print(json.dumps(facts(page.question, page.command), indent=1))
+        print(as_json.text(page))
     else:
-        offload_view.show(page)
-        if args.output:
-            print(f"written to {args.output}")
-    return 0 if page.question.answer.pick else 1
+        terminal.show(page, verbose=args.verbose)
+    return 0 if found.answer.pick else 1
 
 
 def _probe(args: argparse.Namespace) -> int:
     """Measure a network, write its profile, print what it comes to."""
     from edgescope.analysis.offload.network import profile
     from edgescope.analysis.offload.probe import probe
-    from edgescope.cli import offload_view
+    from edgescope.report.offload import probed
+    from edgescope.report.render import terminal
 
     keys = probe(args.probe, tell=lambda text: print(text, file=sys.stderr, flush=True))
     path = args.output or Path("network.json")
@@ -122,14 +121,13 @@ def _probe(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(keys))
     else:
-        offload_view.network(profile(keys), keys)
+        terminal.printed(probed(profile(keys), keys))
         print(f"written to {path}")
     return 0
 
 
-def _page(args: argparse.Namespace) -> Page:
+def _question(args: argparse.Namespace) -> Question:
     """Return the whole answer."""
-    from edgescope.cli.offload_view import Page
     from edgescope.errors import UsageError
     from edgescope.verbs.offload import Sent, offload
 
@@ -137,10 +135,9 @@ def _page(args: argparse.Namespace) -> Page:
         fix = "edgescope list, then: edgescope offload EDGE CLOUD --rtt 20ms --bandwidth 20Mbit"
         raise UsageError("E-OFF-4", "two cells are needed, one of the edge and one of the cloud", fix=fix)
     if args.output:
-        from edgescope.report import offload as report
-        from edgescope.report import writable
+        from edgescope.report import RENDERERS, writable
 
-        writable(args.output, report.SUFFIXES)
+        writable(args.output, RENDERERS)
     sent = {name: getattr(args, name) for name in SENT}
     found = offload(
         args.local,
@@ -154,7 +151,7 @@ def _page(args: argparse.Namespace) -> Page:
         machine=opened.machine(args.machine),
         remote_machine=opened.machine(args.remote_machine),
     )
-    return Page(found.question, opened.command())
+    return found.question
 
 
 def _network_keys(args: argparse.Namespace) -> dict[str, Any]:

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 REASONS = {**dict.fromkeys(errors.USAGE, 2), "E-MODE-9": 3, "E-MODE-": 4, "E-REC-7": 4, "E-RAN-": 6}
 
 
+def add_verbose(sub: argparse.ArgumentParser) -> None:
+    """Add -v: the answer alone is printed without it."""
+    text = "print the evidence too: intervals, what was rejected and why, what to install"
+    sub.add_argument("-v", "--verbose", action="store_true", help=text)
+
+
 def command() -> str:
     """Return the running command, without anything that may be a credential."""
     from edgescope.devices.manifest import masked

@@ -12,14 +12,16 @@ A run that was interrupted goes on where it was when the same command is given a
 from __future__ import annotations
 
 import argparse
-import json
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgescope.cli import opened, trial_flags
 from edgescope.cli.waiting import waiting
+from edgescope.errors import Message, asked_wrongly
 
 if TYPE_CHECKING:
+    from edgescope.analysis.cells.variants import VariantTable
     from edgescope.records import Scalar
     from edgescope.verbs.optimize import Optimized
 
@@ -53,6 +55,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     text = "put what the pick runs into DIR: its file, run.py that needs its engine alone, and a card"
     group.add_argument("--save", default=None, metavar="DIR", help=text)
     trial_flags.add_output(group, "file to write, too: the report (.html, .md, .csv)")
+    opened.add_verbose(sub)
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)
     trial_flags.add_safety(sub)
@@ -104,21 +107,45 @@ def exclusion(text: str) -> dict[str, Scalar]:
 
 def _shown(args: argparse.Namespace, found: Optimized) -> int:
     """Print the answer and write what --save and --output ask for; return the exit code."""
-    from edgescope.cli import variants_view
+    from edgescope.analysis.cells.compare import by_cell
+    from edgescope.records.codec import to_json
+    from edgescope.report import variants, write
+    from edgescope.report.chapter import Chapter
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
 
-    if not args.json:
-        variants_view.show(found.table, found.pick, found.not_here)
+    results = list(found.results)
     saved = found.save(args.save) if args.save else None
     if args.output:
-        from edgescope.report import write
-
         with waiting(f"writing {args.output}"):
-            write(list(found.results), args.output, wanted=found.table.wanted)
+            write(results, args.output, wanted=found.table.wanted)
+    written = {
+        name: str(path) if path else None for name, path in (("saved", saved), ("report", args.output))
+    }
+    chapter = Chapter(results[0].trial.model, results, found.table, found.pick, by_cell(results))
+    shown = {} if args.json else written
+    page = variants.document([chapter], missing=found.not_here, again=again(found.table), written=shown)
     if args.json:
-        page = variants_view.to_json(found.table, found.pick, list(found.results), found.not_here)
-        print(json.dumps(page | ({"saved": saved and str(saved)} if args.save else {}), indent=1))
+        more = {"results": [to_json(r) for r in results]} | ({"saved": written["saved"]} if args.save else {})
+        print(as_json.text(dataclasses.replace(page, data={**page.data, **more})))
     else:
-        for what, where in (("saved", args.save and saved), ("report", args.output)):
-            if where or (what == "saved" and args.save):
-                print(f"{what}: {where}")
+        terminal.show(page, verbose=args.verbose)
     return 0 if found.pick.row is not None else 1
+
+
+#: Ends that another attempt may change; the store answers with them until --retry names them.
+AGAIN = ("timeout", "crashed", "oom", "failed", "unsupported")
+
+
+def again(found: VariantTable) -> list[str]:
+    """Return the statuses by which rows are rejected and that another attempt may change."""
+    reasons = [row.rejected for row in found.rows if row.rejected]
+    ends = [text for text in reasons if not asked_wrongly(_message(text))]
+    said = {text.partition(":")[0].partition(" ")[0] for text in ends}
+    return [status for status in AGAIN if status in said]
+
+
+def _message(rejected: str) -> Message:
+    """Return the message that a row is rejected for."""
+    text = rejected.partition(": ")[2]
+    return Message(text.partition(":")[0], text)

@@ -13,7 +13,6 @@ question of its own; several models that are named compete in one. Flags that sa
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("which results")
     trial_flags.add_machine(group, "whose results are weighed")
     group.add_argument("--all", action="store_true", help="show everything, not the Pareto set alone")
+    opened.add_verbose(sub)
     _add_search(sub.add_argument_group("search"))
     trial_flags.add_load(sub, lists=True, processes="1,2,4")
     trial_flags.add_timing(sub)
@@ -86,16 +86,16 @@ def run(args: argparse.Namespace) -> int:
         setup=opened.setup(args),
         **_keys(args),
     )
+    from edgescope.report.recommendation import document
+    from edgescope.report.render import json as as_json
+    from edgescope.report.render import terminal
+
+    pages = [document(a, everything=args.all) for a in answers]
     if args.json:
-        from edgescope.cli import recommend_json
-
-        print(json.dumps({"answers": [recommend_json.answer(a) for a in answers]}, indent=1))
-    else:
-        from edgescope.cli import recommend_view
-
-        for number, answer in enumerate(answers):
-            print("\n" * (number > 0), end="")
-            recommend_view.show(answer, everything=args.all)
+        print(as_json.joined("answers", pages))
+    for number, page in enumerate(() if args.json else pages):
+        print("\n" * (number > 0), end="")
+        terminal.show(page, verbose=args.verbose, limit=None if args.all else terminal.LINES)
     return 0 if all(a.pick for a in answers) else 1
 
 

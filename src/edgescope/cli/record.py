@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Capture, write, say what was written."""
     from edgescope.devices.replay import write
     from edgescope.devices.replay.capture import capture
-    from edgescope.report import terminal
+    from edgescope.report.render import terminal
 
     output, plan = args.output, write.plan(str(args.output), args.seconds, args.hz, args.results)
     what = capture(args.name or write.board_name(), plan)

@@ -30,8 +30,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Say what would be removed, ask, remove; exit 1 where the answer is no."""
     from edgescope.analysis.cells import ids
-    from edgescope.cli import card
     from edgescope.errors import UsageError
+    from edgescope.report.render import terminal
+    from edgescope.report.result import listing
 
     store, filtered = opened.store(args), any(getattr(args, name) for name in list_results.FILTERS)
     if bool(args.results) == filtered:
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         if not sys.stdin.isatty():
             fix = "the same command with --yes"
             raise UsageError("E-RM-2", f"{len(found)} results would be removed", effect="None was", fix=fix)
-        card.lines(found)
+        terminal.listing(listing(found))
         opened.say(f"Remove {'this result' if len(found) == 1 else f'these {len(found)} results'}? [y/N]")
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             return 1

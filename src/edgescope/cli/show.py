@@ -24,13 +24,14 @@ def configure(sub: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the result; return the exit code that its own run had."""
     from edgescope.analysis.cells import ids
-    from edgescope.cli import card
     from edgescope.records import codec
+    from edgescope.report.render import terminal
+    from edgescope.report.result import document
 
     store = opened.store(args)
     result = store.full(ids.one(store.results(), args.result))
     if args.json:
         print(json.dumps(codec.to_json(result), indent=1))
     else:
-        card.show(result)
+        terminal.show(document(result), verbose=True)
     return opened.exit_code(result)

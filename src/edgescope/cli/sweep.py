@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 
 #: Flags that may stand beside a study file: those that say nothing of what is measured.
 MANNER = ("cooldown", "cooldown_c", "order_seed", "timeout", "memory_floor", "reuse_workers", "prune")
-BESIDE_STUDY = {"study", "dry_run", "machine", "store", "retry", "json", "allow_power_limit", *MANNER}
+BESIDE_STUDY = {
+    "study",
+    "dry_run",
+    "machine",
+    "store",
+    "retry",
+    "json",
+    "verbose",
+    "allow_power_limit",
+    *MANNER,
+}
 
 HELP = "measure a grid of models, engines, precisions, batches and processes; resumable"
 INTERRUPTED = "What was finished is stored; the same command goes on where it was."
@@ -42,6 +52,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--dry-run", action="store_true", help="print the grid and which cells are finished; run nothing"
     )
+    opened.add_verbose(sub)
     _add_manner(sub.add_argument_group("how it is run"))
     trial_flags.add_load(sub, lists=True)
     trial_flags.add_timing(sub)
@@ -64,7 +75,7 @@ def _add_manner(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run what the store lacks; print one line a cell and a summary, or JSON lines."""
+    """Run what the store lacks; print what became of the grid, or JSON lines."""
     from edgescope.verbs.sweep import sweep
 
     plan, manner = _plan(args)
@@ -73,10 +84,10 @@ def run(args: argparse.Namespace) -> int:
     setup = opened.setup(args)
     if args.dry_run:
         return _dry(plan.trials, args)
-    from edgescope.cli.sweep_view import View
+    from edgescope.cli.sweep_screen import Screen
     from edgescope.runner.run import Progress
 
-    view = View(plan.trials, args.study or "")
+    view = Screen(plan.trials, args.study or "", verbose=args.verbose)
     if not args.json:
         setup = replace(setup, tell=lambda at: view.tell(at) if isinstance(at, Progress) else opened.say(at))
     show = _row if args.json else view.show
@@ -94,7 +105,7 @@ def _row(result: Result) -> None:
 
 def _code(trials: Sequence[Trial], found: Sequence[Result]) -> int:
     """Return 0 where every cell has ended well, now or in an earlier run; of the others the code of one."""
-    from edgescope.cli.sweep_view import GOOD
+    from edgescope.report.sweep import GOOD
 
     codes = [opened.exit_code(r) for r in found if r.status not in GOOD]
     return max(codes, default=int(len(found) < len(trials)))
@@ -104,15 +115,24 @@ def _dry(trials: tuple[Trial, ...], args: argparse.Namespace) -> int:
     """Print the grid and which of its cells are finished."""
     from edgescope.analysis.cells import machines
     from edgescope.bench import here
-    from edgescope.cli import grid_view
+    from edgescope.report.render import terminal
+    from edgescope.report.sweep import grid
     from edgescope.runner.run import pending
     from edgescope.runner.setup import check_modes
 
     store, where = opened.store(args), here()
     check_modes(trials, opened.say)
     machines.unmixed(trials, store.results(), where, args.machine)
-    missing = pending(trials, store, where, opened.retried(args))
-    grid_view.show(trials, {t.id for t in missing}, as_json=args.json)
+    missing = {t.id for t in pending(trials, store, where, opened.retried(args))}
+    if not args.json:
+        terminal.show(grid(trials, missing), limit=None)
+        return 0
+    before = "[\n "
+    for t in trials:  # each cell as soon as it is known
+        row = {"trial": t.id, "label": f"{t.model} {t.label}", "finished": t.id not in missing}
+        print(before + json.dumps(row), end="")
+        before = ",\n "
+    print("\n]" if trials else "[]")
     return 0
 
 

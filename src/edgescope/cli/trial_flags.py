@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgescope import registry, units
+from edgescope import registry
 from edgescope.command import flag, option_value
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 def seconds(text: str) -> float:
     """Read `5`, `5s`, `500ms` or `2min` as seconds."""
+    from edgescope import units  # needs numpy, through records
+
     try:
         return units.seconds(text)
     except ValueError as error:

@@ -11,20 +11,15 @@ from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import Wanted
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import VariantTable
+from edgescope.metrics import METRICS
 from edgescope.records import Json, Measured, Result, Verification
 from edgescope.records.codec import field_to_json, to_plain
 
-#: Column -> what it is called on the card.
-FIGURES = {
-    "p50_s": "median latency",
-    "p99_s": "p99 latency",
-    "throughput_sps": "throughput",
-    "speedup": "speed-up",
-    "peak_rss_bytes": "peak memory of the process",
-    "gpu_memory_bytes": "memory in use on the GPU's board",
-    "power_w": "power",
-    "energy_per_sample_j": "energy per sample",
-}
+
+def _told() -> list[str]:
+    """Return the metrics of a card: those that compare variants, but what the gate tells; the latency first."""
+    known = [m for m in METRICS.values() if {"table", "pareto"} & set(m.shown) and not m.artifact]
+    return [m.name for m in sorted(known, key=lambda m: m.name == "speedup")]
 
 
 def page(table: VariantTable, row: Row, wanted: Wanted, results: Sequence[Result]) -> dict[str, Json]:
@@ -43,7 +38,7 @@ def page(table: VariantTable, row: Row, wanted: Wanted, results: Sequence[Result
         "measured": {
             "baseline": table.row(table.baseline).label,
             "processes": len(row.replicates),
-            "figures": {name: field_to_json(row[name]) for name in FIGURES},
+            "figures": {name: field_to_json(row[name]) for name in _told()},
             "power_scope": _scope(newest),
             "verdict": {"trust": row.verdict.trust.value, "evidence": list(row.verdict.evidence)},
             "results": [r.id for r in row.replicates.values()],
@@ -92,7 +87,7 @@ def markdown(card: dict[str, Json]) -> str:
     if artifact["file"].endswith(".pt2"):
         lines += ["The figures are those of the module itself; this file is what torch.export made of it."]
     lines += ["", "## Measured", "", "| | value | 95 % interval | n |", "|---|---|---|---|"]
-    figures = [_figure(FIGURES[name], field) for name, field in measured["figures"].items()]
+    figures = [_figure(METRICS[name].title.lower(), f) for name, f in measured["figures"].items()]
     lines += [figures[0], _loop(measured["run_py"]), *figures[1:]]
     lines += [
         "",

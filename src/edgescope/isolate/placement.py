@@ -13,8 +13,8 @@ from edgescope.command import option_value
 from edgescope.errors import Message, UsageError
 from edgescope.isolate.worker import Placement
 from edgescope.modes import launcher
-from edgescope.modes.affinity import ranges
 from edgescope.records import Trial
+from edgescope.units import ranges
 
 #: Fields in which a colocated worker may differ from the trial; any other key is an option of its workload.
 DIFFERS = ("workload", "backend", "device", "precision", "batch")

@@ -14,6 +14,7 @@ from edgescope.devices.base import Journal
 from edgescope.errors import UnsupportedError
 from edgescope.modes import launcher
 from edgescope.process import Launch
+from edgescope.units import ranges
 
 
 class Affinity:
@@ -64,14 +65,3 @@ def some(usable: Sequence[int]) -> dict[str, Affinity]:
     """Return the modes that use one, two, four ... of the usable CPUs, but not all, by name."""
     sizes = [2**n for n in range(len(usable).bit_length()) if 2**n < len(usable)]
     return {mode.name: mode for mode in (Affinity(usable[:size]) for size in sizes)}
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Return the numbers as the kernel writes a list: 0-3,8."""
-    parts: list[list[int]] = []
-    for n in sorted(set(numbers)):
-        if parts and parts[-1][-1] == n - 1:
-            parts[-1] = [parts[-1][0], n]
-        else:
-            parts.append([n])
-    return ",".join("-".join(map(str, part)) for part in parts)

@@ -17,8 +17,8 @@ from edgescope.devices.jetson.nvpmodel import Conf, PowerMode
 from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
 from edgescope.errors import SettingError, UnsupportedError
 from edgescope.modes import helper
-from edgescope.modes.affinity import ranges
 from edgescope.modes.privileged import act, asked
+from edgescope.units import ranges
 
 CLOCKS = "jetson_clocks"
 _CAPPED = ("CPU_", "GPU")

@@ -11,8 +11,9 @@ from edgescope.devices.jetson import nvpmodel
 from edgescope.devices.jetson.nvpmodel import PowerMode
 from edgescope.devices.settings import settings
 from edgescope.modes import catalog
-from edgescope.modes.affinity import Affinity, ranges
+from edgescope.modes.affinity import Affinity
 from edgescope.modes.jetson import CLOCKS, NvpMode
+from edgescope.units import ranges
 
 
 @dataclass(frozen=True)

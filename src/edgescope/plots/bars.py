@@ -20,7 +20,6 @@ from edgescope.plots.style import (
     interval,
     layout,
     name,
-    ordered,
     styles,
 )
 from edgescope.records import Absent, Measured
@@ -30,7 +29,7 @@ REASON_CHARS = 40
 
 def speedups(table: VariantTable) -> Figure | Absent:
     """Return bars of speed-up over the baseline with 95 % whiskers; a line at 1x; rejected ones hatched."""
-    rows, looks = ordered(table), styles(table)
+    rows, looks = table.ordered(), styles(table)
     if not any(isinstance(r["speedup"], Measured) for r in rows):
         return Absent(
             next((r["speedup"].reason for r in rows if isinstance(r["speedup"], Absent)), "no variant ran")

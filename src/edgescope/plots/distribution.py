@@ -28,7 +28,6 @@ from edgescope.plots.style import (
     layout,
     log_ticks,
     name,
-    ordered,
     seconds,
     styles,
     values,
@@ -47,7 +46,7 @@ LABEL_GAP = 0.055
 
 def percentiles(table: VariantTable) -> Figure | Absent:
     """Return latency (log where it spreads) against percentile, p50 and p99 marked with intervals."""
-    rows = [(row, sorted_s(row)) for row in ordered(table)]
+    rows = [(row, sorted_s(row)) for row in table.ordered()]
     drawn = [(row, x) for row, x in rows if len(x)]
     if not drawn:
         return Absent("no variant has raw latencies")

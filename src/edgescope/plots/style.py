@@ -16,6 +16,10 @@ from typing import Any
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import VariantTable
 from edgescope.records import Field, Measured
+from edgescope.units import Scale
+from edgescope.units import time_scale as seconds
+
+__all__ = ["Scale", "seconds"]
 
 Figure = Any  # plotly.graph_objects.Figure; plotly ships no types
 
@@ -35,40 +39,18 @@ class Style:
     symbol: str
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What SI values are multiplied with before they are printed, and the unit they have then."""
-
-    factor: float
-    unit: str
-
-
 def styles(table: VariantTable) -> Mapping[str, Style]:
     """Return cell -> Style: grey for the baseline, then the palette in the table's order."""
-    found: dict[str, Style] = {table.baseline: Style(BASELINE_COLOUR, "circle")}
+    found: dict[str, Style] = {table.baseline: Style(colour(0), "circle")}
     for i, row in enumerate(r for r in table.rows if r.cell != table.baseline):
         turn = i // len(COLOURS)
-        found[row.cell] = Style(COLOURS[i % len(COLOURS)], SYMBOLS[(i + 1 + turn) % len(SYMBOLS)])
+        found[row.cell] = Style(colour(i + 1), SYMBOLS[(i + 1 + turn) % len(SYMBOLS)])
     return found
 
 
-def ordered(table: VariantTable) -> list[Row]:
-    """Return the rows as people read them: baseline, then by median latency, rejected ones last."""
-
-    def key(row: Row) -> tuple[bool, bool, float]:
-        p50 = row["p50_s"].value if isinstance(row["p50_s"], Measured) else math.inf
-        return (row.cell != table.baseline, bool(row.rejected), p50)
-
-    return sorted(table.rows, key=key)
-
-
-def seconds(values: Iterable[float]) -> Scale:
-    """Return the scale in which the largest time has one to three digits before the point."""
-    top = max((v for v in values if math.isfinite(v)), default=0.0)
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
-        if top * factor >= 1:
-            return Scale(factor, unit)
-    return Scale(1e3, "ms") if top == 0 else Scale(1e9, "ns")
+def colour(series: int) -> str:
+    """Return the colour of the baseline (0) or of the variant that stands so far behind it in the table."""
+    return COLOURS[(series - 1) % len(COLOURS)] if series else BASELINE_COLOUR
 
 
 def values(fields: Iterable[Field]) -> list[float]:

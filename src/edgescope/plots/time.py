@@ -28,7 +28,6 @@ from edgescope.plots.style import (
     layout,
     log_ticks,
     name,
-    ordered,
     seconds,
     styles,
 )
@@ -72,7 +71,7 @@ class Track:
 
 def over_time(table: VariantTable) -> Figure | Absent:
     """Return a panel per variant with the latency of every replicate over time, warm-up greyed."""
-    found = [(row, tracks(row)) for row in ordered(table)]
+    found = [(row, tracks(row)) for row in table.ordered()]
     drawn = [(row, lines) for row, lines in found if lines]
     if not drawn:
         return Absent("no variant has raw latencies")
@@ -155,7 +154,7 @@ def _mark_warmup(figure: Figure, n: int) -> None:
 
 def telemetry(table: VariantTable) -> Figure | Absent:
     """Return a panel per measured channel, one line per replicate in its variant's colour."""
-    rows = ordered(table)
+    rows = table.ordered()
     loaded = [
         r for row in rows for r in row.replicates.values() if r.readings is not None and r.window is not None
     ]

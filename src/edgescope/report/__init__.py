@@ -1,12 +1,13 @@
-"""Results to a page, a Markdown table or a CSV: the file's suffix says which.
+"""Answers to files: a Document (document.py) in the format of the suffix, or results as the report of their variants.
 
-All three print the same table of variants (analysis.cells.variants); the HTML page adds plots and all that
-defends the choice. Formats are data: suffix -> the module whose `write(results, path, ...)` makes it.
+Formats are data: suffix -> the renderer whose `render(document)` makes the text.
 """
 
 from __future__ import annotations
 
 import importlib
+import shlex
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,26 +18,47 @@ from edgescope.store import whole_file
 
 if TYPE_CHECKING:
     from edgescope.records import Result
+    from edgescope.report.document import Document
 
-FORMATS: Mapping[str, str] = {
-    ".html": "edgescope.report.html",
-    ".htm": "edgescope.report.html",
-    ".md": "edgescope.report.markdown",
-    ".csv": "edgescope.report.csv_table",
+RENDERERS: Mapping[str, str] = {
+    ".html": "edgescope.report.render.html",
+    ".htm": "edgescope.report.render.html",
+    ".md": "edgescope.report.render.markdown",
+    ".csv": "edgescope.report.render.csv",
+    ".json": "edgescope.report.render.json",
 }
+#: What a report of results is written as: their JSON is the results themselves.
+FORMATS = (".html", ".htm", ".md", ".csv")
 
 
 def write(
     results: Iterable[Result], path: Path, *, title: str = "", command: str = "", wanted: Wanted = FASTEST
 ) -> Path:
-    """Write a report in the format of `path`'s suffix and return the path; UsageError for another suffix.
+    """Write the report of these results' variants and return the path; UsageError for another suffix.
 
     `results` with their raw rows (Store.full) give plots and pooled percentiles. `command` is what made this
     file, printed in it.
     """
-    module = importlib.import_module(FORMATS[writable(path)])
-    written: Path = module.write(results, path, title=title, command=command, wanted=wanted)
-    return written
+    from edgescope.report import variants
+    from edgescope.report.chapter import chapters
+
+    writable(path, FORMATS)
+    found = chapters(results, wanted)
+    return save(variants.document(found, title=title, command=command or made_by(path)), path)
+
+
+def save(document: Document, path: Path) -> Path:
+    """Write a document in the format of the suffix and return the path; errors as in `writable`."""
+    module = importlib.import_module(RENDERERS[writable(path, RENDERERS)])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return whole_file.write_text(path, module.render(document))
+
+
+def made_by(path: Path) -> str:
+    """Return the running edgescope command, or the one that would write `path` from the default store."""
+    if Path(sys.argv[0]).name == "edgescope":
+        return shlex.join(["edgescope", *sys.argv[1:]])
+    return shlex.join(["edgescope", "report", "--output", path.name])
 
 
 def rendered(found: object, path: Path, formats: Mapping[str, str], command: str) -> Path:

@@ -1,77 +1,272 @@
-"""A capacity answer as one page that works offline: the sentence, the curve of each promise, every run."""
+"""How many clients fit: the answer in sentences, the curve of each promise, every run."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Protocol
 
+from edgescope import units
 from edgescope.analysis.capacity.answer import Capacity
-from edgescope.analysis.capacity.promises import Point, words
-from edgescope.plots.capacity import over_clients
-from edgescope.records import Absent
-from edgescope.report import writable
-from edgescope.report.capacity_words import aside, fits, sentence_of
-from edgescope.report.figures import plotted
-from edgescope.report.html import made_by, shell
-from edgescope.report.markup import Markup, join, tag
-from edgescope.store import whole_file
+from edgescope.analysis.capacity.promises import Held, Point, words
+from edgescope.analysis.cells.objective import Constraint, Kept
+from edgescope.records import Absent, Json, Measured, Result, Trial
+from edgescope.records.codec import to_plain
+from edgescope.report import document as doc
+from edgescope.units import counted
 
-SUFFIXES = (".html",)
+#: By how much a run must have answered more than the closed loop before that is no noise.
+EXCEEDED = 1.02
+FITS = {Kept.YES: "yes", Kept.NO: "no"}
 CAPTION = (
     "A whisker ends at the upper bound of the quantile, which is what counts; a mark without one had too few queries. "
     "The green line is the answer."
 )
 
 
-def write(found: Capacity, path: Path, command: str = "") -> Path:
-    """Write the page and return its path."""
-    writable(path, SUFFIXES)
-    return whole_file.write_text(path, page(found, command or made_by(path)))
+class Question(Protocol):
+    """What a search asked (search.capacity_question)."""
+
+    @property
+    def base(self) -> Trial: ...  # noqa: D102
+    @property
+    def rate(self) -> float: ...  # noqa: D102
+    @property
+    def promised(self) -> tuple[Constraint, ...]: ...  # noqa: D102
+    @property
+    def server_processes(self) -> str: ...  # noqa: D102
+    @property
+    def arrivals(self) -> str: ...  # noqa: D102
+    @property
+    def confirm_s(self) -> float: ...  # noqa: D102
 
 
-def page(found: Capacity, command: str) -> str:
-    """Return the whole page."""
-    title = f"Capacity: {found.asked.subject}"
-    rests_on = [tag("li", f"{label}: {text}") for label, text in aside(found)]
-    body = join(
-        tag("header", tag("h1", title)),
-        tag("section", tag("p", sentence_of(found), class_="reason"), class_="answer"),
-        [_plot(found, number) for number in range(len(found.asked.promised))],
-        tag("section", tag("h3", "What it rests on"), tag("ul", rests_on)),
-        _runs(found),
-        _warnings(found),
-        tag("section", tag("h3", "Made by"), tag("pre", tag("code", command))),
+def document(found: Capacity, asked: Question, *, command: str = "", written: str = "") -> doc.Document:
+    """Return the whole answer; `written` is where the page lies."""
+    curves = tuple(_curve(found, i) for i in range(len(found.asked.promised)))
+    aside_of = doc.Section(
+        "What it rests on", (doc.Pairs(tuple(aside(found)), kind="rests"),), level=doc.DETAIL
     )
-    return shell(title, body, plots=True)
+    parts = (
+        _answer(found),
+        doc.Section("", curves, level=doc.PAGE),
+        aside_of if aside(found) else None,
+        doc.Section("Every run", (_runs(found),), level=doc.DETAIL),
+        *doc.warnings([str(w) for w in found.warnings], "To know"),
+        doc.Pairs((("report", written),)) if written else None,
+    )
+    return doc.Document(f"Capacity: {found.asked.subject}", parts, facts(found, asked), command)
 
 
-def _plot(found: Capacity, number: int) -> Markup:
+def _answer(found: Capacity) -> doc.Answer:
+    """Return how many fit; the sentence about them stands first."""
+    (_, first), *rest = sentences(found)
+    head, _, held = first.partition(": ")
+    head = head.removesuffix(" fits").removesuffix(" fit")
+    short = [held, *(f"{label}: {text}" if label == "limit" else text for label, text in rest)]
+    kind = "" if found.clients else "none"
+    return doc.Answer(
+        "Fits" if found.clients else "No capacity", head, tuple(short), sentence_of(found), kind=kind
+    )
+
+
+def _curve(found: Capacity, number: int) -> doc.Figure:
     promise = found.asked.promised[number]
-    figure = over_clients(found, promise)
-    if isinstance(figure, Absent):
-        return tag("p", f"{promise.text}: {figure.reason}", class_="missing")
-    return plotted(f"promise-{number}", promise.text, CAPTION, figure, "h4")
+    return doc.Figure(f"promise-{number}", promise.text, CAPTION, partial(_drawn, found, promise))
 
 
-def _runs(found: Capacity) -> Markup:
-    head = tag("tr", [tag("th", h) for h in ("clients", "run", "offered/s", "promises", "fits", "verdict")])
-    points = sorted(found.points, key=lambda p: (p.clients, p.stage != "search"))
-    table = tag("table", tag("thead", head), tag("tbody", [_run(p) for p in points]))
-    return tag("section", tag("h3", "Every run"), table)
+def _drawn(found: Capacity, promise: Constraint) -> Any:
+    from edgescope.plots.capacity import over_clients
+
+    return over_clients(found, promise)
 
 
-def _run(point: Point) -> Markup:
-    cells = (
-        str(point.clients),
-        f"{point.stage} {point.seconds:.0f} s",
-        f"{point.offered:.4g}",
-        "; ".join(words(h) for h in point.held) or point.why,
-        fits(point),
-        point.result.verdict.trust.value,
+def _runs(found: Capacity) -> doc.Table:
+    promised = found.asked.promised
+    columns = (
+        doc.Column("Clients", "1", head="clients"),
+        doc.Column("Run", head="run"),
+        doc.Column("Offered/s", "1", head="offered/s", rank=3),
+        doc.Column("Answered/s", "1", head="answered/s", rank=2),
+        *(doc.Column(p.text) for p in promised),
+        doc.Column("Server busy", "share", head="busy", rank=1),
+        doc.Column("Fits", head="fits"),
+        doc.Column("Verdict", key="verdict", head="verdict"),
     )
-    return tag("tr", [tag("td", c) for c in cells])
+    points = sorted(found.points, key=lambda p: (p.clients, p.stage != "search"))
+    return doc.Table(columns, tuple(_row(p, found, len(promised)) for p in points), reasons=True)
 
 
-def _warnings(found: Capacity) -> Markup | None:
-    if not found.warnings:
-        return None
-    return tag("section", tag("h3", "To know"), tag("ul", [tag("li", str(w)) for w in found.warnings]))
+def _row(point: Point, found: Capacity, promised: int) -> doc.Row:
+    offered = Measured(point.offered, "queries")
+    cells: tuple[doc.Value, ...] = (
+        Measured(point.clients, "1"),
+        f"{point.stage} {point.seconds:.0f} s",
+        offered,
+    )
+    cells += (_bare(point.achieved), *(_figure(point, i) for i in range(promised)), _bare(point.busy))
+    cells += (fits(point), doc.badge(point.result.verdict.trust, point.result.verdict.evidence))
+    return doc.Row(cells, "picked" if point is found.confirmed else "" if point.fits else "dim")
+
+
+def _bare(field: Measured | Absent) -> Measured | Absent:
+    return field if isinstance(field, Absent) else Measured(field.value, "1", n=field.n)
+
+
+def _figure(point: Point, index: int) -> str:
+    """Return `31.2 ms [33.0]`: the figure and, in brackets, the bound it is judged on."""
+    if index >= len(point.held):
+        return point.result.status.value
+    held = point.held[index]
+    if isinstance(held.found, Absent):
+        return "n/a"
+    text = ("" if held.whole else "<= ") + units.text(held.found.value, held.asked.metric.unit)
+    if held.asked.quantile is None:
+        return text
+    return text + (
+        f" [{units.text(held.bound.value, 's')}]" if isinstance(held.bound, Measured) else " [no bound]"
+    )
+
+
+# -- in words ------------------------------------------------------------------------------------------------
+
+
+def fits(point: Point) -> str:
+    """Return yes, no, or what a short run makes likely."""
+    if point.by_figure:
+        return "yes, without a bound"
+    if point.kept is Kept.PERHAPS:
+        confirmed = point.stage == "confirm"
+        return "not shown" if confirmed else "likely" if point.fits else "unlikely"
+    return FITS[point.kept]
+
+
+def line(point: Point) -> str:
+    """Return one run in one line, for the progress."""
+    why = point.why or "; ".join(words(h) for h in point.held)
+    return f"{fits(point)}: {why}"
+
+
+def sentence_of(found: Capacity) -> str:
+    """Return the answer in one paragraph."""
+    return " ".join(f"{text[:1].upper()}{text[1:]}." for _, text in sentences(found))
+
+
+def sentences(found: Capacity) -> list[tuple[str, str]]:
+    """Return (label, text) of the answer: how many fit, what keeps one more out and why, what confirms it."""
+    each = f"at {found.asked.rate:g}/s"
+    above, confirmed = found.above, found.confirmed
+    if confirmed is None:
+        why = above.why if above else "nothing was measured"
+        return [("fits", f"not even one client {each} fits: {why}"), ("limit", found.limit.sentence)]
+    verb = "fits" if found.clients == 1 else "fit"
+    held = "; ".join(words(h) for h in confirmed.held)
+    out = [("fits", f"{counted(found.clients, 'client')} {each} {verb}: {held}")]
+    if above is None:
+        out.append(("next", f"more than {found.clients} were not tried (--max-clients)"))
+    else:
+        if maybe := _unproved(found):
+            out.append(("perhaps", f"{counted(maybe, 'client')} may, by a short run alone"))
+        out.append(("next", f"{_others(above, found.clients)}: {above.why}"))
+        out.append(("limit", found.limit.sentence))
+    return [*out, ("confirmed", _confirmed(confirmed, found.asked.confirm_s))]
+
+
+def _confirmed(point: Point, confirm_s: float) -> str:
+    """Return how long the sustained run was, and why it was longer than asked or says less."""
+    text = f"confirmed over {point.seconds:.0f} s"
+    if point.by_figure:
+        return f"{text}, too few queries for a bound"
+    if point.seconds < confirm_s + 1:
+        return text
+    names = ", ".join(h.asked.name for h in point.held if h.asked.quantile is not None)
+    why = "queries that wait together count as fewer, and a bound of"
+    return f"{text}, not {confirm_s:.0f}: {why} {names} needs more"
+
+
+def _others(above: Point, fit: int) -> str:
+    """Return `one more does not`, or that it is not expected to, where only a short run spoke against it."""
+    sure = above.kept is Kept.NO or above.stage == "confirm"
+    if above.clients == fit + 1:
+        return "one more does not" if sure else "one more is not expected to"
+    return f"{above.clients} {'do not' if sure else 'are not expected to'}"
+
+
+def _unproved(found: Capacity) -> int:
+    """Return the most clients that a short run found likely, between the answer and what does not fit; 0 for none."""
+    top = found.above.clients if found.above else 0
+    return max((p.clients for p in found.points if p.fits and found.clients < p.clients < top), default=0)
+
+
+def aside(found: Capacity) -> list[tuple[str, str]]:
+    """Return (label, text): what the closed loop answered, and the figures behind the limit."""
+    lines = []
+    if isinstance(found.throughput, Measured):
+        lines.append(("closed loop", _closed(found, found.throughput.value)))
+    if found.above is not None and found.limit.evidence:
+        lines.append((f"at {counted(found.above.clients, 'client')}", "; ".join(found.limit.evidence)))
+    return lines
+
+
+def _closed(found: Capacity, rate: float) -> str:
+    """Say what the closed loop is: the ceiling of one process, unless a run answered more than that."""
+    count = found.asked.in_flight
+    at_once = "one query" if count == 1 else f"{count} queries"
+    text = f"{rate:.4g} queries/s by one process, {at_once} at a time"
+    more = max((p.achieved.value for p in found.points if isinstance(p.achieved, Measured)), default=0.0)
+    if more > rate * EXCEEDED:
+        return f"{text}; no maximum: {more:.4g}/s were answered under load"
+    return text if found.asked.server_processes == "per-client" else f"{text}: it answers no more"
+
+
+# -- as data -------------------------------------------------------------------------------------------------
+
+
+def facts(found: Capacity, asked: Question) -> Mapping[str, Json]:
+    """Return {clients, sentence, limit, question, closed_loop, points, warnings}."""
+    limit = found.limit
+    return {
+        "clients": found.clients,
+        "sentence": sentence_of(found),
+        "limit": {"name": limit.name, "sentence": limit.sentence, "evidence": list(limit.evidence)},
+        "question": _asked(asked),
+        "closed_loop": found.throughput,
+        "confirmed": _plain(found.confirmed) if found.confirmed else None,
+        "points": [_plain(p) for p in found.points],
+        "warnings": [str(w) for w in found.warnings],
+    }
+
+
+def nothing(result: Result, asked: Question) -> Json:
+    """Return {clients: null, status, reason, question, result} where a run showed that nothing can be asked."""
+    ended = {"status": result.status.value, "reason": str(result.reason or ""), "question": _asked(asked)}
+    return to_plain({"clients": None, **ended, "result": result.id})
+
+
+def _asked(asked: Question) -> dict[str, Json]:
+    said = {name: getattr(asked, name) for name in ("rate", "server_processes", "arrivals", "confirm_s")}
+    return said | {"constraints": [s.text for s in asked.promised], "trial": asked.base.to_json()}
+
+
+def _plain(point: Point) -> dict[str, Json]:
+    return {
+        "clients": point.clients,
+        "stage": point.stage,
+        "seconds": round(point.seconds, 3),
+        "offered_qps": point.offered,
+        "achieved_qps": point.achieved,
+        "server_busy": point.busy,
+        "wait_growth": point.growth,
+        "promises": [_held(h) for h in point.held],
+        "fits": point.shown if point.stage == "confirm" else point.fits,
+        "kept": point.kept.value,
+        "weaker": point.by_figure,
+        "why": point.why,
+        "status": point.result.status.value,
+        "verdict": point.result.verdict.trust.value,
+        "result": point.result.id,
+    }
+
+
+def _held(held: Held) -> dict[str, Json]:
+    return {"constraint": held.asked.text, "value": held.found, "bound": held.bound, "kept": held.kept.value}

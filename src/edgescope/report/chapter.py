@@ -85,18 +85,21 @@ def chapters(results: Iterable[Result], wanted: Wanted = FASTEST) -> list[Chapte
     for result in results:
         loads = groups.setdefault((result.trial.model, result.machine.id), {})
         loads.setdefault(question.asked(result.trial), []).append(result)
-    return [
-        _chapter(model, group, wanted) for (model, _), loads in groups.items() for group in loads.values()
-    ]
+    return [_chapter(group, wanted) for loads in groups.values() for group in loads.values()]
 
 
-def _chapter(model: str, results: list[Result], wanted: Wanted) -> Chapter:
+def chapter(results: Sequence[Result], wanted: Wanted = FASTEST) -> Chapter:
+    """Return what all these results say together; they answer one question of one model on one machine."""
+    found = table(results, wanted=wanted)
+    return Chapter(results[0].trial.model, results, found, pick(found, wanted.objective), by_cell(results))
+
+
+def _chapter(results: list[Result], wanted: Wanted) -> Chapter:
     if not registry.scenario(results[0].trial.scenario).timed and wanted.objective == "latency":
         wanted = replace(wanted, objective="throughput")  # there is no latency in a pile
-    found = table(results, wanted=wanted)
-    chapter = Chapter(model, results, found, pick(found, wanted.objective), by_cell(results))
-    row = chapter.alone
-    return chapter if row is None else replace(chapter, pick=Pick(None, _undisputed(row, wanted)))
+    found = chapter(results, wanted)
+    row = found.alone
+    return found if row is None else replace(found, pick=Pick(None, _undisputed(row, wanted)))
 
 
 def _undisputed(row: Row, wanted: Wanted) -> str:

@@ -13,7 +13,7 @@ from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Result, Trial
 from edgescope.records.answers import plain
-from edgescope.report.capacity_words import line, sentence_of
+from edgescope.report.capacity import line, sentence_of
 from edgescope.runner.setup import Setup, Stored, check_modes, store_of
 from edgescope.search import start
 from edgescope.search.capacity import Search

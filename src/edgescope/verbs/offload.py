@@ -21,7 +21,7 @@ from edgescope.analysis.offload.question import Question, question
 from edgescope.errors import EdgescopeError, UsageError
 from edgescope.models import zoo
 from edgescope.records import Answer, Json
-from edgescope.report import offload_words as words
+from edgescope.report import offload as words
 from edgescope.runner.setup import Stored, store_of
 from edgescope.store.results import Store
 from edgescope.verbs.optimize import row_of
@@ -58,7 +58,7 @@ class Offloaded(Answer):
 
     def lines(self) -> Iterator[str]:
         """Yield the pick, why, and what would change it."""
-        yield f"answer: {words.pick(self.question)}"
+        yield f"answer: {words.answered(self.question)}"
         yield f"why: {self.question.answer.reason}"
         yield from words.flips(self.question)
 

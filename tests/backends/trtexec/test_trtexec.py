@@ -56,7 +56,7 @@ def drive(network, program, **keys):
 
 
 def has(result, code):
-    return any(text.startswith(code) for text in result.warnings)
+    return any(w.code == code for w in result.warnings)
 
 
 def command(driven):

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope import units
 from edgescope.analysis.capacity.limit import Limit, binding
-from edgescope.analysis.capacity.promises import Point, shown
+from edgescope.analysis.capacity.promises import Point
 from edgescope.analysis.cells.objective import Constraint
 from edgescope.analysis.run.open_loop import measured_rows
 from edgescope.errors import Message
@@ -170,8 +171,8 @@ def _unequal(point: Point) -> Message | None:
         if not promise.holds(worst):
             return Message(
                 "W-CAP-4",
-                f"the worst client's own {promise.name} is {shown(worst, 's')}",
-                evidence=f"promised {shown(promise.limit, 's')}, which all clients together get",
+                f"the worst client's own {promise.name} is {units.text(worst, 's')}",
+                evidence=f"promised {units.text(promise.limit, 's')}, which all clients together get",
                 effect="The promise does not hold for each of them",
                 fix="--sharing pinned, or --server-processes one",
             )

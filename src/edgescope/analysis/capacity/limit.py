@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgescope.analysis.capacity.promises import Held, Point, shown, words
+from edgescope import units
+from edgescope.analysis.capacity.promises import Held, Point, words
 from edgescope.analysis.run.usage import Usage, usage
 from edgescope.records import Absent, Field, Measured, Status
 
@@ -182,7 +183,9 @@ def _share(what: str, field: Field) -> str:
 
 def _figure(what: str, field: Field, unit: str) -> str:
     return (
-        f"{what}: {shown(field.value, unit)}" if isinstance(field, Measured) else f"{what}: {_short(field)}"
+        f"{what}: {units.text(field.value, unit)}"
+        if isinstance(field, Measured)
+        else f"{what}: {_short(field)}"
     )
 
 

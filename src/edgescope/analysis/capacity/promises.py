@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope import metrics
+from edgescope import metrics, units
 from edgescope.analysis.cells.objective import Constraint, Kept, judged_end, parse, unreadable
 from edgescope.analysis.run.open_loop import achieved, behind, busy, growth, measured_rows
 from edgescope.analysis.run.usage import first
@@ -251,27 +251,16 @@ def words(held: Held) -> str:
         return f"{asked.text} cannot be judged: {held.found.reason}"
     name = asked.name if held.whole else f"the slowest of {held.found.n} queries"
     figure, limit = (
-        f"{name} {shown(held.found.value, asked.metric.unit)}",
-        shown(asked.limit, asked.metric.unit),
+        f"{name} {units.text(held.found.value, asked.metric.unit)}",
+        units.text(asked.limit, asked.metric.unit),
     )
     if isinstance(held.bound, Absent):
         inside = sign if asked.holds(held.found.value) else ">"
         have = held.bound.reason.removeprefix("n/a: ").replace(",", " independent queries,")
         if held.kept is Kept.PERHAPS and not held.likely and held.expected > held.found.value:
-            expected = shown(held.expected, asked.metric.unit)
+            expected = units.text(held.expected, asked.metric.unit)
             return f"{figure} of {limit}, and a bound of some {expected} is to be expected"
         return f"{figure} {inside} {limit}, no bound ({have})"
     if asked.quantile is not None:
-        figure += f" (bound {shown(held.bound.value, asked.metric.unit)})"
+        figure += f" (bound {units.text(held.bound.value, asked.metric.unit)})"
     return f"{figure} {sign if asked.holds(held.bound.value) else '>'} {limit}"
-
-
-def shown(value: float, unit: str) -> str:
-    """Return a value in the unit people use: ms up to a second, MB up to a gigabyte, mJ up to a joule, W."""
-    steps = {
-        "s": ((1.0, "s"), (1e3, "ms")),
-        "bytes": ((1e-9, "GB"), (1e-6, "MB")),
-        "J": ((1.0, "J"), (1e3, "mJ")),
-    }.get(unit, ((1.0, unit),))
-    factor, word = next((step for step in steps if value * step[0] >= 1), steps[-1])
-    return f"{value * factor:.3g} {word}"

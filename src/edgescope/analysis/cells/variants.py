@@ -10,10 +10,11 @@ measured over a full window is shown by that alone, and one that was not stands 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgescope import registry
+from edgescope import registry, units
 from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.objective import FASTEST, Wanted, goal
 from edgescope.analysis.cells.percentiles import percentiles
@@ -63,6 +64,15 @@ class VariantTable:
     def row(self, cell: str) -> Row:
         """Return the row of a cell; KeyError where there is none."""
         return {r.cell: r for r in self.rows}[cell]
+
+    def ordered(self) -> list[Row]:
+        """Return the rows as people read them: baseline, then by median latency, rejected ones last."""
+
+        def key(row: Row) -> tuple[bool, bool, float]:
+            p50 = row["p50_s"].value if isinstance(row["p50_s"], Measured) else math.inf
+            return (row.cell != self.baseline, bool(row.rejected), p50)
+
+        return sorted(self.rows, key=key)
 
 
 @dataclass(frozen=True)
@@ -330,7 +340,7 @@ def _undecided(ties: Sequence[Tie]) -> list[str]:
     same = [t for t in ties if t[2] is Judgement.SAME]
     paired = [t for t in ties if t[2] is not Judgement.SAME and t[1] is not None]
     apart = [t for t in ties if t[1] is None]
-    out = [f"As good as {_listed(same)}: either will do."] if same else []
+    out = [f"Tied with {_listed(same)}: either will do."] if same else []
     out += [f"Not significantly better than {_listed(paired)}: use more --rounds."] if paired else []
     return out + ([f"Not measured together with {_listed(apart)}, so not compared."] if apart else [])
 
@@ -355,21 +365,6 @@ def _why(value: Field) -> str:
     return value.reason if isinstance(value, Absent) else ""
 
 
-SCALES: Mapping[str, tuple[float, str]] = {
-    "s": (1e3, " ms"),
-    "samples/s": (1.0, " samples/s"),
-    "J": (1e3, " mJ"),
-    "bytes": (1e-6, " MB"),
-    "1": (1.0, ""),
-}
-
-
 def show(value: Field) -> str:
-    """Return `2.41 ms [2.40, 2.42]` for the sentence, with the interval where there is one."""
-    if isinstance(value, Absent):
-        return value.reason
-    scale, unit = SCALES.get(value.unit, (1.0, f" {value.unit}"))
-    text = f"{value.value * scale:.4g}{unit}"
-    if value.lo is None or value.hi is None:
-        return text
-    return f"{text} [{value.lo * scale:.4g}, {value.hi * scale:.4g}]"
+    """Return `2.41 ms [2.40, 2.42]` for a sentence: four digits, with the interval where there is one."""
+    return units.why(value, digits=4)

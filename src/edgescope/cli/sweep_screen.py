@@ -1,0 +1,73 @@
+"""The screen of a sweep: which cell runs now, a line for each as it ends (-v: on stdout), then what became of all."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgescope.cli import opened
+from edgescope.report import sweep
+from edgescope.report.document import Document
+from edgescope.report.render import terminal
+from edgescope.units import lasting
+
+if TYPE_CHECKING:
+    from edgescope.records import Result, Trial
+    from edgescope.runner.run import Progress
+
+_CLEAR = "\r\x1b[K"
+
+
+class Screen:
+    """The screen of one sweep over these trials."""
+
+    def __init__(self, trials: Sequence[Trial], study: str = "", *, verbose: bool = False) -> None:
+        self.study, self.verbose = study, verbose
+        """The file that the trials came from, '' where flags described them; whether cells are printed on stdout."""
+        self.trials, self.name = trials, sweep.namer(trials)
+        self.wide = min(48, max(len(self.name(t)) for t in trials))
+        self.begun = time.monotonic()
+        self.at: Progress | None = None
+        self.live = sys.stderr.isatty()
+        self.new: list[Result] = []
+
+    def tell(self, progress: Progress) -> None:
+        """Say which cell runs now: on a terminal in a line that its result replaces."""
+        if self.at is None and (same := sweep.shared(self.trials)):
+            opened.say(f"all cells: {same}")
+        self.at = progress
+        eta = "" if progress.eta_s is None else f", about {lasting(progress.eta_s)} left"
+        text = f"[{progress.done + 1}/{progress.total}] {self.name(progress.trial)}{eta}"
+        if self.live:
+            sys.stderr.write(f"{_CLEAR}{text} ...")
+            sys.stderr.flush()
+        else:
+            opened.say(text)
+
+    def show(self, result: Result) -> None:
+        """Print the line of one result."""
+        if self.live:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+        self.new.append(result)
+        done, total = (self.at.done + 1, self.at.total) if self.at else (len(self.new), len(self.trials))
+        head = f"[{done:>{len(str(total))}}/{total}] {self.name(result.trial):<{self.wide}} "
+        line = sweep.line(result, head)
+        if self.verbose:
+            terminal.printed([line])
+        else:
+            opened.say(terminal.words(line))
+
+    def close(self, stored: Mapping[str, Result]) -> None:
+        """Print what became of the grid."""
+        asked = {t.id for t in self.trials}
+        every = {id_: r for id_, r in stored.items() if id_ in asked} | {r.trial.id: r for r in self.new}
+        results = [every[t.id] for t in self.trials if t.id in every]
+        took = f"{len(self.new)} ran in {lasting(time.monotonic() - self.begun)}; "
+        steps = sweep.following(results, self.study)
+        page: Document = sweep.document(
+            results, self.name, steps, ran=took if self.new else "nothing was missing; "
+        )
+        terminal.show(page, verbose=self.verbose)

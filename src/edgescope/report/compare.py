@@ -1,0 +1,78 @@
+"""Two variants side by side: the judgement, the numbers with their ratios, and what was set differently."""
+
+from __future__ import annotations
+
+from edgescope import units
+from edgescope.analysis.cells.compare import Compared, Comparison
+from edgescope.metrics import METRICS
+from edgescope.records import Measured
+from edgescope.records.codec import to_plain
+from edgescope.report import document as doc
+from edgescope.units import counted, fact
+
+#: How many of the settings that differ a terminal names without -v.
+NAMED = 4
+
+
+def document(found: Comparison, *, noise: str = "", forced: bool = False) -> doc.Document:
+    """Return the comparison; `noise`: what identical runs differ by on this machine, in words."""
+    word, pairs = found.judgement.value, counted(found.pairs, "pair")
+    over = f"over {pairs} of fresh processes" if found.pairs else "not measured together"
+    lead = next((r for r in found.rows if r.judgement and isinstance(r.ratio, Measured)), None)
+    ratio = f"{lead.metric} {units.ratio(lead.ratio)}, candidate / baseline, " if lead else ""
+    name = f"{found.candidate} is {word} against {found.baseline}"
+    blocked = [f"W-CMP-1: NOT-COMPARABLE: {b}" for b in found.blockers]
+    advice = "" if forced else ". Try: --force, unjudged"
+    parts = (
+        doc.Answer(
+            "", name, (f"{ratio}{over}",) if found.rows else (), kind="none" if found.blockers else ""
+        ),
+        *(doc.Text(doc.Mark(f"{text}{advice}", "warn")) for text in blocked),
+        _table(found) if found.rows else None,
+        *_settings(found),
+        *(doc.Text(doc.Mark(text, "warn")) for text in found.warnings),
+        doc.Text(f"Noise floor of the machine: {noise}", "dim", doc.DETAIL) if noise else None,
+    )
+    return doc.Document(name, parts, to_plain(found) | {"judgement": word})
+
+
+def _table(found: Comparison) -> doc.Table:
+    heads = (
+        doc.Column("metric"),
+        *(doc.Column(c, "1") for c in ("baseline", "candidate")),
+        doc.Column("ratio", "ratio"),
+    )
+    return doc.Table((*heads, doc.Column("candidate is", rank=1)), tuple(_row(r) for r in found.rows))
+
+
+def _row(row: Compared) -> doc.Row:
+    judged = row.judgement.value if row.judgement else ""
+    known = next((m for m in METRICS.values() if row.metric in m.of), None)
+    unit = known.unit if known and known.unit == "share" else ""
+    sides = (doc.Cell(field, brief=units.cell(field, unit)) for field in (row.baseline, row.candidate))
+    return doc.Row((row.metric, *sides, row.ratio, judged))
+
+
+def _settings(found: Comparison) -> tuple[doc.Text | doc.Section, ...]:
+    """Return what differs: a terminal names the first few."""
+    if not found.differences:
+        return ()
+    rows: list[doc.Row] = []
+    for d in found.differences:
+        cells: tuple[doc.Value, ...] = (d.name, fact(d.baseline), fact(d.candidate))
+        rows.append(doc.Row(cells))
+    heads = (doc.Column("differs"), doc.Column(found.baseline), doc.Column(found.candidate))
+    named = "; ".join(
+        f"{d.name} {_short(d.baseline)} -> {_short(d.candidate)}" for d in found.differences[:NAMED]
+    )
+    more = len(found.differences) - NAMED
+    brief = f"differs: {named}" + (f" and {more} more (-v)" if more > 0 else "")
+    return (
+        doc.Text(brief, "lead", doc.BRIEF),
+        doc.Section("Settings that differ", (doc.Table(heads, tuple(rows)),), level=doc.DETAIL),
+    )
+
+
+def _short(value: object) -> str:
+    text = fact(value) or "none"
+    return text if len(text) <= 24 else f"{text[:23]}…"

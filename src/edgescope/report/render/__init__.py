@@ -1,0 +1,1 @@
+"""Five renderers of one Document: terminal, html, markdown, csv, json."""

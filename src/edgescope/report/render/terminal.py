@@ -1,0 +1,394 @@
+"""A document on a terminal: without -v at most LINES lines of WIDTH columns, a line a row, the answer first.
+
+A table that is too wide leaves out the columns of the highest rank, and under -v goes on below under the same names; a
+number is never broken. Only the standard library is imported here: a card must not wait for a layout engine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from edgescope import units
+from edgescope.records import Absent, Measured
+from edgescope.report import document as doc
+from edgescope.report.document import (
+    BRIEF,
+    DETAIL,
+    MAIN,
+    Answer,
+    Cell,
+    Code,
+    Column,
+    Document,
+    Figure,
+    Items,
+    Mark,
+    Pairs,
+    Part,
+    Row,
+    Section,
+    Table,
+    Text,
+    Value,
+    plain,
+)
+
+LINES, WIDTH = 12, 80
+GAP = "  "
+_NARROWEST = 12
+"""Columns of words that are left when a table of words is squeezed."""
+
+Words = list[tuple[str, str]]
+"""One line: texts with their styles."""
+
+_CODES = {"bold": 1, "dim": 2, "strike": 9, "red": 31, "green": 32, "yellow": 33, "cyan": 36, "magenta": 35}
+#: Kind of a mark, or of a text -> how it looks.
+_LOOKS = {
+    "good": "green",
+    "bad": "bold red",
+    "warn": "yellow",
+    "warning": "yellow",
+    "lead": "dim",
+    "dim": "dim",
+    "strong": "bold",
+    "struck": "strike dim",
+    "name": "cyan",
+    "badge clean": "green",
+    "badge disturbed": "yellow",
+    "badge throttled": "red",
+    "badge unknown": "dim",
+}
+_ROWS = {"picked": "bold green", "rejected": "dim", "dim": "dim"}
+_CHIPS = ("chip", "pick")
+
+
+def show(document: Document, *, verbose: bool = False, limit: int | None = LINES) -> None:
+    """Print a document on stdout; without -v at most `limit` lines."""
+    for line in lines(document, width(), verbose=verbose, limit=limit):
+        print(painted(line))
+
+
+def listing(document: Document) -> None:
+    """Print rows without end: as wide as the terminal, or in a file as wide as they are."""
+    wide = width() if sys.stdout.isatty() else 10_000
+    print("\n".join(painted(line) for line in lines(document, wide, limit=None)))
+
+
+def width() -> int:
+    """Return the columns of the terminal; WIDTH where output goes to a file."""
+    return max(40, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
+
+
+def painted(line: Words) -> str:
+    """Return a line with its colours where somebody sees them."""
+    if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
+        return "".join(text for text, _ in line).rstrip()
+    return "".join(_coloured(text, style) for text, style in line)
+
+
+def _coloured(text: str, style: str) -> str:
+    codes = ";".join(str(_CODES[word]) for word in style.split() if word in _CODES)
+    return f"\x1b[{codes}m{text}\x1b[0m" if codes else text
+
+
+def lines(
+    document: Document, wide: int = WIDTH, *, verbose: bool = False, limit: int | None = LINES
+) -> list[Words]:
+    """Return the lines of a document; without -v tables lose rows, then the tail goes, until `limit` holds."""
+    levels = (MAIN, DETAIL) if verbose else (BRIEF, MAIN)
+    found = _drawn(document.parts, wide, levels, None)
+    if verbose or limit is None or len(found) <= limit:
+        return found
+    tables = doc.every(document.parts, Table, levels)
+    rows = max((len(t.rows) for t in tables), default=0) - (len(found) - limit) - 1
+    if rows > 0:
+        found = _drawn(document.parts, wide, levels, rows)
+    if len(found) > limit:
+        found = [*found[: limit - 1], [(f"and {len(found) - limit + 1} more lines: -v", "dim")]]
+    return found
+
+
+def _drawn(
+    parts: Sequence[Part | None], wide: int, levels: Sequence[doc.Level], rows: int | None
+) -> list[Words]:
+    out: list[Words] = []
+    before: Part | None = None
+    for part in doc.shown(parts, levels):
+        found = list(_part(part, wide, levels, rows))
+        verbose = DETAIL in levels
+        apart = isinstance(part, Table | Section) or (
+            verbose and isinstance(before, Table | Section | Answer)
+        )
+        if found and out and apart and (verbose or isinstance(before, Answer)):
+            out.append([])
+        out += found
+        before = part if found else before
+    return out
+
+
+def _part(part: Part, wide: int, levels: Sequence[doc.Level], rows: int | None) -> Iterator[Words]:
+    verbose = DETAIL in levels
+    if isinstance(part, Answer):
+        yield from _answer(part, wide, levels)
+    elif isinstance(part, Section):
+        if verbose and (title := plain(part.title)):
+            yield from wrapped([(title, "bold")], wide)
+        yield from _drawn(part.parts, wide, levels, rows)
+    elif isinstance(part, Text):
+        yield from wrapped(_styled(part.value, _LOOKS.get(part.kind, "")), wide)
+    elif isinstance(part, Items):
+        yield from [[(part.title, "bold")]] if part.title else []
+        for item in part.items:
+            yield from wrapped([("- ", "dim"), *_styled(item)], wide, "  ")
+    elif isinstance(part, Pairs):
+        yield from _pairs(part, wide, verbose)
+    elif isinstance(part, Table):
+        yield from _table(part, wide, verbose, rows)
+    elif isinstance(part, Code):
+        yield from ([(f"  {line}", "")] for line in part.text.splitlines())
+    elif isinstance(part, Figure) and part.sketch is not None:
+        yield from ([(line, "")] for line in part.sketch())
+
+
+def _answer(part: Answer, wide: int, levels: Sequence[doc.Level]) -> Iterator[Words]:
+    style = "bold red" if part.kind == "none" else "bold green"
+    named = bool(plain(part.pick))
+    word = f"{part.word}  " if part.word and named else part.word
+    yield from wrapped([(word, style), *_styled(part.pick, "bold" if part.word else style)], wide)
+    said = part.short if DETAIL not in levels or not part.reason else (part.reason,)
+    for text in said:
+        yield from wrapped([(text, "")], wide)
+    yield from _drawn(part.more, wide, levels, None)
+
+
+def _pairs(part: Pairs, wide: int, verbose: bool) -> Iterator[Words]:
+    if part.title:
+        yield [(part.title, "bold")]
+    rows = [(plain(key), _said(value, verbose)) for key, value in part.rows]
+    indent = max((len(key) for key, value in rows if value != ""), default=0) + len(GAP)
+    for key, value in rows:
+        words = [(key.ljust(indent), "dim"), *_styled(value)]
+        if value != "":
+            yield from (
+                [_cut(words, wide)]
+                if part.kind == "card" and not verbose
+                else wrapped(words, wide, " " * indent)
+            )
+
+
+def _said(value: Value | Cell, verbose: bool) -> Value:
+    """Return what a cell shows."""
+    if not isinstance(value, Cell):
+        return value
+    return value.value if verbose or value.brief is None else value.brief
+
+
+# -- words ---------------------------------------------------------------------------------------------------
+
+
+def _styled(value: Value, style: str = "") -> Words:
+    """Return a value as words with the styles of its marks."""
+    if isinstance(value, tuple):
+        return [word for v in value for word in _styled(v, style)]
+    if isinstance(value, Mark):
+        return [(value.text, _LOOKS.get(value.kind, style))]
+    text = plain(value)
+    return [(text, style)] if text else []
+
+
+def _cut(words: Words, wide: int) -> Words:
+    """Return a line that fits, with `…` where the rest of it was."""
+    out: Words = []
+    room = wide
+    if sum(len(text) for text, _ in words) <= wide:
+        return words
+    for text, style in words:
+        if len(text) >= room:
+            short = text[: room - 1].rstrip()
+            return [*out, (re.sub(r"[\s\[(,;:]+\S*$", "", short) + "…", style)]
+        out.append((text, style))
+        room -= len(text)
+    return out
+
+
+def wrapped(words: Words, wide: int, indent: str = "") -> list[Words]:
+    """Return words as lines of at most `wide` columns; a value stays with its unit, an interval in one piece."""
+    text = "".join(part for part, _ in words)
+    styles = [style for part, style in words for _ in part]
+    held = re.sub(r"\[[^\[\]]{1,40}\]|\d (?=[A-Za-z%]{1,9}\b|%)", lambda m: m[0].replace(" ", "\x00"), text)
+    out: list[Words] = []
+    at = 0
+    for line in textwrap.wrap(
+        held, wide, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True
+    ) or [""]:
+        bare = line.replace("\x00", " ")
+        body = bare[len(indent) :] if out else bare
+        start = text.find(body, at) if body else at
+        runs: Words = [(indent, "")] if out and indent else []
+        for i, letter in enumerate(body):
+            style = styles[start + i] if start >= 0 else ""
+            if runs and runs[-1][1] == style:
+                runs[-1] = (runs[-1][0] + letter, style)
+            else:
+                runs.append((letter, style))
+        at = start + len(body) if start >= 0 else at
+        out.append(runs)
+    return out
+
+
+# -- tables --------------------------------------------------------------------------------------------------
+
+Grid = list[list[tuple[str, str]]]
+"""Rows of cells, each a text and its style; the first row is the heading."""
+
+
+def _table(table: Table, wide: int, verbose: bool, most: int | None) -> Iterator[Words]:
+    if table.title and verbose:
+        yield from wrapped([(table.title, "bold")], wide)
+    rows = table.rows if most is None else _fewest(table.rows, most)
+    columns = [c for c in table.columns if c.level is MAIN or (verbose and c.level is DETAIL)]
+    kept = [table.columns.index(c) for c in columns]
+    grid: Grid = [[(c.head or c.title, "bold") for c in columns] + [("", "")]]
+    for row in rows:
+        cells = [_cell(row.cells[i], table.columns[i], row, verbose) for i in kept]
+        grid.append([*cells, _mark(row)])
+    columns.append(Column(""))  # what the row is: pick, baseline
+    if not any(cells[-1][0] for cells in grid):
+        columns, grid = columns[:-1], [cells[:-1] for cells in grid]
+    yield from _blocks(columns, grid, wide, verbose)
+    for row in rows if verbose else ():
+        first = row.cells[0]
+        if isinstance(first, Cell) and first.below:
+            name = "".join(plain(w) for w in _flat(first.value) if not _chip(w))
+            yield from wrapped([(f"{name}: ", "bold"), *_styled(first.below)], wide, GAP)
+    if len(rows) < len(table.rows):
+        yield [(f"and {len(table.rows) - len(rows)} more: -v", "dim")]
+
+
+def _fewest(rows: Sequence[Row], most: int) -> list[Row]:
+    """Return at most so many rows in their order: what is picked and the first ones."""
+    first = sorted(range(len(rows)), key=lambda i: (rows[i].kind != "picked", i > 0, i))[: max(1, most)]
+    return [rows[i] for i in sorted(first)]
+
+
+def _cell(cell: Value | Cell, column: Column, row: Row, verbose: bool) -> tuple[str, str]:
+    value = _said(cell, verbose)
+    style = _ROWS.get(row.kind, "")
+    if isinstance(value, Measured | Absent):
+        return units.cell(value, column.unit or "", interval=verbose), style
+    if isinstance(value, float) and column.unit is not None:
+        return units.cell(Measured(value, column.unit), column.unit), style
+    words = [w for w in _flat(value) if not _chip(w)]
+    own = next((_LOOKS[w.kind] for w in words if isinstance(w, Mark) and w.kind in _LOOKS), "")
+    return "".join(plain(w) for w in words), own if own and row.kind != "rejected" else style
+
+
+def _mark(row: Row) -> tuple[str, str]:
+    """Return what the chips beside the name say: `pick`, `baseline`; and that a row is rejected."""
+    first = row.cells[0].value if isinstance(row.cells[0], Cell) else row.cells[0]
+    chips = [plain(w) for w in _flat(first) if _chip(w)] + ["rejected"] * (row.kind == "rejected")
+    return ", ".join(chips), _ROWS.get(row.kind, "")
+
+
+def _chip(value: Value) -> bool:
+    return isinstance(value, Mark) and value.kind in _CHIPS
+
+
+def _flat(value: Value) -> list[Value]:
+    return [w for v in value for w in _flat(v)] if isinstance(value, tuple) else [value]
+
+
+def _blocks(columns: list[Column], grid: Grid, wide: int, verbose: bool) -> Iterator[Words]:
+    """Yield the table; what does not fit beside the names stands below (-v), or is left out."""
+    every = list(range(len(columns)))
+    kept = _fitting(columns, grid, every, wide)
+    yield from _lines(columns, grid, kept, wide, verbose)
+    left = [i for i in every if i not in kept]
+    while left and verbose:
+        kept = _fitting(columns, grid, [0, *left], wide)
+        kept = kept if len(kept) > 1 else [0, left[0]]
+        yield []
+        yield from _lines(columns, grid, kept, wide, verbose)
+        left = [i for i in left if i not in kept]
+
+
+def _fitting(columns: Sequence[Column], grid: Grid, among: Sequence[int], wide: int) -> list[int]:
+    """Return the columns that fit, without those of the highest ranks."""
+    kept = list(among)
+    while _wide(grid, kept) > wide:
+        loose = [i for i in kept[1:] if columns[i].rank]
+        if not loose:
+            break
+        kept.remove(max(loose, key=lambda i: (columns[i].rank, i)))
+    return kept
+
+
+def _widths(grid: Grid, kept: Sequence[int]) -> list[int]:
+    return [max(len(line) for cells in grid for line in cells[i][0].split("\n")) for i in kept]
+
+
+def _wide(grid: Grid, kept: Sequence[int]) -> int:
+    return sum(_widths(grid, kept)) + len(GAP) * (len(kept) - 1)
+
+
+def _lines(
+    columns: Sequence[Column], grid: Grid, kept: Sequence[int], wide: int, verbose: bool
+) -> Iterator[Words]:
+    sizes = _squeezed(columns, kept, _widths(grid, kept), wide)
+    for cells in grid:
+        parts = [_folded(cells[i][0], size, verbose) for i, size in zip(kept, sizes, strict=True)]
+        for number in range(max(len(p) for p in parts)):
+            line: Words = []
+            for i, size, texts in zip(kept, sizes, parts, strict=True):
+                text = texts[number] if number < len(texts) else ""
+                right = columns[i].unit is not None
+                line += [(text.rjust(size) if right else text.ljust(size), cells[i][1]), (GAP, "")]
+            yield line[:-1]
+
+
+def _squeezed(columns: Sequence[Column], kept: Sequence[int], sizes: list[int], wide: int) -> list[int]:
+    """Return the widths, those of the widest words made smaller until all fit."""
+    sizes = list(sizes)
+    words = [n for n, i in enumerate(kept) if columns[i].unit is None]
+    while (over := sum(sizes) + len(GAP) * (len(sizes) - 1) - wide) > 0:
+        able = [n for n in words if n and sizes[n] > _NARROWEST] or words  # names go last
+        widest = max(able, key=lambda n: sizes[n], default=None)
+        if widest is None or sizes[widest] <= _NARROWEST:
+            break
+        second = max((sizes[n] for n in words if n != widest), default=0)
+        sizes[widest] = max(_NARROWEST, sizes[widest] - over, min(second, sizes[widest] - 1))
+    return sizes
+
+
+def _folded(text: str, size: int, verbose: bool) -> list[str]:
+    """Return a cell's lines: under -v all of it, else one that ends with `…` where it was cut."""
+    if not verbose:
+        return [text if len(text) <= size else f"{text[: size - 1]}…"]
+    parts = (textwrap.wrap(part, size, break_on_hyphens=False) or [""] for part in text.split("\n"))
+    return [line for lines in parts for line in lines]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Value]], below: Sequence[str] = ()) -> None:
+    """Print a table of words; columns whose headings are in `below` go there where there is no room."""
+    columns = tuple(Column(head, rank=1 + below.index(head) if head in below else 0) for head in heads)
+    printed([Table(columns, tuple(Row(tuple(row)) for row in rows))])
+
+
+def note(text: str) -> None:
+    """Print a sentence that is no part of the answer."""
+    printed([Text(text, "dim")])
+
+
+def words(part: Text) -> str:
+    """Return a paragraph as one line without colours."""
+    return "".join(text for text, _ in _styled(part.value)).rstrip()
+
+
+def printed(parts: Iterable[Part | None], *, verbose: bool = True) -> None:
+    """Print parts that are no whole answer: a list of models, what a probe found."""
+    show(Document("", tuple(parts)), verbose=verbose, limit=None)

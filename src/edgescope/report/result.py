@@ -1,0 +1,404 @@
+"""One result as a person reads it: the card after `bench`, what several processes say together, a listing."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from edgescope import metrics, units
+from edgescope.analysis.cells import ids
+from edgescope.analysis.energy.scopes import ends
+from edgescope.analysis.run.usage import first
+from edgescope.analysis.run.workers import Share, shares
+from edgescope.metrics import METRICS
+from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status
+from edgescope.report import document as doc
+from edgescope.stats import reach
+from edgescope.units import ranges, show, why
+
+CELL = 8
+"""Characters of a cell's id that a listing shows; `compare` takes them for all its replicates."""
+GOOD = (Status.OK, Status.WRONG_OUTPUT, Status.UNSTABLE)
+Line = tuple[str, doc.Value | doc.Cell]
+
+
+def document(result: Result) -> doc.Document:
+    """Return the card of one result."""
+    rows = tuple(line for line in _lines(result) if line[1] is not None)
+    card = doc.Pairs((*rows, ("result", result.id)), kind="card")
+    why_not = doc.Text((doc.Mark("reason  ", "dim"), str(result.reason))) if result.reason else None
+    parts = (_name(result), card, why_not, *_tables(result), *doc.warnings([str(w) for w in result.warnings]))
+    return doc.Document(result.trial.model, parts)
+
+
+def _name(result: Result) -> doc.Text:
+    """Return what was measured; loads other than the usual one are in the label."""
+    t = result.trial
+    trained = "" if result.model is None or result.model.trained else "  (untrained: no task accuracy)"
+    load = "  single_stream" if t.scenario == "single_stream" else ""
+    return doc.Text(f"{t.model}  {t.label}{load}{trained}", "strong")
+
+
+def several(results: Sequence[Result]) -> doc.Document:
+    """Return what the fresh processes of one cell say together, a row a process; the card of each is a detail."""
+    from edgescope.analysis.cells.percentiles import percentiles
+    from edgescope.analysis.cells.replicates import MEASURED, across
+
+    done = [r for r in results if r.status in MEASURED]
+    ended = {s: sum(r.status is s for r in results) for s in dict.fromkeys(r.status for r in results)}
+    counts = "" if len(done) == len(results) else ": " + ", ".join(f"{n} {s.value}" for s, n in ended.items())
+    figures = []
+    if done:
+        latency = percentiles(done)
+        told = {"p50": latency["p50_s"], "p99": latency["p99_s"]}
+        told["throughput"] = across(done, "throughput_sps")
+        figures = [f"{name} {why(field)}" for name, field in told.items()]
+    name = f"{results[0].trial.model}  {results[0].trial.label}"
+    lead = f"{len(done)} of {len(results)} processes measured{counts}"
+    answer = doc.Answer(
+        "Measured" if done else "Not measured", name, (lead, *figures), kind="" if done else "none"
+    )
+    columns = (doc.Column("Process", head="process"), *_columns(), doc.Column("Verdict", head="verdict"))
+    rows = tuple(
+        doc.Row((f"#{r.trial.replicate} {ids.short_ids(results)[r.id]}", *_figures(r), _verdict(r)))
+        for r in results
+    )
+    cards = tuple(p for r in results for p in document(r).parts)
+    return doc.Document(
+        name, (answer, doc.Table(columns, rows), doc.Section("Each process", cards, level=doc.DETAIL))
+    )
+
+
+def status(result: Result) -> doc.Value:
+    """Return the status with the verdict and its evidence."""
+    mark = doc.Mark(result.status.value, "good" if result.status is Status.OK else "bad")
+    return (
+        mark,
+        "  ",
+        doc.badge(result.verdict.trust),
+        doc.Mark(f": {'; '.join(result.verdict.evidence)}", "dim"),
+    )
+
+
+def detail(text: str) -> doc.Cell:
+    """Return what only -v shows."""
+    return doc.Cell(text, brief="")
+
+
+def _lines(result: Result) -> Iterator[Line]:
+    """Yield the rows of a card."""
+    m = result.metrics.get
+    yield "status", status(result)
+    if result.status not in GOOD:
+        return
+    yield "latency", _latency(result)
+    if isinstance(m("latency_p99_s"), Measured) and (bound := m("latency_p99_bound_s")):
+        yield "p99 bound", detail(_bound(bound))
+    yield "throughput", why(m("throughput_sps"))
+    yield from workers(result)
+    yield from load(result)
+    yield from _long_run(result)
+    yield from _parts(result)
+    yield "startup", "   ".join(f"{k} {_brief(m(f'{k}_s'))}" for k in ("build", "load", "first"))
+    yield "memory", _memory(result)
+    yield from _consumed(result)
+    if result.trial.idle_s:
+        yield "idle", _idle(result)
+    yield "accuracy gate", _gate(result)
+    if result.effective is not None:
+        e = result.effective
+        threads = "1 thread" if e.threads == 1 else f"{e.threads or 'default'} threads"
+        yield "engine", f"{e.precision} on {e.device}, {threads}; {e.evidence}"
+    yield "sampler", detail(_sampler(result))
+
+
+def _gate(result: Result) -> doc.Value:
+    check = result.verification
+    if check is None:
+        text = "not verified: there is no fp32 reference to compare them with; this can never be a pick"
+        return doc.Mark(text, "warn")
+    return f"passed: {check.detail}" if check.passed else doc.Mark(f"FAILED: {check.detail}", "bad")
+
+
+def _brief(field: Field | None) -> str:
+    return f"none ({field.reason})" if isinstance(field, Absent) else show(field, interval=False)
+
+
+def _known(field: Field | None) -> bool:
+    return isinstance(field, Measured)
+
+
+def _latency(result: Result) -> str:
+    m = result.metrics.get
+    if isinstance(m("latency_p50_s"), Absent):
+        return why(m("latency_p50_s"))
+    p50, p90 = show(m("latency_p50_s")), show(m("latency_p90_s"), interval=False)
+    return f"p50 {p50}   p90 {p90}   p99 {why(m('latency_p99_s'))}"
+
+
+def _bound(found: Field) -> str:
+    """Return the upper bound of p99 with what it rests on, or why the p99 beside it stands without one."""
+    if isinstance(found, Absent):
+        return f"no bound of p99 ({found.reason.removeprefix('n/a: ')})"
+    longest = math.floor(reach(found.n, 0.99)) if found.n else 0
+    stalls = f", if no stall is longer than {longest} queries" if longest > 1 else ""
+    return f"p99 below {show(found, interval=False)} with 99 % confidence{stalls}"
+
+
+def _parts(result: Result) -> Iterator[Line]:
+    """Yield what a unit's time goes to, where something told."""
+    names = [name for name in result.spans.names if name != UNIT] if result.spans else []
+    known = ((name, result.metrics.get(f"{name}_s")) for name in names)
+    found = [f"{name} {_brief(field)}" for name, field in known if field is not None]
+    if found:
+        yield "of which", "   ".join(found)
+
+
+def _memory(result: Result) -> str:
+    """Return what is held; of several workers resident, with shared pages once, on the GPU, and what the rule says."""
+    m = result.metrics.get
+    if not result.workers:
+        return f"peak RSS {why(m('peak_rss_bytes'))}"
+    said = [f"peak RSS {why(m('processes_rss_bytes'))} in all"]
+    said += [f"PSS {_brief(m('processes_pss_bytes'))}"] if _known(m("processes_pss_bytes")) else []
+    said += [f"GPU {why(m('gpu_processes_memory_bytes'))}"] if result.trial.device == "cuda" else []
+    rule = m("memory_rule_bytes")
+    said += [f"P x (model + 2 x batch) is {_brief(rule)}"] if _known(rule) else []
+    return "   ".join(said)
+
+
+def _consumed(result: Result) -> Iterator[Line]:
+    """Yield power and energy; in one line where the same keeps both from being measured."""
+    power, energy = (_metered(result, name) for name in ("power_w", "energy_per_sample_j"))
+    if power == energy:
+        yield "power", detail(f"and energy: {power}")
+        return
+    for name, text, field in (("power", power, "power_w"), ("energy", energy, "energy_per_sample_j")):
+        yield name, text if _known(result.metrics.get(field)) else detail(text)
+
+
+def _metered(result: Result, name: str) -> str:
+    """Return watts or joules with what they were measured in front of, and how."""
+    text, meter = why(result.metrics.get(name)), result.meter
+    if meter is None or isinstance(result.metrics.get(name), Absent):
+        return text
+    said = ends(result.metrics.get(name), result.metrics.get("energy_j"))
+    return f"{text}{said and f' {said}'}  ({meter.scope}: {meter.name}, {meter.method})"
+
+
+def _idle(result: Result) -> str:
+    """Return the idle power, how it moved, and what a sample costs beyond it."""
+    m, meter = result.metrics.get, result.meter
+    if meter is None or isinstance(m("idle_power_w"), Absent):
+        return why(m("idle_power_w"))
+    moved = f"{show(m('idle_power_drift_w'), interval=False)} from before to after"
+    beyond = why(m("energy_dynamic_per_sample_j"))
+    return f"{show(m('idle_power_w'))} ({meter.scope}), {moved}; {beyond} a sample beyond it"
+
+
+def _long_run(result: Result) -> Iterator[Line]:
+    """Yield burst, sustained and throttling of a window long enough to have both."""
+    m = result.metrics.get
+    if not _known(m("burst_throughput_sps")):
+        return
+    settled, moment = m("settled_s"), m("time_to_throttle_s")
+    for name in ("burst", "sustained"):
+        latency = m(f"{name}_latency_p50_s")
+        said = [why(m(f"{name}_throughput_sps"))]
+        said += [f"p50 {show(latency)}"] if _known(latency) else []
+        if name == "sustained" and isinstance(settled, Measured):
+            said.append(f"settled {f'after {settled.value:.0f} s' if settled.value else 'from the start'}")
+        yield name, "   ".join(said)
+    late = f"from second {moment.value:.0f} on" if isinstance(moment, Measured) else why(moment)
+    yield "throttling", late
+
+
+def _sampler(result: Result) -> str:
+    cost, rate = result.metrics.get("sampler_cpu_share"), result.metrics.get("sampler_hz")
+    return f"{cost.value:.2%} of one core at {show(rate)}" if isinstance(cost, Measured) else why(cost)
+
+
+# -- the load ------------------------------------------------------------------------------------------------
+
+PENALTY = re.compile(r"idle_gap_(.+)_penalty")
+
+
+def load(result: Result) -> Iterator[Line]:
+    """Yield what a scenario adds: did an open loop keep up, what LoadGen says."""
+    m = result.metrics.get
+    offered, achieved, waiting = (m(n) for n in ("offered_rate_qps", "achieved_rate_qps", "backlog_queries"))
+    if _known(offered) and _known(achieved) and isinstance(waiting, Measured):
+        text = f"{show(offered)} offered, {show(achieved)} done"
+        yield "load", f"{text}; {waiting.value:.0f} in the queue when the last fell due"
+    said: dict[str, Json] = result.artifact.get("loadgen") or {}
+    if said:
+        verdict = str(said.get("result_validity", "without a result"))
+        yield "loadgen", (doc.Mark(verdict, "good" if verdict == "VALID" else "warn"), "  ", _loadgen(said))
+
+
+def _loadgen(said: dict[str, Json]) -> str:
+    out = [f"{str(said.get('loadgen_version', '?')).split(' ')[0]} drove"]
+    out += [
+        f"p{float(p):g} {pair['loadgen_ns'] / 1e6:.4g} ms by its clock, {pair['ours_ns'] / 1e6:.4g} by ours"
+        for p, pair in (said.get("percentiles") or {}).items()
+        if p != "50.00"
+    ]
+    if rate := said.get("result_samples_per_second"):
+        out.append(f"{rate:.4g} samples/s by its clock")
+    if checked := said.get("accuracy"):
+        same = f"{checked['identical']} of {checked['samples']}"
+        out.append(f"accuracy mode: {same} answers identical to the gate's")
+    return "; ".join(out)
+
+
+def _tables(result: Result) -> Iterator[doc.Part]:
+    """Yield a row a worker, and a row an idle gap."""
+    yield from each_worker(result)
+    yield from gaps(result)
+
+
+def gaps(result: Result) -> Iterator[doc.Table]:
+    """Yield the idle-gap curve: idleness, median of the first query after it, penalty over back to back."""
+    labels = [match[1] for name in result.metrics if (match := PENALTY.fullmatch(name))]
+    rows = []
+    for label in labels:
+        latency = result.metrics[f"idle_gap_{label}_latency_p50_s"]
+        penalty = units.ratio(result.metrics[f"idle_gap_{label}_penalty"], decimals=2)
+        count = latency.n if isinstance(latency, Measured) else None
+        rows.append(
+            doc.Row((f"{label.removesuffix('ms')} ms", latency, "" if label == "0ms" else penalty, count))
+        )
+    if rows:
+        heads = (
+            doc.Column("Idle gap"),
+            doc.Column("Median latency", "s"),
+            doc.Column("Penalty"),
+            doc.Column("n", "1", rank=1),
+        )
+        yield doc.Table(heads, tuple(rows))
+
+
+# -- several workers -----------------------------------------------------------------------------------------
+
+WIDTH = 24
+"""Characters of the bar of the worker that did most."""
+EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def workers(result: Result) -> Iterator[Line]:
+    """Yield what workers did together: how evenly the total was shared out, and how well they agreed on time."""
+    if not result.workers:
+        return
+    m, own = result.metrics.get, [w for w in result.workers if w.number < result.trial.processes]
+    said = []
+    if len(own) > 1:
+        said += [f"T/P {_brief(m('throughput_per_process_sps'))}", f"fairness {_brief(m('fairness'))}"]
+        worst = m("latency_p99_worst_worker_s")
+        said += [f"worst worker's p99 {_brief(worst)}"] if _known(worst) else []
+    if len(result.workers) > 1:
+        said += [f"started within {_brief(m('start_skew_s'))}", f"stopped within {_brief(m('stop_skew_s'))}"]
+    gap = m("counter_gap_queries")
+    if isinstance(gap, Measured):
+        said.append("counter agrees" if gap.value <= 1 else f"counter differs by {gap.value:.0f} queries")
+    yield "workers", "   ".join(said)
+
+
+def each_worker(result: Result) -> Iterator[doc.Table]:
+    """Yield a row a worker: throughput, latency, what it holds; bars of the trial's own workers compare."""
+    each = shares(result) if result.workers else []
+    if not each:
+        return
+    own = result.trial.processes
+    most = max((_value(s.throughput_sps) for s in each if s.worker.number < own), default=0.0)
+    tail = _tail(result, each)
+    pinned = result.trial.sharing == "pinned"
+    on_gpu = any(_known(s.worker.gpu_memory_bytes) for s in each)
+    colocated = any(s.worker.number >= own for s in each)
+    columns = [
+        doc.Column("Worker", head="worker"),
+        doc.Column.of(METRICS["throughput_sps"]),
+        doc.Column("Share", rank=2, head=""),
+    ]
+    columns += [doc.Column(f"{tail} latency", "s", head=tail)] if tail else []
+    columns += [doc.Column("RSS", "bytes")] + ([doc.Column("GPU", "bytes")] if on_gpu else [])
+    columns += ([doc.Column("CPU")] if pinned else []) + ([doc.Column("Model", head="")] if colocated else [])
+    rows = []
+    for s in each:
+        w, beside = s.worker, s.worker.number >= own
+        cells: list[doc.Value] = [f"W{w.number}", s.throughput_sps]
+        cells.append("" if beside else bar(_value(s.throughput_sps), most).rstrip())
+        cells += [s.latency[f"latency_{tail}_s"]] if tail else []
+        cells += [w.peak_rss_bytes] + ([w.gpu_memory_bytes] if on_gpu else [])
+        cells += ([ranges(w.cpus)] if pinned else []) + ([w.model if beside else ""] if colocated else [])
+        rows.append(doc.Row(tuple(cells)))
+    yield doc.Table(tuple(columns), tuple(rows), "Workers", level=doc.DETAIL)
+
+
+def _tail(result: Result, each: Sequence[Share]) -> str:
+    """Return the deepest percentile that every worker has, '' where there is none: no two lines show different ones."""
+    if result.trial.scenario == "offline":
+        return ""
+    names = ("p99", "p95", "p90", "p50")
+    return next((n for n in names if all(_known(s.latency[f"latency_{n}_s"]) for s in each)), "")
+
+
+def bar(value: float, most: float) -> str:
+    """Return a bar of up to WIDTH characters, to an eighth of one, and a space."""
+    eighths = round(8 * WIDTH * value / most) if most > 0 else 0
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (EIGHTHS[rest] if rest else "")).ljust(WIDTH) + " "
+
+
+def _value(field: Field) -> float:
+    return 0.0 if isinstance(field, Absent) else field.value
+
+
+# -- a listing -----------------------------------------------------------------------------------------------
+
+
+def _columns(works: set[str] | None = None) -> list[doc.Column]:
+    told = metrics.shown("list")
+    told = [m for m in told if not m.workloads or (works or set()) & set(m.workloads)]
+    return [doc.Column.of(m, rank=i) for i, m in enumerate(told, start=1)]
+
+
+def _figures(result: Result, columns: Sequence[doc.Column] | None = None) -> list[doc.Value]:
+    """Return the figures of the columns of a listing."""
+    found: list[doc.Value] = []
+    for column in columns or _columns():
+        field = first(result, METRICS[column.key].of)
+        found.append(Measured(field.value, field.unit, n=field.n) if isinstance(field, Measured) else field)
+    return found
+
+
+def _verdict(result: Result) -> doc.Value:
+    return doc.badge(result.verdict.trust) if result.status is Status.OK else str(result.reason or "")[:70]
+
+
+def listing(results: Sequence[Result]) -> doc.Document:
+    """Return a row a result; where they come from several machines, each row says from which.
+
+    What only some workloads have is a column where some result has it.
+    """
+    several = len({r.machine.id for r in results}) > 1
+    columns = _columns({r.trial.workload for r in results})
+    names = ids.short_ids(results)
+    heads = [
+        *(doc.Column(n) for n in ("result", "started (UTC)", "cell", "model", "variant", "status")),
+        doc.Column("verdict"),
+        *columns,
+    ]
+    rows = []
+    for r in results:
+        again = f" #{r.trial.replicate}" if r.trial.replicate else ""
+        cells: list[doc.Value] = [names[r.id], r.started_at[:16].replace("T", " "), r.trial.cell[:CELL]]
+        cells.append(r.trial.model.partition("#")[0])
+        cells += [
+            f"{r.trial.label}{again}",
+            doc.Mark(r.status.value, "good" if r.status is Status.OK else "bad"),
+        ]
+        cells += [_verdict(r), *_figures(r, columns)]
+        rows.append(doc.Row((*cells, r.machine.id[:8]) if several else tuple(cells)))
+    heads += [doc.Column("machine")] if several else []
+    return doc.Document("Results", (doc.Table(tuple(heads), tuple(rows)),))

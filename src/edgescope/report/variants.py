@@ -1,0 +1,456 @@
+"""Which variant to use: what `optimize` prints and what a report says of each model, machine and load.
+
+One document for all formats: the answer and a row a variant first, then why the numbers may be believed (evidence.py)
+and where they are from (provenance.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from edgescope import metrics, units
+from edgescope.analysis.cells.row import Row
+from edgescope.analysis.cells.variants import VariantTable
+from edgescope.metrics import METRICS, Metric
+from edgescope.records import Absent, Json, Measured, Trust
+from edgescope.report import document as doc
+from edgescope.report import evidence, provenance
+from edgescope.report.chapter import Chapter
+
+TIES_SAID = 4
+"""From so many variants on the sentence names some of them only."""
+EVIDENCE_SHOWN = 2
+"""Pieces of evidence printed under a verdict that is not CLEAN; the full list is in its own section."""
+ONE_LINE = 80
+"""Characters of a line that a terminal shows whole."""
+INTERVALS = (
+    "Small figures are 95 % ",
+    doc.Mark("intervals", to="def-interval"),
+    ", of power and energy they may be the meter's bounds.",
+)
+
+
+class Missing(Protocol):
+    """A variant that could not be tried: its packages are not installed."""
+
+    @property
+    def label(self) -> str: ...  # noqa: D102
+    @property
+    def reason(self) -> str: ...  # noqa: D102
+    @property
+    def fix(self) -> str: ...  # noqa: D102
+
+
+def document(
+    found: Sequence[Chapter],
+    *,
+    title: str = "",
+    command: str = "",
+    missing: Sequence[Missing] = (),
+    again: Sequence[str] = (),
+    written: Mapping[str, str | None] | None = None,
+) -> doc.Document:
+    """Return the answers of all loads.
+
+    `missing`: what is not installed; `again`: statuses that another attempt may change; `written`: what lies where.
+    """
+    groups = [list(g) for _, g in itertools.groupby(found, key=lambda c: (c.model, c.machine.id))]
+    articles: list[doc.Part | None] = []
+    number = 0
+    for group in groups:
+        loads = [_load(c, f"c{number + i}", len(found) > 1) for i, c in enumerate(group, start=1)]
+        number += len(group)
+        heading = group[0].title if len(groups) > 1 else ""
+        articles.append(doc.Section(heading, (*loads, provenance.shared(group, command)), "article"))
+    said = (
+        _contents(found) if len(found) > 1 else None,
+        *(articles or [_nothing(command)]),
+        _not_installed(missing),
+        doc.Text(f"measure again: --retry {','.join(again)}", level=doc.DETAIL) if again else None,
+        doc.Pairs(tuple((k, v) for k, v in written.items() if v)) if written else None,
+        _rows(found),
+        _glossary(),
+    )
+    return doc.Document(title or _title(found), said, _data(found, missing), command)
+
+
+def _title(found: Sequence[Chapter]) -> str:
+    titles = {c.title for c in found}
+    if not titles:
+        return "edgescope report: no results"
+    return titles.pop() if len(titles) == 1 else f"edgescope report: {len(titles)} models and machines"
+
+
+def _nothing(command: str) -> doc.Answer:
+    reason = "There are no results, so nothing can be recommended. Measure first: edgescope optimize MODEL"
+    return doc.Answer(
+        "No results", "", (reason,), reason, more=(doc.Code(command, level=doc.PAGE),), kind="none"
+    )
+
+
+def _load(chapter: Chapter, anchor: str, several: bool) -> doc.Section:
+    """Return one load: its answer and table; of several loads the rest is folded."""
+    drawn = _figures(chapter, anchor, "" if several else "Plots")
+    rest = doc.Section("", evidence.parts(chapter), level=doc.PAGE)
+    if several:
+        drawn = replace(drawn, title="Plots", kind="folded")
+        rest = replace(rest, title="Why these numbers may be believed", kind="folded")
+    parts = (answer(chapter, anchor), *_before_after(chapter), drawn, rest)
+    return doc.Section(chapter.load if several else "", parts, "load", anchor)
+
+
+# -- the answer ----------------------------------------------------------------------------------------------
+
+
+def answer(chapter: Chapter, anchor: str = "c1") -> doc.Answer:
+    """Return what a hurried reader stops at; where nothing may be picked it says why."""
+    row, best = chapter.pick.row or chapter.alone, chapter.pick
+    if row is None:
+        short = best.reason if best.nearest else f"{best.reason.partition('. ')[0].rstrip('.')}."
+        what = doc.Mark("No variant could be picked")
+        return doc.Answer(
+            "No recommendation", what, (short,), best.reason, kind="none", anchor=f"{anchor}-answer"
+        )
+    word = "Keep the baseline" if row.cell == chapter.table.baseline else "Use"
+    if chapter.baseline.label in best.ties:
+        word = "Best figure, not significantly better than the baseline"
+    word = "Measured" if chapter.alone is not None else word
+    return doc.Answer(
+        word,
+        (doc.Mark(row.label, anchor=f"{anchor}-pick"), "  ", _verdict(row)),
+        tuple(_short(chapter, row)),
+        best.reason,
+        tuple(_tiles(chapter, row)),
+        tuple(_ties(chapter)),
+        "" if chapter.alone is None else "measured",
+        f"{anchor}-answer",
+    )
+
+
+def _short(chapter: Chapter, row: Row) -> Iterator[str]:
+    """Yield how much faster, how sure, in a line each."""
+    base, goal = chapter.baseline, chapter.table.wanted.goal
+    speedup = row["speedup"]
+    if row.cell != base.cell and isinstance(speedup, Measured):
+        yield f"{units.ratio(speedup)} as fast as {base.label} ({row.pairs})"
+    elif row.cell != base.cell and isinstance(speedup, Absent) and chapter.alone is None:
+        yield f"speed-up over {base.label}: {speedup.reason}"
+    checked = agreement(row)
+    yield f"{goal.title.lower()} {units.why(row[goal.name])}" + (f"; {checked}" if checked else "")
+    if ties := chapter.pick.ties:
+        more = f" and {len(ties) - 2} more" if len(ties) > 2 else ""
+        yield f"statistically tied with {', '.join(ties[:2])}{more}"
+    if row.verdict.trust in (Trust.THROTTLED, Trust.DISTURBED):
+        said = f"measured while {row.verdict.trust.value}: {'; '.join(row.verdict.evidence[:2])}"
+        yield said if len(said) <= ONE_LINE else f"{said[: ONE_LINE - 1]}…"
+
+
+def agreement(row: Row) -> str:
+    """Return `top-1 agreement 93.8 % (min 75 %)`, the gate's own sentence where there is none."""
+    checks = [r.verification for r in row.replicates.values() if r.verification]
+    floor = next((c.threshold for c in checks if c.method == "top1_agreement"), None)
+    if isinstance(row["agreement"], Absent):
+        return row.gate.rstrip(".")
+    least = "" if floor is None else f" (min {100 * floor:g} %)"
+    return f"top-1 agreement {units.cell(row['agreement'], 'share')}{least}"
+
+
+def _ties(chapter: Chapter) -> Iterator[doc.Part]:
+    """Yield the names of all variants that are not significantly worse, where the sentence has no room for them."""
+    ties = chapter.pick.ties
+    if len(ties) >= TIES_SAID:
+        yield doc.Items(tuple(ties), f"Not significantly worse ({len(ties)})", level=doc.DETAIL)
+
+
+def _tiles(chapter: Chapter, row: Row) -> Iterator[doc.Tile]:
+    base = chapter.baseline
+    for metric in metrics.shown("table", row.trial.workload):
+        field = row[metric.name]
+        if isinstance(field, Absent) or (metric.name == "speedup" and row.cell == base.cell):
+            continue
+        between = units.column(metric.unit, [field]).interval(field)
+        count = f"n\u00a0=\u00a0{field.n:,}"
+        small = [f"{between}, {count}" if between and metric.artifact else between or count]
+        before = base[metric.name]
+        beside = base.cell != row.cell and metric.name not in ("speedup", "agreement")
+        if beside and isinstance(before, Measured):
+            bare = replace(before, lo=None, hi=None)
+            small.append(f"baseline {units.column(metric.unit, [before]).text(bare)}")
+        yield doc.Tile(metric.title, field, metric.unit, tuple(small), f"def-{metric.name}")
+
+
+def _verdict(row: Row) -> doc.Mark:
+    return doc.badge(row.verdict.trust, row.verdict.evidence)
+
+
+# -- the table -----------------------------------------------------------------------------------------------
+
+
+def _shown(chapter: Chapter) -> tuple[list[Row], list[Metric]]:
+    """Return the rows with figures in reading order, and the metrics that some of them has."""
+    rows = [row for row in chapter.table.ordered() if row.replicates]
+    every = metrics.shown("table", rows[0].trial.workload if rows else "")
+    kept = [m for m in every if any(isinstance(r[m.name], Measured) for r in rows)]
+    return rows, [m for m in kept if m.name != "speedup" or len(rows) > 1]
+
+
+def _before_after(chapter: Chapter) -> Iterator[doc.Part]:
+    """Yield the table, what was measured in no variant and why, and what did not run."""
+    rows = _shown(chapter)[0]
+    found = chapter.table
+    left = [r for r in found.rows if not r.replicates]
+    notes = [f"{titles}: {units.absence(Absent(why))}" for why, titles in _gaps(rows)]
+    notes += [screened(row) for row in sorted(found.screened, key=_seconds)]
+    notes += [text for row in rows for text in (*row.notes, _unresolved(row)) if text]
+    told = (doc.Items(tuple(notes), kind="missing", level=doc.DETAIL),) if notes else ()
+    if rows:
+        title = "Before and after" if len(rows) > 1 else "What was measured"
+        yield doc.Section(title, (comparison(chapter), *told))
+    if counts := _counts(found, left):
+        yield doc.Text(f"{counts}: -v says why", "lead", doc.BRIEF)
+    if left:
+        items = tuple((doc.Mark(row.label, "strong"), " ", row.rejected) for row in left)
+        level = doc.MAIN if not rows else doc.DETAIL
+        yield doc.Section("Not measured", (doc.Items(items, "", "missing", level),), level=level)
+
+
+def _counts(found: VariantTable, left: Sequence[Row]) -> str:
+    """Return `1 rejected, 2 did not run, 6 screened out`."""
+    kinds = {
+        "rejected": sum(bool(r.rejected and r.replicates) for r in found.rows),
+        "did not run": len(left),
+        "screened out": len(found.screened),
+    }
+    return ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
+
+
+def comparison(chapter: Chapter) -> doc.Table:
+    """Return the table: a row a variant with figures, a column a metric that some of them has."""
+    rows, columns = _shown(chapter)
+    scopes = ", ".join(dict.fromkeys(r.scope for r in rows if r.scope))
+    asked = {c.metric.name for c in chapter.table.wanted.constraints} | {chapter.table.wanted.goal.name}
+    first = [m for m in columns if m.name != "speedup"]
+    ordered = [*first, *(m for m in columns if m.name == "speedup")]  # what it comes to stands last
+    heads = [
+        doc.Column.of(m, 0 if m.name in asked | {"speedup", "p50_s"} else i, scopes if m.scope else "")
+        for i, m in enumerate(ordered, start=1)
+    ]
+    series = {chapter.table.baseline: 0}
+    series |= {r.cell: i for i, r in enumerate((r for r in chapter.table.rows if r.cell not in series), 1)}
+    body = tuple(_row(chapter, row, ordered, series[row.cell]) for row in rows)
+    head = (
+        doc.Column("Variant", head="variant"),
+        *heads,
+        doc.Column("Verdict", key="verdict", head="verdict", rank=1),
+    )
+    return doc.Table(head, body, lead=INTERVALS, reasons=True)
+
+
+def _row(chapter: Chapter, row: Row, columns: Sequence[Metric], series: int) -> doc.Row:
+    best, base = chapter.pick.row, row.cell == chapter.table.baseline
+    picked = best is not None and best.cell == row.cell
+    marks: list[doc.Value] = [doc.Mark(row.label, "struck" if row.rejected else "")]
+    marks += [doc.Mark("pick", "pick")] if picked else []
+    marks += [doc.Mark("baseline", "chip")] if base else []
+    counted, asked = len(row.replicates), len(chapter.groups[row.cell])
+    below = [f"{counted} of {asked} runs counted"] if 0 < counted < asked else []
+    below += [f"rejected: {row.rejected}"] if row.rejected else []
+    said = row.verdict.evidence if row.verdict.trust is not Trust.CLEAN else ()
+    more = f"; {len(said) - EVIDENCE_SHOWN} more below" if len(said) > EVIDENCE_SHOWN else ""
+    why = "; ".join(said[:EVIDENCE_SHOWN]) + more
+    cells = (_figure(m, row, base) for m in columns)
+    return doc.Row(
+        (doc.Cell(tuple(marks), "; ".join(below) or None), *cells, doc.Cell(_verdict(row), why or None)),
+        "rejected" if row.rejected else "picked" if picked else "",
+        row.cell,
+        series,
+    )
+
+
+def _figure(metric: Metric, row: Row, base: bool) -> doc.Value | doc.Cell:
+    """Return a cell; the baseline over itself is 1 by definition, without an interval."""
+    field = row[metric.name]
+    if base and metric.name == "speedup" and isinstance(field, Measured):
+        return Measured(field.value, field.unit, n=field.n)
+    if metric.name == "accuracy" and isinstance(field, Measured):
+        return doc.Cell(field, brief=f"{round(field.value * field.n)}/{field.n}")
+    return field
+
+
+def _gaps(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Yield (reason, `Power, Energy per sample`) of the metrics that no row has."""
+    found: dict[str, list[str]] = {}
+    every = metrics.shown("table", rows[0].trial.workload if rows else "")
+    for metric in every if rows else ():
+        if any(isinstance(r[metric.name], Measured) for r in rows):
+            continue
+        fields = (r[metric.name] for r in rows if not r.rejected)
+        why = dict.fromkeys(f.reason for f in fields if isinstance(f, Absent))
+        found.setdefault("; ".join(why) or "no variant finished", []).append(metric.title)
+    return ((why, ", ".join(titles)) for why, titles in found.items())
+
+
+def screened(row: Row) -> str:
+    """Return what is known of a variant that the short runs screened out, its speed-up being that of the short runs."""
+    runs = len(row.replicates)
+    lead = row["p50_s"] if isinstance(row["p50_s"], Measured) else row["throughput_sps"]
+    at = f" at {units.show(lead, interval=False)}" if isinstance(lead, Measured) else ""
+    ratio = row["speedup"]
+    speed = f", {units.ratio(ratio, interval=False)} the baseline" if isinstance(ratio, Measured) else ""
+    length = f" of {row.trial.max_s:.2g} s"
+    return f"{row.label}: screened out{at}{speed} after {units.counted(runs, 'short run')}{length}"
+
+
+def _unresolved(row: Row) -> str:
+    return f"speed-up of {row.label}: {row['speedup'].reason}" if isinstance(row["speedup"], Absent) else ""
+
+
+def _seconds(row: Row) -> float:
+    return row["p50_s"].value if isinstance(row["p50_s"], Measured) else float("inf")
+
+
+def _not_installed(missing: Sequence[Missing]) -> doc.Part | None:
+    items = tuple(f"{m.label}: {'; '.join(filter(None, (m.reason, m.fix)))}" for m in missing)
+    return (
+        doc.Section("Not installed", (doc.Items(items, kind="missing"),), level=doc.DETAIL) if items else None
+    )
+
+
+# -- all loads -----------------------------------------------------------------------------------------------
+
+
+def _contents(found: Sequence[Chapter]) -> doc.Section:
+    """Return one line a load with its answer."""
+    several = len({c.title for c in found}) > 1
+    head = [
+        doc.Column("Load"),
+        *([doc.Column("Model and machine")] if several else []),
+        doc.Column("Variants", "1"),
+    ]
+    told = [METRICS[name] for name in ("p50_s", "p99_s", "throughput_sps")]
+    columns = (*head, doc.Column("Answer"), *(doc.Column.of(m, rank=i) for i, m in enumerate(told)))
+    rows = []
+    for i, c in enumerate(found, start=1):
+        row = c.pick.row or c.alone
+        cells: list[doc.Value] = [
+            doc.Mark(c.load, to=f"c{i}"),
+            *([c.title] if several else []),
+            len(c.measured),
+        ]
+        if row is None:
+            rows.append(doc.Row((*cells, "no recommendation", *("" for _ in told))))
+            continue
+        name = row.label.removesuffix(f" {row.trial.load}")
+        chip = doc.Mark("measured" if c.alone else "pick", "chip")
+        fields = (row[m.name] for m in told)
+        bare = (replace(f, lo=None, hi=None) if isinstance(f, Measured) else f for f in fields)
+        rows.append(doc.Row((*cells, (name, chip), *bare)))
+    return doc.Section("", (doc.Table(columns, tuple(rows)),), "nav", level=doc.PAGE)
+
+
+def _rows(found: Sequence[Chapter]) -> doc.Table:
+    """Return every row of every load, for a CSV."""
+    facts: tuple[str, ...] = ("model", "machine", "load", "cell", "variant", "status", "verdict", "evidence")
+    facts += ("baseline", "pick", "rejected", "power_scope")
+    told = metrics.shown("table")
+    head = (*(doc.Column(name, key=name) for name in facts), *(doc.Column.of(m) for m in told))
+    rows = []
+    for c in found:
+        for row in c.table.ordered():
+            picked = c.pick.row is not None and c.pick.row.cell == row.cell
+            cells: tuple[doc.Value, ...] = (
+                c.model,
+                c.machine.id,
+                c.load,
+                row.cell,
+                row.label,
+                row.status.value,
+            )
+            cells += (row.verdict.trust.value, "; ".join(row.verdict.evidence))
+            cells += ("yes" if row.cell == c.table.baseline else "", "yes" if picked else "")
+            rows.append(doc.Row((*cells, row.rejected, row.scope, *(row[m.name] for m in told))))
+    return doc.Table(head, tuple(rows), level=doc.DATA)
+
+
+def _glossary() -> doc.Section:
+    told = [m for m in METRICS.values() if m.meaning or m.shown]
+    rows = tuple((doc.Mark(m.title, anchor=f"def-{m.name}"), m.meaning) for m in told)
+    return doc.Section(
+        "What the numbers mean", (doc.Pairs(rows, kind="glossary"),), "chapter", "glossary", level=doc.PAGE
+    )
+
+
+def _data(found: Sequence[Chapter], missing: Sequence[Missing]) -> Mapping[str, Any]:
+    if len(found) != 1:
+        return {"loads": [_facts(c, ()) for c in found]}
+    return _facts(found[0], missing)
+
+
+def _facts(chapter: Chapter, missing: Sequence[Missing]) -> dict[str, Any]:
+    """Return {baseline, constraints, rows, screened, not_installed, pick, results}."""
+    table, best = chapter.table, chapter.pick
+
+    def row(of: Row) -> dict[str, Json]:
+        return of.to_json() | {"runs": len(of.replicates)}
+
+    return {
+        "baseline": table.baseline,
+        "constraints": [c.text for c in table.wanted.constraints],
+        "rows": [row(r) for r in table.rows],
+        "screened": [row(r) for r in table.screened],
+        "not_installed": list(missing),
+        "pick": {
+            "cell": best.row.cell if best.row else None,
+            "reason": best.reason,
+            "ties": list(best.ties),
+            "nearest": best.nearest.cell if best.nearest else None,
+        },
+    }
+
+
+# -- plots ---------------------------------------------------------------------------------------------------
+
+FRONT = "Down and left is better. Nothing eligible lies below the grey steps; crosses were rejected."
+#: Name -> title and caption of a plot; the name is that of a function of edgescope.plots.
+PLOTS: Mapping[str, tuple[str, str]] = {
+    "speedups": (
+        "Speed-up",
+        "Whiskers are 95 % intervals over pairs of fresh processes; hatched or named bars were rejected.",
+    ),
+    "percentiles": (
+        "Latency by percentile",
+        "Lower is better everywhere. Marks are the table's p50 and p99. A step is a second mode; "
+        "a curve that bends up at the right is a tail of slow queries.",
+    ),
+    "memory": ("Latency against memory", FRONT),
+    "energy": ("Latency against energy", FRONT),
+    "over_time": (
+        "Latency over time",
+        "One line per replicate, a fresh process each; shaded is warm-up, which no number includes. Drift or "
+        "throttling shows as a slope or a step.",
+    ),
+    "telemetry": (
+        "Telemetry over the run",
+        "Sensor readings on the queries' clock, in the variants' colours. What was not read is not drawn.",
+    ),
+}
+
+
+def _figures(chapter: Chapter, anchor: str, title: str) -> doc.Section:
+    drawn = (
+        doc.Figure(f"{anchor}-{name}", heading, caption, partial(_drawn, name, chapter.table))
+        for name, (heading, caption) in PLOTS.items()
+    )
+    return doc.Section(title, tuple(drawn), level=doc.PAGE)
+
+
+def _drawn(name: str, table: VariantTable) -> Any:
+    from edgescope import plots  # only a page needs plotly
+
+    if name in ("memory", "energy"):
+        return plots.tradeoff(table, "peak_rss_bytes" if name == "memory" else "energy_per_sample_j")
+    return getattr(plots, name)(table)
