@@ -303,9 +303,9 @@ def test_percentiles_that_differ_are_warned_of(percent, theirs, ours, apart):
 
 @needs_loadgen
 def test_an_invalid_run_says_what_was_not_met():
-    assert told(told={"result_validity": "VALID", "early_stopping_met": False}).warnings() == ()
+    assert told(reported={"result_validity": "VALID", "early_stopping_met": False}).warnings() == ()
     unmet = {"result_validity": "INVALID", "early_stopping_met": False, "min_duration_met": True}
-    (text,) = map(str, told(told=unmet).warnings())
+    (text,) = map(str, told(reported=unmet).warnings())
     assert "(early_stopping_met)" in text and "lower --rate" not in text
     rated = Trial(model="null", backend="null", scenario="mlperf_server", rate=5.0)
     assert "or a lower --rate" in str(told(rated, told=unmet).warnings()[0])
