@@ -308,7 +308,7 @@ def test_an_invalid_run_says_what_was_not_met():
     (text,) = map(str, told(reported=unmet).warnings())
     assert "(early_stopping_met)" in text and "lower --rate" not in text
     rated = Trial(model="null", backend="null", scenario="mlperf_server", rate=5.0)
-    assert "or a lower --rate" in str(told(rated, told=unmet).warnings()[0])
+    assert "or a lower --rate" in str(told(rated, reported=unmet).warnings()[0])
 
 
 @needs_loadgen
