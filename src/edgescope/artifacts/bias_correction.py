@@ -1,4 +1,4 @@
-"""Bias correction: takes out of each bias the mean error that rounding the weights adds to its output channel.
+"""Bias correction: subtract from each bias the mean error that rounding the weights adds to its output channel.
 
 Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction, ICCV 2019, arXiv 1906.04721;
 here with the means measured on calibration inputs. It changes numbers only, never the graph, so it costs nothing.
@@ -23,7 +23,7 @@ Means = Mapping[str, NDArray[np.float64]]
 
 
 def correct(exact: Any, rounded: Any, means: Means) -> int:
-    """Take the mean error of rounded weights out of the biases of `rounded`; return how many changed.
+    """Subtract the mean error of rounded weights from the biases of `rounded`; return how many changed.
 
     Both are onnx.ModelProto. The error in output channel o is the sum over inputs of (rounded - exact weight) x
     mean input, the means those of the fp32 network `exact` on the calibration inputs.
@@ -50,7 +50,7 @@ def weighted(model: Any) -> dict[str, Any]:
 
 
 def input_means(path: Path, calibration: Samples) -> Means:
-    """Return the mean over inputs and positions of what each node with weights takes, per channel (axis 1)."""
+    """Return the mean input of each node with weights, over samples and positions, per channel (axis 1)."""
     model = onnx.load(str(path), load_external_data=False)
     names = sorted({node.input[0] for node in weighted(model).values()})
     sums: dict[str, Any] = dict.fromkeys(names, 0.0)
@@ -62,13 +62,13 @@ def input_means(path: Path, calibration: Samples) -> Means:
 
 
 def tapped(path: Path, names: Sequence[str], inputs: Samples) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield, for each input in turn, the named tensors of the ONNX file, its inputs and outputs among them."""
+    """Yield, for each sample in turn, the named tensors of the ONNX file, including its inputs and outputs."""
     model = onnx.load(str(path), load_external_data=False)
     known = {value.name for value in (*model.graph.input, *model.graph.output)}
     fed = {value.name for value in model.graph.input}
     extra = [name for name in dict.fromkeys(names) if name not in known]
     model.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in extra)
-    probe = path.with_name(f"tapped-{path.name}")  # beside it, as its weights may be
+    probe = path.with_name(f"tapped-{path.name}")  # next to it, because its weights may be in that folder
     onnx.save(model, str(probe))
     session = onnx_write.session(probe)
     wanted = [name for name in dict.fromkeys(names) if name not in fed]
@@ -95,7 +95,7 @@ def _tensors(graph: Any) -> dict[str, NDArray[np.float64]]:
 def _dequantised(
     node: Any, values: dict[str, Any], producers: dict[str, Any], exact: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """Return the weight that a DequantizeLinear node yields, of stored integers or of a float behind a Q node."""
+    """Return the weight that a DequantizeLinear node yields, from stored integers or from a float behind a Q node."""
     scale, zero = (numpy_helper.to_array(values[name]).astype(np.float64) for name in node.input[1:3])
     axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
     shape = [1] * exact.ndim
@@ -122,7 +122,7 @@ def _mean_shift(error: NDArray[Any], mean: NDArray[Any], node: Any) -> NDArray[n
 
 
 def _move_bias(name: str, shift: NDArray[Any], values: dict[str, Any], producers: dict[str, Any]) -> bool:
-    """Subtract `shift` from a bias, kept as float or as int32 with a scale; False where it is neither."""
+    """Subtract `shift` from a bias, stored as float or as int32 with a scale; return False if it is neither."""
     if name in values:
         moved = numpy_helper.to_array(values[name]) - shift
         values[name].CopyFrom(numpy_helper.from_array(moved.astype(np.float32), name))

@@ -22,21 +22,21 @@ INT8_OPTIONS = {
     "quantizer": "who makes the int8 file: onnxruntime or modelopt (onnxruntime)",
     "fallback": "true: leave the layers that break int8 in fp32 (false)",
 }
-"""Options that every engine which reads an int8 file may offer, with their meanings (defaults)."""
+"""Options of every engine that reads an int8 file, with their meanings (defaults)."""
 TENSORRT_INT8_OPTIONS = {name: text for name, text in INT8_OPTIONS.items() if name != "qdq"}
-"""Those of the engines that read s8s8 alone."""
+"""Options of the engines that read only s8s8."""
 
 
 def int8_options(options: Mapping[str, Scalar], precision: str) -> dict[str, Any]:
-    """Return those of a trial's options that say how its int8 file is made, for onnx_file().
+    """Return a trial's options for making its int8 file, as onnx_file() takes them.
 
-    UsageError where they are asked of another precision, or where a calibration folder is not pinned by content.
+    UsageError if they are given for another precision, or if a calibration folder is not pinned by content.
     """
     chosen = {name: value for name, value in options.items() if name in INT8_OPTIONS}
     if chosen and precision != "int8":
         raise UsageError(
             "E-OPT-3",
-            f"{', '.join(chosen)} says how an int8 file is made, the precision is {precision}",
+            f"{', '.join(chosen)} is an option for making int8 files, but the precision is {precision}",
             fix="--precision int8",
         )
     if "fallback" in chosen and not isinstance(chosen["fallback"], bool):
@@ -59,8 +59,8 @@ def onnx_file(
 ) -> Path:
     """Return the ONNX file of `model` for `precision`, made once; fp32 also serves engines that lower it themselves.
 
-    `opset` asks for an older version of the fp32 file and of what is made from it. For int8, `recipe` holds qdq,
-    calibration, quantizer (see INT8_OPTIONS), and `fallback` leaves the layers that break it in fp32.
+    `opset` requests an older version of the fp32 file and of files made from it. For int8, `recipe` holds qdq,
+    calibration, quantizer (see INT8_OPTIONS), and `fallback` leaves the layers that break the answers in fp32.
     """
     if precision == "int8" and fallback:
         from edgescope.artifacts.mixed_precision import mixture
@@ -78,7 +78,7 @@ def onnx_file(
 
 
 def unreadable(code: str, engine: str, path: Path | None, error: BaseException) -> ModelError:
-    """Return the error for a file that `engine` cannot load: node, operator, domain and opset, and its own words."""
+    """Return the error for a file that `engine` cannot load: node, operator, domain, opset, and the engine's text."""
     said = " ".join(str(error).split())
     assert path is not None
     fix = "pip install 'edgescope[onnx]'"
@@ -88,14 +88,14 @@ def unreadable(code: str, engine: str, path: Path | None, error: BaseException) 
         code,
         f"{engine} cannot load {path}",
         evidence=f"{node or f'the file is written in opset {opsets}'}: {said[:400]}",
-        fix="another --backend, or export it again with operators and an opset that this engine has",
+        fix="another --backend, or export it again with operators and an opset that this engine supports",
     )
 
 
 def refuse(
     name: str, precision: str, why: str, where: str = "this CPU", fix: str = "--precision fp32 or int8"
 ) -> UnsupportedError:
-    """Return the error for a precision this engine does not have on this machine."""
+    """Return the error for a precision that this engine does not have on this machine."""
     return UnsupportedError(
         "E-PREC-1",
         f"{name} has no {precision} on {where}",

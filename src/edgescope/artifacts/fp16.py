@@ -1,6 +1,6 @@
 """fp16: the fp32 ONNX file with 16-bit weights and operators, inputs and outputs left in fp32, made once.
 
-Where the file is there, nothing heavy is imported.
+If the file exists already, nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from edgescope.models.base import Model
 from edgescope.records import Json, digest
 from edgescope.registry import need
 
-VERSION = 1  # raise when the way of lowering changes
+VERSION = 1  # raise this when the conversion changes
 
 
 def fp16(model: Model, folder: Path, *, opset: int | None = None) -> Path:
     """Return the fp16 ONNX file of `model` under `folder`, with a sidecar JSON that says how it was made.
 
-    UnsupportedError where the network cannot be lowered, UnavailableError where a package is missing.
+    UnsupportedError if the network cannot be lowered, UnavailableError if a package is missing.
     """
     source = model.onnx(folder, opset)
     made_with = cache.versions(("onnx", "onnxruntime"))

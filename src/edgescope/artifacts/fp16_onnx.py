@@ -1,4 +1,4 @@
-"""The half of fp16.py that needs onnx: weights and operators to fp16, inputs and outputs as they were."""
+"""The half of fp16.py that needs onnx: convert weights and operators to fp16, keep inputs and outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgescope.records import Json
 
 
 def convert(source: Path, path: Path) -> dict[str, Json]:
-    """Write the fp16 file to `path` and return how it was made; UnsupportedError where it cannot be."""
+    """Write the fp16 file to `path` and return how it was made; UnsupportedError if it cannot be made."""
     begin = time.perf_counter()
     try:
         with warnings.catch_warnings():
@@ -26,7 +26,7 @@ def convert(source: Path, path: Path) -> dict[str, Json]:
         OnnxModel.graph_topological_sort(lowered.graph)  # it appends the casts of the inputs at the end
         onnx_write.save(lowered, path)
         onnx.checker.check_model(str(path), full_check=True)
-    except OSError:  # a full disk says nothing of the network
+    except OSError:  # a full disk says nothing about the network
         raise
     except Exception as error:
         raise UnsupportedError(

@@ -2,14 +2,15 @@
 
 Weights become int8 with one scale per output channel; activations become integers on a range found on calibration
 inputs. Two measures keep the answers right at full speed: the first convolutions, which are few, cheap and by far
-the most sensitive, stay in fp32; and the mean error that rounding the weights causes in each output channel is taken
-out of its bias (Nagel et al., ICCV 2019, arXiv 1906.04721). There are two forms, because no form is best for all:
+the most sensitive, stay in fp32; and the mean error that rounding the weights causes in each output channel is
+subtracted from its bias (Nagel et al., ICCV 2019, arXiv 1906.04721). There are two forms, because no form is best
+for all:
 
     u8s8  activations uint8 with a zero point: the CPUs' own, run by ONNX Runtime and OpenVINO in integer kernels
     s8s8  activations int8, every zero point 0, biases in float: the only one that TensorRT reads
 
-Calibration inputs are the model's own, or a folder of the user's images; they are never those that the accuracy gate
-judges with, which is checked, by hash. Where the file is there, nothing heavy is imported.
+Calibration inputs are the model's own, or a folder of the user's images. They are never inputs of the accuracy gate,
+which is checked by hash. If the file exists already, nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from edgescope.records import Json, digest
 from edgescope.registry import need
 from edgescope.verify import judge
 
-VERSION = 2  # raise when the way of quantising changes
+VERSION = 2  # raise this when the quantisation changes
 IMAGES = 64
-"""Calibration inputs asked for; a model may have fewer."""
+"""Calibration inputs requested; a model may have fewer."""
 KEEP_FLOAT = 2
-"""Convolutions at the start that stay in fp32; how it was chosen: docs/design.md."""
+"""Convolutions at the start that stay in fp32; docs/design.md says how the number was chosen."""
 METHODS = {
     "u8s8": "static QDQ, weights int8 per channel, activations uint8, MinMax, bias corrected",
     "s8s8": "static QDQ, weights and activations symmetric int8 (zero point 0), MinMax, float biases corrected",
@@ -53,7 +54,7 @@ QUANTIZERS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make an int8 file: which form, from which images (a folder; '' for the model's own), with which tool."""
+    """How to make an int8 file: its form, its calibration images (a folder; '' for the model's own), and the tool."""
 
     qdq: str = "u8s8"
     opset: int | None = None
@@ -61,7 +62,7 @@ class Recipe:
     quantizer: str = "onnxruntime"
 
     def __post_init__(self) -> None:
-        """Refuse, with a UsageError, what there is not."""
+        """Raise UsageError for a combination that does not exist."""
         if self.qdq not in METHODS or self.quantizer not in QUANTIZERS:
             raise UsageError(
                 "E-INT8-2",
@@ -92,14 +93,14 @@ def int8(
 ) -> Path:
     """Return the int8 ONNX file of `model` under `folder`, with a sidecar JSON that says how it was made.
 
-    UsageError where calibration and gate share an input, UnsupportedError where the network cannot be
-    quantised or the inputs are of no use, UnavailableError where a package is missing.
+    UsageError if calibration and gate share an input, UnsupportedError if the network cannot be quantised or the
+    inputs are unusable, UnavailableError if a package is missing.
     """
     recipe = Recipe(qdq, opset, calibration, quantizer)
     source, given = model.onnx(folder, opset), inputs(model, recipe, IMAGES)
     target, packages, fix = QUANTIZERS[quantizer]
     made_with = cache.versions(packages)
-    made_from = cache.content(source), model.info.digest  # a file's external weights are in the latter alone
+    made_from = cache.content(source), model.info.digest  # only the model's digest covers external weights
     key = digest([VERSION, METHODS[qdq], quantizer, KEEP_FLOAT, made_from, given.digests, made_with])
     made = {"made_with": made_with, "method": METHODS[qdq], "qdq": qdq, "quantizer": quantizer}
 
@@ -113,7 +114,7 @@ def int8(
 
 
 def _as_asked(found: dict[str, Json], opset: int | None, quantizer: str) -> None:
-    """Raise UnsupportedError where the quantiser wrote a later opset than the engine reads."""
+    """Raise UnsupportedError if the quantiser wrote a later opset than the engine reads."""
     if opset is not None and found.get("opset", opset) > opset:
         raise UnsupportedError(
             "E-INT8-8",
@@ -124,7 +125,7 @@ def _as_asked(found: dict[str, Json], opset: int | None, quantizer: str) -> None
 
 
 def origin(model: Model, source: Path, given: Samples) -> dict[str, Json]:
-    """Return what an int8 file was made from, for its sidecar."""
+    """Return the origin of an int8 file, for its sidecar."""
     return {
         "model": model.info.name,
         "model_digest": model.info.digest,
@@ -154,7 +155,7 @@ def inputs(model: Model, recipe: Recipe, n: int) -> Samples:
 
 
 def _fitting(model: Model, given: Samples) -> None:
-    """Raise UnsupportedError where the inputs do not fit the network or do not vary."""
+    """Raise UnsupportedError if the inputs do not fit the network or do not vary."""
     wanted = {spec.name: (len(given), *spec.shape) for spec in model.inputs}
     found = {name: array.shape for name, array in given.arrays.items()}
     if found != wanted:
@@ -176,7 +177,7 @@ def _fitting(model: Model, given: Samples) -> None:
 
 
 def require_pin(folder: str) -> None:
-    """Raise UsageError where a calibration folder's name does not say what must be in it."""
+    """Raise UsageError if a calibration folder's name carries no pin."""
     if not images.pinned(folder):
         raise UsageError(
             "E-INT8-11",
@@ -187,7 +188,7 @@ def require_pin(folder: str) -> None:
 
 
 def disjoint(calibration: Samples, gate: Samples) -> None:
-    """Raise UsageError where an input that ranges are found on is also one that accuracy is judged on."""
+    """Raise UsageError if a calibration input is also an input of the accuracy gate."""
     shared = sorted(set(calibration.digests) & set(gate.digests))
     if shared:
         raise UsageError(
@@ -195,5 +196,5 @@ def disjoint(calibration: Samples, gate: Samples) -> None:
             f"{len(shared)} calibration inputs are also inputs of the accuracy gate",
             evidence=f"SHA-256 {', '.join(shared[:3])}",
             effect="The gate would judge int8 on what it was tuned on",
-            fix="give calibration inputs of their own",
+            fix="give other calibration inputs",
         )

@@ -1,8 +1,8 @@
 """int8 by NVIDIA Model Optimizer (nvidia-modelopt, Apache-2.0), instead of onnxruntime's quantiser.
 
-Its ONNX path places Q/DQ pairs where TensorRT fuses them. It is asked for int8 with ranges by maximum, found on the
-CPU, and for fp32 wherever it does not quantise; what it wrote is then checked to be the form TensorRT reads. Version
-0.47 writes opset 19 even where it is asked for an earlier one, so its files are for TensorRT 10 on.
+Its ONNX path places Q/DQ pairs where TensorRT fuses them. The settings are int8 with ranges by maximum, found on the
+CPU, and fp32 wherever it does not quantise; its file is then checked to be in the form that TensorRT reads. Version
+0.47 writes opset 19 even if an earlier one is requested, so its files need TensorRT 10 or later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgescope.records import Json
 def quantize(
     source: Path, calibration: Samples, path: Path, *, keep_float: int, qdq: str = "s8s8"
 ) -> dict[str, Json]:
-    """Write the int8 file to `path` and return how it was made; UnsupportedError where it cannot be.
+    """Write the int8 file to `path` and return how it was made; UnsupportedError if it cannot be made.
 
     `keep_float` is left to the tool, which knows which layers TensorRT runs in int8; `qdq` is always s8s8.
     """
@@ -57,7 +57,7 @@ def quantize(
 
 
 def _check(model: Any) -> None:
-    """Raise UnsupportedError where nothing was quantised or a zero point is not 0, which TensorRT refuses."""
+    """Raise UnsupportedError if nothing was quantised or a zero point is not 0, which TensorRT refuses."""
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
     points = [stored[node.input[2]] for node in nodes if len(node.input) > 2 and node.input[2] in stored]

@@ -1,9 +1,9 @@
 """The half of int8.py that needs onnx and onnxruntime: find ranges, round, correct the biases.
 
-Two steps, so that per-layer fallback can round many times for one calibration: `prepare` folds the graph and finds
-ranges and means on the calibration inputs; `rounded` makes the QDQ file, some nodes left in fp32.
+There are two steps, so that per-layer fallback can round many times for one calibration: `prepare` folds the graph and
+finds ranges and means on the calibration inputs; `rounded` makes the QDQ file, with some nodes left in fp32.
 
-    u8s8  activations uint8 with a zero point, outputs quantised too: what x86 CPUs multiply fastest
+    u8s8  activations uint8 with a zero point, outputs quantised too: x86 CPUs multiply this form fastest
     s8s8  all zero points 0, float biases, a Q/DQ pair before each weight, and only the inputs of operators
           quantised: what TensorRT reads, and how it fuses a convolution with what follows it (NVIDIA, "Working
           with Quantized Types": quantise the inputs of weighted operations, not their outputs; of a residual
@@ -40,14 +40,14 @@ from edgescope.models.base import Samples
 from edgescope.process import scratch
 from edgescope.records import Json
 
-OPSET = 13  # the first whose QuantizeLinear knows one scale per channel
+OPSET = 13  # the first opset whose QuantizeLinear has one scale per channel
 TYPES = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "AveragePool")
-"""Operators that TensorRT runs in int8; s8s8 quantises the inputs of these alone."""
+"""Operators that TensorRT runs in int8; s8s8 quantises only the inputs of these."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A folded fp32 file, and what its tensors were on the calibration inputs."""
+    """A folded fp32 file, with the ranges and means of its tensors on the calibration inputs."""
 
     path: Path
     ranges: Any
@@ -58,7 +58,7 @@ class Prepared:
 def quantize(
     source: Path, calibration: Samples, path: Path, *, keep_float: int, qdq: str = "u8s8"
 ) -> dict[str, Json]:
-    """Write the int8 file to `path` and return how it was made; UnsupportedError where it cannot be."""
+    """Write the int8 file to `path` and return how it was made; UnsupportedError if it cannot be made."""
     begin = time.perf_counter()
     with scratch.folder("int8") as folder, refusing():
         prepared = prepare(source, calibration, Path(folder))
@@ -75,11 +75,11 @@ def quantize(
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """Turn what the quantiser raises, whose errors share no base class, into an UnsupportedError."""
+    """Turn the quantiser's errors, which share no base class, into an UnsupportedError."""
     try:
         with quiet():
             yield
-    except (UnsupportedError, OSError):  # a full disk says nothing of the network
+    except (UnsupportedError, OSError):  # a full disk says nothing about the network
         raise
     except Exception as error:
         raise UnsupportedError(
@@ -97,7 +97,7 @@ def prepare(source: Path, calibration: Samples, folder: Path) -> Prepared:
     if opset_of(model) < OPSET:
         model = version_converter.convert_version(model, OPSET)
     whole, folded, path = (folder / name for name in ("whole.onnx", "folded.onnx", "prepared.onnx"))
-    onnx_write.save(model, whole)  # with its weights: the folder they lay in is not the one it is folded in
+    onnx_write.save(model, whole)  # with its weights, because it is folded in another folder than theirs
     large = beside(whole).exists()
     quant_pre_process(
         str(whole),
@@ -117,7 +117,7 @@ def prepare(source: Path, calibration: Samples, folder: Path) -> Prepared:
 
 
 def _ranges(path: Path, calibration: Samples) -> Any:
-    """Return onnxruntime's smallest and largest value of every tensor."""
+    """Return the smallest and largest value of every tensor, as onnxruntime finds them."""
     calibrator = create_calibrator(
         str(path),
         None,
@@ -139,7 +139,7 @@ class _Reader(quantization.CalibrationDataReader):  # type: ignore[misc]  # onnx
 
 
 def rounded(prepared: Prepared, path: Path, kept: Collection[str], *, qdq: str = "u8s8") -> int:
-    """Write the QDQ file to `path`, nodes named in `kept` in fp32; return how many biases were corrected."""
+    """Write the QDQ file to `path` with the nodes in `kept` in fp32; return how many biases were corrected."""
     symmetric = qdq == "s8s8"
     quantizer = QDQQuantizer(
         load_model_with_shape_infer(prepared.path),
@@ -167,7 +167,7 @@ def rounded(prepared: Prepared, path: Path, kept: Collection[str], *, qdq: str =
 
 
 def _free_residuals(model: Any) -> None:
-    """Take the Q/DQ pair between a convolution and a residual sum away, so that the two fuse; one a sum."""
+    """Remove one Q/DQ pair per residual sum, between a convolution and the sum, so that the two fuse."""
     makers = {name: node for node in model.graph.node for name in node.output}
     uses = Counter(name for node in model.graph.node for name in node.input)
     for add in [node for node in model.graph.node if node.op_type == "Add"]:
@@ -183,7 +183,7 @@ def _free_residuals(model: Any) -> None:
 
 
 def _chain(makers: Mapping[str, Any], name: str, types: tuple[str, ...]) -> list[Any]:
-    """Return the nodes of these types, one before the other, that a tensor comes from; [] where others do."""
+    """Return the chain of nodes of these types that makes a tensor, or [] if other nodes make it."""
     found: list[Any] = []
     for kind in types:
         node = makers.get(name)
@@ -206,12 +206,12 @@ def _options(symmetric: bool) -> dict[str, Any]:
 
 
 def _every_type() -> list[str]:
-    """Return what onnxruntime quantises when nobody asks for less."""
+    """Return the operator types that onnxruntime quantises by default."""
     return sorted({*quantization.registry.QLinearOpsRegistry, *quantization.registry.QDQRegistry})
 
 
 def _drop_unused_domains(model: Any) -> None:
-    """Leave out the operator sets that onnxruntime lists in every file it folds and no node here needs."""
+    """Remove the operator sets that onnxruntime lists in every file it folds and that no node needs."""
     used = {"", *(node.domain for node in model.graph.node)}
     kept = [entry for entry in model.opset_import if entry.domain in used]
     del model.opset_import[:]
@@ -219,7 +219,7 @@ def _drop_unused_domains(model: Any) -> None:
 
 
 def _name(model: Any) -> None:
-    """Give every node a name of its own: nodes are told apart, left out and compared by it."""
+    """Give every node a unique name: nodes are distinguished, left out and compared by name."""
     counts = Counter(node.name for node in model.graph.node)
     for index, node in enumerate(model.graph.node):
         if not node.name or counts[node.name] > 1:
@@ -227,7 +227,7 @@ def _name(model: Any) -> None:
 
 
 def _give_biases(model: Any) -> None:
-    """Give every convolution a bias, 0 where it had none, so that there is one to correct afterwards."""
+    """Give every convolution a bias (0 if it had none), so that there is one to correct afterwards."""
     known = {tensor.name: tensor.dims for tensor in model.graph.initializer}
     for index, node in enumerate(model.graph.node):
         if node.op_type == "Conv" and len(node.input) == 2 and node.input[1] in known:
@@ -238,7 +238,7 @@ def _give_biases(model: Any) -> None:
 
 
 def first_convolutions(path: Path, count: int) -> list[str]:
-    """Return the names of the first `count` convolutions, when there are others after them."""
+    """Return the names of the first `count` convolutions, if there are others after them."""
     graph = onnx.load(str(path), load_external_data=False).graph
     names = [node.name for node in graph.node if node.op_type == "Conv"]
     return names[:count] if len(names) > 2 * count else []

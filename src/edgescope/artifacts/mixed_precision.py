@@ -1,11 +1,11 @@
-"""Per-layer fallback: where int8 breaks the answers, which layers break them, and a file that leaves those in fp32.
+"""Per-layer fallback: find the layers in which int8 breaks the answers, and make a file that leaves them in fp32.
 
-A model's calibration inputs are split. Ranges are found on the larger part; the rest is held back, and on it every
-layer of the int8 network, convolutions as well as sums and pools, is given the fp32 network's own tensors and its
-output compared with that network's. The error it adds, by rounding its inputs and its weights, ranks it. Then
+A model's calibration inputs are split. Ranges are found on the larger part. The rest is held back: on it, every layer
+of the int8 network (convolutions as well as sums and pools) gets the fp32 network's tensors, and its output is
+compared with that network's. Layers are ranked by the error that rounding their inputs and weights adds. Then
 bisection finds how many of the worst layers must stay in fp32 for the outputs to pass an inner criterion: the gate's
-own measures, with a margin, on the held-back inputs. The accuracy gate's inputs are never looked at, so its verdict
-on the mixture is as good as on any other file.
+own measures, with a margin, on the held-back inputs. The accuracy gate's inputs are never used, so its verdict on the
+mixture is as good as on any other file.
 
 A mixture may be called int8 only while three in four heavy operators are (artifacts.REDUCED_SHARE); a network
 that needs more layers in fp32 than that is refused, with the number it would need.
@@ -25,16 +25,16 @@ from edgescope.records import Json, digest
 from edgescope.registry import need
 from edgescope.verify import judge
 
-VERSION = 1  # raise when the way of choosing changes
+VERSION = 1  # raise this when the choice of layers changes
 HELD = 16
-"""Most inputs held back; a quarter of what there is where there are few."""
+"""Most inputs held back; a quarter of all inputs if there are few."""
 MARGIN = 0.8
 """Share of the gate's limit (of centred L2, of the missing agreement) that the inner criterion allows."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the half that needs onnx is asked to do."""
+    """The job of the half that needs onnx."""
 
     source: Path
     ranges: Samples
@@ -55,10 +55,10 @@ def mixture(
     calibration: str = "",
     quantizer: str = "onnxruntime",
 ) -> Path:
-    """Return an int8 ONNX file of `model`, the layers that break it in fp32 and named, with errors, in its sidecar.
+    """Return an int8 ONNX file of `model` with the breaking layers in fp32; its sidecar lists them with their errors.
 
-    UnsupportedError where no mixture that may be called int8 passes (remembered, so it is said at once the next
-    time), or where there are too few calibration inputs to hold any back.
+    UnsupportedError if no mixture that may be called int8 passes (cached, so the next call fails at once), or if
+    there are too few calibration inputs to hold any back.
     """
     recipe = Recipe(qdq, opset, calibration, quantizer)
     source = model.onnx(folder, opset)
@@ -86,7 +86,7 @@ def mixture(
     ]
     key = digest([settings, made_from, ranges.digests, held.digests, made_with])
     path = cache.named(folder, model.info.name, "mixed", key, ".onnx")
-    if cache.about(path).get("passed", True):  # none yet, or one that is there or was
+    if cache.about(path).get("passed", True):  # no record yet, or one of a file that exists or existed
         made = origin(model, source, ranges) | {"made_with": made_with}
         cache.made_once(path, lambda temporary: _made(job, temporary, made))
     if not (found := cache.about(path))["passed"]:
@@ -95,7 +95,7 @@ def mixture(
 
 
 def split(model: Model, given: Samples) -> tuple[Samples, Samples]:
-    """Return the inputs that ranges are found on and those held back to choose layers with."""
+    """Return the inputs for finding ranges, and those held back for choosing layers."""
     count = min(HELD, len(given) // 4)
     if count < 4:
         raise UnsupportedError(
@@ -113,7 +113,7 @@ def _part(given: Samples, rows: slice) -> Samples:
 
 
 def _made(job: Job, path: Path, made: dict[str, Json]) -> dict[str, Json]:
-    """Choose the layers, write the file and return how it went; no file where no mixture passes."""
+    """Choose the layers, write the file and return how it went; no file is written if no mixture passes."""
     choose = need(
         "edgescope.artifacts.mixed_precision_onnx:choose", "the int8 quantiser", QUANTIZERS["onnxruntime"][2]
     )

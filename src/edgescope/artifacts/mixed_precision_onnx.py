@@ -1,8 +1,8 @@
 """The half of mixed_precision.py that needs onnx and onnxruntime: compare layer by layer, rank, bisect.
 
 To compare, the int8 graph is cut: every layer takes the fp32 network's own tensors, rounds them, and works with its
-rounded weights. Each then shows its own error alone. In the uncut graph a layer that destroys the signal would hide
-every later one, as what reaches those is noise already.
+rounded weights. Each then shows only its own error. In the uncut graph a layer that destroys the signal would hide
+all later layers, because only noise reaches them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Spread:
     total: Any = 0.0
 
     def add(self, got: NDArray[Any], wanted: NDArray[Any]) -> None:
-        """Take in one input's tensor."""
+        """Add the tensors of one input."""
         exact = wanted.astype(np.float64)
         self.n += 1
         self.error += float(np.square(got.astype(np.float64) - exact).sum())
@@ -49,7 +49,7 @@ class Spread:
 
     @property
     def value(self) -> float:
-        """Return |got - wanted| / |wanted - its mean over inputs|; 0 where equal, infinite without a spread."""
+        """Return |got - wanted| / |wanted - its mean over inputs|; 0 if equal, infinite without a spread."""
         left = self.square - float(np.square(self.total).sum()) / max(self.n, 1)
         if self.error == 0.0:
             return 0.0
@@ -58,7 +58,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer, its output as (name in the fp32 file, name in the int8 file), and how far the two are apart."""
+    """A layer, its output as (name in the fp32 file, name in the int8 file), and the distance between the two."""
 
     name: str
     output: tuple[str, str]
@@ -66,14 +66,14 @@ class Layer:
 
     @property
     def added(self) -> float:
-        """Return the centred L2 of its output: the error that rounding its inputs and its weights adds."""
+        """Return the centred L2 of its output: the error added by rounding its inputs and its weights."""
         return self.spread.value
 
 
 def choose(job: Job, path: Path) -> dict[str, Json]:
-    """Write the mixture to `path` where one passes; return how it was chosen: layers, errors, counts, criterion.
+    """Write the mixture to `path` if one passes; return how it was chosen: layers, errors, counts, criterion.
 
-    "passed" is whether one did, "kept_float" the nodes in fp32, "would_need" and "allowed" count heavy ones.
+    "passed" is whether one passes, "kept_float" the nodes in fp32, "would_need" and "allowed" count heavy nodes.
     """
     begin = time.perf_counter()
     with scratch.folder("int8") as folder, int8_onnxruntime.refusing():
@@ -119,7 +119,7 @@ class Search:
         self.heavy = {node.name for node in nodes if node.op_type in HEAVY}
         self.allowed = int(len(self.heavy) * (1 - job.reduced_share))
         first = int8_onnxruntime.first_convolutions(self.prepared.path, job.keep_float)
-        self.first = first if 2 * len(first) <= self.allowed else []  # a small network has fewer to give away
+        self.first = first if 2 * len(first) <= self.allowed else []  # a small network may keep fewer in fp32
         self.truth = self._outputs(self.prepared.path)
         self.tried: list[dict[str, Json]] = []
         limit = judge.L2_CEILING * job.margin
@@ -138,7 +138,7 @@ class Search:
         return list(found)
 
     def _makers(self, name: str) -> Iterator[str]:
-        """Yield the nodes that make a node's inputs, activations in between included."""
+        """Yield the nodes that make a node's inputs, including activations in between."""
         for given in self.nodes[name].input:
             maker = self.makers.get(given)
             while maker is not None:
@@ -150,7 +150,7 @@ class Search:
         return len(self.heavy & set(self.names(kept)))
 
     def may_keep(self, order: Sequence[Layer], count: int | None) -> bool:
-        """Return whether the first `count` layers may stay in fp32 and the rest still be called int8."""
+        """Return whether the file may still be called int8 if the first `count` layers stay in fp32."""
         return count is not None and self.count(order[:count]) <= self.allowed
 
     def write(self, kept: Sequence[Layer], path: Path) -> None:
@@ -158,7 +158,7 @@ class Search:
         int8_onnxruntime.rounded(self.prepared, path, self.names(kept), qdq=self.job.qdq)
 
     def file(self, kept: Sequence[Layer]) -> Path:
-        """Return that mixture as a file of this search."""
+        """Return the path of that mixture in this search's folder."""
         path = self.folder / "mixture.onnx"
         self.write(kept, path)
         return path
@@ -186,10 +186,10 @@ class Search:
 
 
 def bisected(search: Search, order: Sequence[Layer], *, beyond: bool = True) -> int | None:
-    """Return the fewest of the worst layers to keep in fp32, as far as bisection tells; None where none pass.
+    """Return the least number of worst layers to keep in fp32, by bisection, or None if no number passes.
 
-    Passing is taken to be monotone in the count. It is looked for among the allowed counts first; where the largest
-    of these fails, the count that would be needed is found for the message alone (None unless `beyond`).
+    Passing is taken to be monotone in the count. The allowed counts are searched first; if the largest of these
+    fails, the count that would be needed is found only for the message (None unless `beyond`).
     """
     low, high = -1, max((n for n in range(len(order) + 1) if search.may_keep(order, n)), default=0)
     if not search.passes(order[:high]):
@@ -203,7 +203,7 @@ def bisected(search: Search, order: Sequence[Layer], *, beyond: bool = True) -> 
 
 
 def compared(exact: Path, rounded: Path, held: Samples) -> list[Layer]:
-    """Return every quantised layer with the error it adds by itself, on the held-back inputs."""
+    """Return every quantised layer with the error that it adds by itself on the held-back inputs."""
     layers, feeds, path = cut(exact, rounded)
     session = onnx_write.session(path)
     names = [layer.output[1] for layer in layers]
@@ -217,10 +217,10 @@ def compared(exact: Path, rounded: Path, held: Samples) -> list[Layer]:
 
 
 def cut(exact: Path, rounded: Path) -> tuple[list[Layer], list[str], Path]:
-    """Return the layers some of whose inputs are rounded, the fp32 tensors to feed them, and the cut int8 file.
+    """Return the layers with rounded inputs, the fp32 tensors to feed them, and the cut int8 file.
 
-    A node is known by its name; its output may be called otherwise in the int8 file, as an activation after it that
-    rounding does as well is left out there and its own output takes that name.
+    Nodes are matched by name. A node's output may have another name in the int8 file: an activation that rounding
+    replaces is left out there, and the node's output takes the activation's name.
     """
     twins = {node.name: node for node in onnx.load(str(exact), load_external_data=False).graph.node}
     model = onnx.load(str(rounded), load_external_data=False)
@@ -251,7 +251,7 @@ def cut(exact: Path, rounded: Path) -> tuple[list[Layer], list[str], Path]:
 
 
 def _rounding(makers: Mapping[str, Any], name: str, weights: set[str]) -> Any:
-    """Return the QuantizeLinear that rounds an activation on its way to `name`; None for others and for weights."""
+    """Return the QuantizeLinear that rounds an activation on its way to `name`, or None for weights and others."""
     dequantise = makers.get(name)
     if dequantise is None or dequantise.op_type != "DequantizeLinear":
         return None
@@ -260,5 +260,5 @@ def _rounding(makers: Mapping[str, Any], name: str, weights: set[str]) -> Any:
 
 
 def _exact_name(node: Any, twin: Any, name: str) -> str:
-    """Return what the fp32 file calls the output of a node that the int8 file calls `name`."""
+    """Return the fp32 file's name of the node output that the int8 file calls `name`."""
     return str(twin.output[list(node.output).index(name)])

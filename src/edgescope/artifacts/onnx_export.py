@@ -1,14 +1,13 @@
-"""From a PyTorch network to one ONNX file with an open batch axis, made once and proved equal.
+"""Export a PyTorch network to one ONNX file with an open batch axis, made once and checked for equal outputs.
 
-The file is what every other engine reads. It is cached under the hash of the model and of the versions that
-made it; beside it lies what was found while making it: seconds, opset, and the largest difference from
-PyTorch on two inputs at batch 1 and 4. A file that does not compute the same function is never kept. Where
-the file is already there, nothing heavy is imported.
+Every other engine reads this file. It is cached under the hash of the model and of the versions that made it. Its
+sidecar holds the seconds it took, the opset, and the largest difference from PyTorch on two inputs at batch 1 and 4.
+A file that does not compute the same function is never kept. If the file exists already, nothing heavy is imported.
 
-Two exporters of torch are used. The one built on torch.export writes opset 18 and is the usual one. Engines on
-older boards read no opset as late as that (opset_for says which TensorRT reads what); for them the TorchScript
-exporter writes the opset they ask for. Weights of two gigabytes and more do not fit into one protobuf message:
-they lie beside the file, in `file.onnx.data`.
+Two exporters of torch are used. The default, built on torch.export, writes opset 18. Engines on older boards do not
+read an opset that late (opset_for gives the opset of each TensorRT); for them the TorchScript exporter writes the
+opset that they need. Weights of two gigabytes and more do not fit into one protobuf message: they are stored in
+`file.onnx.data`, next to the file.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from edgescope.registry import need
 if TYPE_CHECKING:
     import torch
 
-VERSION = 2  # raise when the way of exporting changes
+VERSION = 2  # raise this when the export changes
 OPSET = 18  # torch's exporter is written in opset 18; a later one is converted from it
-OLDEST = 9  # the TorchScript exporter writes none before
+OLDEST = 9  # the TorchScript exporter writes no earlier opset
 TENSORRT_OPSETS = (((7, 0), 11), ((8, 0), 13), ((8, 4), 17), ((10, 0), None))
-"""From this TensorRT on, the latest opset it reads; None where it reads the usual one (10.0 reads 9 to 20).
+"""From this TensorRT on, the latest opset it reads; None if it reads the default one (10.0 reads 9 to 20).
 Source: docs/operators.md of github.com/onnx/onnx-tensorrt, at its branches 7.0, 7.2, 8.0, 8.2, 8.4, 8.5, 8.6, 10.0."""
 TOLERANCE = 1e-3
-"""Largest difference from PyTorch, relative to the largest output; ten thousand roundings of fp32."""
+"""Largest allowed difference from PyTorch, relative to the largest output: ten thousand roundings of fp32."""
 
 
 def onnx_file(
@@ -50,8 +49,8 @@ def onnx_file(
     """Return the fp32 ONNX file of `module()` under `folder`; `packages` are those that define the network,
     `ranges` the values that integer inputs may take, `opset` the version wanted (None: OPSET).
 
-    ModelError where it cannot be exported, comes out in another opset or does not agree with PyTorch;
-    UsageError for an opset that no exporter writes; UnavailableError where a package is missing.
+    ModelError if it cannot be exported, has another opset or does not agree with PyTorch;
+    UsageError for an opset that no exporter writes; UnavailableError if a package is missing.
     """
     opset = _known(OPSET if opset is None else opset)
     exporter = ("onnxscript",) if opset >= OPSET else ("onnxslim",)
@@ -65,9 +64,9 @@ def onnx_file(
 
 
 def opset_for(tensorrt: str) -> int | None:
-    """Return the opset to export for a TensorRT of this version ("8.2.1"); None: the usual one will do.
+    """Return the opset to export for a TensorRT of this version ("8.2.1"), or None for the default.
 
-    UsageError for text that is no version, or a version before 7.
+    UsageError if the text is not a version, or a version before 7.
     """
     try:
         version = tuple(int(part) for part in tensorrt.split(".")[:2])
@@ -110,6 +109,6 @@ def _made(
 
 
 def size_of(path: Path) -> dict[str, Json]:
-    """Return {"bytes", "sha256"} of an ONNX file; bytes with the weights beside it, their hash as "data_sha256"."""
+    """Return {"bytes", "sha256"} of an ONNX file; bytes include external weights, whose hash is "data_sha256"."""
     found: dict[str, Json] = {"bytes": cache.length(path), "sha256": cache.content(path)}
     return found | ({"data_sha256": cache.content(cache.beside(path))} if cache.beside(path).exists() else {})

@@ -1,10 +1,10 @@
 """The half of onnx_export.py that needs torch and onnx: export, check, compare.
 
-Which line of the user's own code an exporter or a compiler stopped at.
+It also finds the line of the user's own code at which an exporter or a compiler stopped.
 
-torch wraps an error several times on its way out. The chain is followed to its beginning, through tracebacks and
-through the `File "...", line N, in f` that torch.export writes into its messages; the deepest line that belongs
-neither to torch nor to Python is the one to look at.
+torch wraps an error several times. The chain is followed to its beginning, through tracebacks and through the
+`File "...", line N, in f` that torch.export writes into its messages; the deepest line that belongs neither to torch
+nor to Python is reported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BATCHES = (1, 4)
 
 @dataclass(frozen=True)
 class Net:
-    """A network in eval mode, the inputs it takes and the values that integer ones may have."""
+    """A network in eval mode, its inputs, and the ranges of its integer inputs."""
 
     module: torch.nn.Module
     inputs: Sequence[TensorSpec]
@@ -74,7 +74,7 @@ def export(
 ) -> dict[str, Json]:
     """Write `module` to `path` as ONNX of this opset; return how it went: seconds, opset, nodes, parity.
 
-    ModelError, and no file worth keeping, where it cannot be exported, checked or does not agree.
+    ModelError if it cannot be exported or checked, or does not agree; the file is then useless.
     """
     net = Net(module.eval(), inputs, ranges)
     write = _write if opset >= OPSET else _trace
@@ -113,7 +113,7 @@ def _written(write: Write, net: Net, path: Path, opset: int) -> None:
 
 def _write(net: Net, path: Path, opset: int) -> None:
     """Export through torch.export."""
-    need("onnxscript:__version__", "the ONNX exporter", "pip install 'edgescope[onnx]'")  # torch asks late
+    need("onnxscript:__version__", "the ONNX exporter", "pip install 'edgescope[onnx]'")  # late import
     batch = torch.export.Dim("N", min=1, max=4096)
     program = torch.onnx.export(
         net.module,
@@ -133,7 +133,7 @@ def _trace(net: Net, path: Path, opset: int) -> None:
     """Export through TorchScript, which follows one run of the network and writes any opset from 9 on."""
     with torch.inference_mode():
         outputs = [f"output_{i}" for i in range(len(_flat(net.module(*net.tensors(2)))))]
-    raw = path.parent / "traced" / path.name  # beyond 2 GB torch writes one file a tensor beside it
+    raw = path.parent / "traced" / path.name  # beyond 2 GB torch writes one file per tensor next to it
     raw.parent.mkdir()
     torch.onnx.export(
         net.module,
@@ -150,9 +150,9 @@ def _trace(net: Net, path: Path, opset: int) -> None:
 
 
 def _simplified(net: Net, path: Path) -> dict[str, Json]:
-    """Let onnxslim, where it is installed, simplify the file; its result stays only if smaller and still right.
+    """Simplify the file with onnxslim if it is installed; its result stays only if smaller and still correct.
 
-    Files of the torch.export-based exporter come simplified: it left those of all nine zoo networks as they were.
+    Files of the torch.export-based exporter are already simple: onnxslim changed none of the nine zoo networks.
     """
     if cache.versions(("onnxslim",))["onnxslim"] == "absent":
         return {"simplified": "no: onnxslim is not installed"}
@@ -174,7 +174,7 @@ def _simplified(net: Net, path: Path) -> dict[str, Json]:
 
 
 def _asserted(graph: Any, opset: int) -> int:
-    """Return the opset the file really has; ModelError where it is not the one asked for."""
+    """Return the actual opset of the file; ModelError if it is not the requested one."""
     found: int = max(entry.version for entry in graph.opset_import if entry.domain in ("", "ai.onnx"))
     if found != opset:
         raise ModelError(
@@ -250,7 +250,7 @@ def last_line(error: BaseException) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the first line of what an error goes back to, with its type."""
+    """Return the first line of an error's first cause, with its type."""
     first = chain(error)[-1]
     lines = [line.strip() for line in str(first).splitlines() if line.strip()]
     return f"{type(first).__name__}: {lines[0][:300] if lines else ''}"
@@ -263,7 +263,7 @@ Line = tuple[str, int, str]
 
 
 def of(error: BaseException) -> str:
-    """Return `net.py:12 in forward: x = x.item()`; '' where no line outside torch and Python is involved."""
+    """Return `net.py:12 in forward: x = x.item()`, or '' if no line outside torch and Python is involved."""
     lines = [line for part in chain(error) for line in _lines(part)]
     kinds = [_kind(line[0]) for line in lines]
     nearest = min(kinds, default=MACHINERY)
@@ -276,7 +276,7 @@ def of(error: BaseException) -> str:
 
 
 def chain(error: BaseException) -> list[BaseException]:
-    """Return an error and all it was raised from, the first cause last."""
+    """Return an error and all its causes, the first cause last."""
     found: list[BaseException] = []
     following: BaseException | None = error
     while following is not None and following not in found:

@@ -1,12 +1,12 @@
-"""Writes an ONNX file, its weights inside or, where they are too large for one protobuf message, beside it.
+"""Write an ONNX file with its weights inside, or as external data if they are too large for one protobuf message.
 
 Protobuf cannot write a message of 2 GiB. ONNX's answer is external data: the file keeps the graph and, per
 tensor, the name of another file in the same folder, an offset and a length.
 
-Gives the batch axis of an exported ONNX file the one name that engines are told to look for.
+`rename` gives the batch axis of an exported ONNX file the one name by which engines find it.
 
-torch's exporter is asked to call it "N", but some versions write a name of their own ("s77", "batch"). ONNX
-Runtime closes an axis by its name, so a file with another one would silently keep it open and run slower.
+torch's exporter is configured to call it "N", but some versions write another name ("s77", "batch"). ONNX
+Runtime closes an axis by its name, so a file with another name would silently keep it open and run slower.
 Only labels change, never the computation. This is the half of onnx_export.py that needs nothing but onnx.
 """
 
@@ -23,12 +23,12 @@ import onnxruntime
 from edgescope.cache import beside
 
 LIMIT = 2**31 - 2**24
-"""Bytes of weights that one file may hold: protobuf's 2 GiB, less 16 MiB for the graph itself."""
+"""Most bytes of weights in one file: protobuf's 2 GiB, minus 16 MiB for the graph itself."""
 CPU = "CPUExecutionProvider"
 
 
 def save(model: Any, path: Path) -> None:
-    """Write `model` (onnx.ModelProto, its weights loaded) to `path`; `model` may refer to the written file after."""
+    """Write `model` (onnx.ModelProto with its weights) to `path`; afterwards `model` may refer to the written file."""
     beside(path).unlink(missing_ok=True)  # onnx would append to it
     if sum(tensor.ByteSize() for tensor in model.graph.initializer) <= LIMIT:
         onnx.save(model, str(path))
@@ -43,10 +43,10 @@ def save(model: Any, path: Path) -> None:
 
 
 def session(path: Path) -> Any:
-    """Return an ONNX Runtime session that computes what `path` says by ONNX's own definition.
+    """Return an ONNX Runtime session that computes `path` by ONNX's own definition.
 
-    Quantised tensors are brought back to fp32 and computed there. int8 kernels depend on the CPU (those for AVX2
-    saturate); a file that is chosen or corrected by them would carry the CPU that wrote it to every other.
+    Quantised tensors are dequantised and computed in fp32. int8 kernels depend on the CPU (those for AVX2 saturate),
+    so a file that is chosen or corrected with them would depend on the CPU that wrote it.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -58,11 +58,11 @@ NAME = "N"
 
 
 def rename(path: Path) -> list[str]:
-    """Call axis 0 of every input "N" throughout the file; return its old names, [] where all was well.
+    """Call axis 0 of every input "N" throughout the file; return its old names, [] if nothing changed.
 
     The file is written again only if a name changed. A closed axis stays closed.
     """
-    model = onnx.load(str(path), load_external_data=False)  # weights beside the file stay where they are
+    model = onnx.load(str(path), load_external_data=False)  # external weights stay where they are
     stored = {tensor.name for tensor in model.graph.initializer}
     given = (value for value in model.graph.input if value.name not in stored)
     old = sorted({name for value in given for name in _names(value)[:1]} - {NAME, ""})

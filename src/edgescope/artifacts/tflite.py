@@ -1,9 +1,9 @@
-"""From a PyTorch network to a .tflite, made once per batch size and proved equal.
+"""Convert a PyTorch network to a .tflite, made once per batch size and checked for equal outputs.
 
 litert-torch converts for fixed shapes and keeps the network's own layout (NCHW in, transposes inside). int8 is made
 from that file by ai-edge-quantizer: weights int8 per channel, activations int8, ranges from the same calibration
-inputs as every other int8 file here, never those of the accuracy gate. Where the file is there, nothing heavy is
-imported.
+inputs as every other int8 file here, never those of the accuracy gate. If the file exists already, nothing heavy
+is imported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgescope.records import Json, digest
 from edgescope.registry import need
 from edgescope.verify import judge
 
-VERSION = 2  # raise when the way of converting changes
+VERSION = 2  # raise this when the conversion changes
 MADE_WITH = ("torch", "litert-torch", "ai-edge-quantizer")
 FIX = "pip install litert-torch (1.2 GB), or convert elsewhere and give the .tflite as the model"
 
@@ -26,9 +26,9 @@ FIX = "pip install litert-torch (1.2 GB), or convert elsewhere and give the .tfl
 def tflite(model: Model, folder: Path, *, batch: int, int8: bool = False) -> Path:
     """Return the .tflite of `model` for this batch under `folder`, with a sidecar JSON that says how it was made.
 
-    The sidecar's `names` maps each input of the file to the model's. ModelError where it cannot be converted or
-    does not agree with PyTorch, UnsupportedError where there is nothing to find int8 ranges on, UnavailableError
-    where the converter is missing.
+    The sidecar's `names` maps each input of the file to the model's. ModelError if it cannot be converted or does not
+    agree with PyTorch, UnsupportedError if there are no inputs for int8 ranges, UnavailableError if the converter
+    is missing.
     """
     calibration = _calibration(model) if int8 else None
     made_with = cache.versions(MADE_WITH)
@@ -70,7 +70,7 @@ def _quantised(model: Model, folder: Path, batch: int, calibration: Samples, pat
 
 
 def _calibration(model: Model) -> Samples:
-    """Return the inputs int8 ranges come from; UnsupportedError where there are none."""
+    """Return the inputs for int8 ranges; UnsupportedError if there are none."""
     found = model.samples(Purpose.CALIBRATION, quantize.IMAGES)
     if found is None or not len(found):
         raise UnsupportedError(

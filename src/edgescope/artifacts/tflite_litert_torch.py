@@ -29,14 +29,14 @@ def convert(
 ) -> dict[str, Json]:
     """Write `module` to `path` for this batch; return seconds, the names of the inputs and the parity.
 
-    ModelError where litert-torch cannot convert it or the file gives other outputs than PyTorch.
+    ModelError if litert-torch cannot convert it or the file gives other outputs than PyTorch.
     """
     arrays = _rows(samples, range(batch))
     given = tuple(torch.from_numpy(arrays[spec.name]) for spec in inputs)
     start = time.perf_counter()
     try:
         litert_torch.convert(module.eval(), given).export(str(path))
-    except Exception as error:  # exporter and converter raise anything
+    except Exception as error:  # exporter and converter may raise anything
         raise ModelError(
             "E-TFL-7",
             "litert-torch cannot convert this network",
@@ -87,14 +87,14 @@ def _rows(samples: Samples, which: range) -> dict[str, NDArray[Any]]:
 
 
 def _names(path: Path, wanted: Sequence[str]) -> dict[str, str]:
-    """Return {the file's name of an input: the model's}, in the model's order."""
+    """Return {input name in the file: input name in the model}, in the model's order."""
     by_argument = {argument: name for argument, name in _arguments(path).items()}
     ordered = sorted(by_argument, key=lambda argument: int(argument.rpartition("_")[2]))
     return {by_argument[argument]: name for argument, name in zip(ordered, wanted, strict=True)}
 
 
 def _arguments(path: Path) -> dict[str, str]:
-    """Return {argument of the signature, args_0 ...: name of its tensor}."""
+    """Return {argument of the signature (args_0 ...): name of its tensor}."""
     interpreter = tflite_reader.allocated(path, tflite_reader.opened(path))
     runner = interpreter.get_signature_runner(SIGNATURE)
     return {argument: str(tensor["name"]) for argument, tensor in runner.get_input_details().items()}
@@ -103,7 +103,7 @@ def _arguments(path: Path) -> dict[str, str]:
 def _parity(
     module: torch.nn.Module, given: Sequence[torch.Tensor], path: Path, arrays: Mapping[str, NDArray[Any]]
 ) -> float:
-    """Return the largest difference from PyTorch over the largest output; ModelError where it is too large."""
+    """Return the largest difference from PyTorch over the largest output; ModelError if it is too large."""
     with torch.inference_mode():
         outputs = module(*given)
     wanted = [o.numpy() for o in (outputs if isinstance(outputs, tuple | list) else (outputs,))]

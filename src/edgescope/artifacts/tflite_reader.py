@@ -1,8 +1,8 @@
-"""What a .tflite file holds, as LiteRT's own interpreter tells: inputs, operators, and who will run them.
+"""Describe a .tflite file through LiteRT's own interpreter: inputs, operators, and the delegate that runs them.
 
-A .tflite is fixed when it is converted: its layout (NHWC, usually), its precision and as a rule its batch. Nothing is
-asked of it that it does not hold. The precision is that of the arithmetic, not of the storage: weights stored as
-float16 that a DEQUANTIZE operator widens are multiplied in fp32.
+A .tflite is fixed when it is converted: its layout (NHWC, usually), its precision and usually its batch. The
+precision is that of the arithmetic, not of the storage: weights stored as float16 that a DEQUANTIZE operator widens
+are multiplied in fp32.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAVY = {
     "BATCH_MATMUL",
     "UNIDIRECTIONAL_SEQUENCE_LSTM",
 }
-#: Narrowest first: an operator computes as narrowly as the narrowest tensor it touches.
+#: Narrowest first: an operator computes in the precision of its narrowest tensor.
 WIDTHS = {
     "int4": "int4",
     "int8": "int8",
@@ -40,13 +40,13 @@ WIDTHS = {
     "float32": "fp32",
     "float64": "fp64",
 }
-#: Name of the metadata by which a float file asks XNNPACK for fp16 arithmetic without anyone having asked.
+#: Name of the metadata by which a float file itself requests fp16 arithmetic from XNNPACK.
 REDUCED = "reduced_precision_support"
 FIX = "convert it again; a .tflite begins with four bytes and then TFL3"
 
 
 def opened(path: Path, threads: int = 1, *, xnnpack: bool = True) -> Any:
-    """Return an interpreter over the file, its tensors not yet allocated; ModelError where the file is unsound."""
+    """Return an interpreter for the file, without allocating its tensors; ModelError if the file is unsound."""
     kind = OpResolverType.BUILTIN if xnnpack else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     try:
         return Interpreter(str(path), num_threads=threads, experimental_op_resolver_type=kind)
@@ -55,7 +55,7 @@ def opened(path: Path, threads: int = 1, *, xnnpack: bool = True) -> Any:
 
 
 def allocated(path: Path, interpreter: Any, shapes: Mapping[int, Sequence[int]] | None = None) -> Any:
-    """Return the interpreter once inputs, by tensor index, have `shapes` and memory; ModelError where it cannot."""
+    """Return the interpreter, allocated with `shapes` for its inputs (by tensor index); ModelError if that fails."""
     try:
         for index, shape in (shapes or {}).items():
             interpreter.resize_tensor_input(index, list(shape), strict=True)
@@ -66,7 +66,7 @@ def allocated(path: Path, interpreter: Any, shapes: Mapping[int, Sequence[int]] 
 
 
 def unsound(path: Path, error: Exception) -> ModelError:
-    """Return the error for a file that LiteRT does not take."""
+    """Return the error for a file that LiteRT cannot load."""
     return ModelError(
         "E-TFL-1",
         f"LiteRT cannot load {path.name}",
@@ -77,11 +77,11 @@ def unsound(path: Path, error: Exception) -> ModelError:
 
 
 def describe(path: Path) -> dict[str, Json]:
-    """Return what is known of a file without running it; ModelError if unsound.
+    """Return the facts about a file that are known without running it; ModelError if unsound.
 
     `inputs`: [{name, dims, dtype, quantised}], an open axis as the letter d and its position (N for the first);
     `params`: numbers stored as weights; `kinds`: {precision: heavy operators}; `reduced`: whether the file lets
-    XNNPACK compute in fp16; `subgraphs`: how many graphs, of which only the first is looked at.
+    XNNPACK compute in fp16; `subgraphs`: the number of graphs, of which only the first is read.
     """
     interpreter = opened(path, xnnpack=False)
     operators = interpreter._get_ops_details()
@@ -113,7 +113,7 @@ def _input(path: Path, given: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def _params(operators: Sequence[Any], details: Mapping[int, Any], inputs: set[int]) -> int:
-    """Return how many numbers are stored; whole numbers without a scale are shapes and axes, not weights."""
+    """Return how many weights are stored; integers without a scale are shapes and axes, not weights."""
     made = {int(i) for op in operators for i in op["outputs"]} | inputs
     read = {int(i) for op in operators for i in op["inputs"] if i >= 0} - made
     weights = [details[i] for i in read if i in details]
@@ -132,12 +132,12 @@ def _reduced(path: Path) -> bool:
 
 
 def heavy(operators: Sequence[Any]) -> list[Any]:
-    """Return the operators that multiply, of those that an interpreter lists."""
+    """Return the heavy operators (those that multiply) among those that an interpreter lists."""
     return [op for op in operators if op["op_name"] in HEAVY]
 
 
 def kinds(operators: Sequence[Any]) -> Counter[str]:
-    """Return how many of these operators compute in which precision."""
+    """Return precision -> number of these operators that compute in it."""
     return Counter(_arithmetic(op) for op in operators)
 
 
@@ -147,7 +147,7 @@ def _arithmetic(operator: Mapping[str, Any]) -> str:
 
 
 def hybrid(operators: Sequence[Any]) -> int:
-    """Return how many of these operators hold narrow weights between floats: the engine narrows as it runs."""
+    """Return how many of these operators have narrow weights but float inputs: the engine narrows while it runs."""
     return sum(
         _arithmetic(op) in ("int8", "int4") and np.dtype(op["result_types"][0]).kind == "f"
         for op in operators
@@ -157,7 +157,7 @@ def hybrid(operators: Sequence[Any]) -> int:
 def delegated(operators: Sequence[Any]) -> set[int]:
     """Return the indices of the operators that a delegate has taken over.
 
-    The interpreter goes on listing them; what a delegate covers is everything between its inputs and outputs.
+    The interpreter still lists them; a delegate covers everything between its inputs and outputs.
     """
     makers = {int(i): op for op in operators if op["op_name"] != "DELEGATE" for i in op["outputs"]}
     taken: set[int] = set()

@@ -1,7 +1,7 @@
-"""The backend seam: prepare an artifact once, load it, call it.
+"""The interface of backends: prepare an artifact once, load it, call it.
 
-A Session never times itself: the scenario's one clock times every engine alike. It says what it did through
-`effective()`, so that an engine which quietly chose another device or precision is caught.
+A Session never times itself: the scenario's one clock times every engine alike. It reports what it did through
+`effective()`, so that an engine which silently chose another device or precision is caught.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgescope.records import Effective, Field, Json, Queries, Scalar, Trial, Wi
 
 @dataclass(frozen=True)
 class Spec:
-    """What the engine is asked for: precision, batch, fixed shapes, where inputs live, its own options."""
+    """The settings of an engine: precision, batch, fixed shapes, where inputs live, its own options."""
 
     precision: str = "fp32"
     batch: int = 1
@@ -34,19 +34,19 @@ class Spec:
 
 @dataclass(frozen=True)
 class Artifact:
-    """What `load` needs: the model, the spec, a file where the engine reads one, and how it was made."""
+    """The input of `load`: the model, the spec, a file if the engine reads one, and how it was made."""
 
     model: Model
     spec: Spec
     path: Path | None = None
     digest: str = ""
     build_s: float | None = None
-    """Seconds it took to make the file, when it was made; None where nothing is built."""
+    """Seconds it took to make the file, when it was made; None if nothing is built."""
     notes: Mapping[str, Json] = field(default_factory=dict)
 
 
 def spec_of(trial: Trial) -> Spec:
-    """Return what a trial asks of its backend."""
+    """Return a trial's settings for its backend."""
     return Spec(trial.precision, trial.batch, trial.shapes, trial.io, trial.options, trial.device)
 
 
@@ -54,13 +54,13 @@ class Session(Protocol):
     """One loaded model, ready to answer."""
 
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
-        """Return the outputs of one batch; returns only when they are truly on the host.
+        """Return the outputs of one batch, once they are truly on the host.
 
-        The arrays may be the engine's own memory: they are good until the next call.
+        The arrays may be the engine's own memory: they are valid until the next call.
         """
 
     def effective(self) -> Effective:
-        """Return what the engine did, read back from it; valid after the first call."""
+        """Return what the engine did, as it reports it; valid after the first call."""
 
     def close(self) -> None:
         """Free the engine's memory and threads."""
@@ -68,10 +68,10 @@ class Session(Protocol):
 
 @runtime_checkable
 class Staged(Protocol):
-    """Optional, of a session on a device with memory of its own: keeps inputs and outputs where `io` says."""
+    """Optional interface of a session on a device with its own memory: it keeps inputs and outputs where `io` says."""
 
     def stage(self, batch: Batch) -> Batch:
-        """Return the batch as this session takes it: in pinned host memory (`pinned`) or on the device (`device`)."""
+        """Return the batch in pinned host memory (`pinned`) or on the device (`device`), as this session takes it."""
 
     def fetch(self, outputs: Sequence[Any]) -> Sequence[NDArray[Any]]:
         """Return the outputs of a call as arrays on the host."""
@@ -79,12 +79,12 @@ class Staged(Protocol):
 
 @dataclass(frozen=True)
 class Phases:
-    """What one query did, in nanoseconds, as trtexec defines it; nothing is said of transfers that io leaves out."""
+    """The phases of one query in nanoseconds, as trtexec defines them; transfers that io leaves out do not count."""
 
     latency_ns: int
     """Host time from the call to its return."""
     enqueue_ns: int | None
-    """Host time of the call that hands the network to the device, copies left out; None where it waits there, too."""
+    """Host time of the call that enqueues the network, without copies; None if that call also waits for the device."""
     h2d_ns: int
     compute_ns: int
     d2h_ns: int
@@ -92,7 +92,7 @@ class Phases:
 
 @runtime_checkable
 class Phased(Protocol):
-    """Optional, of a session: answers one query with device events around its parts."""
+    """Optional interface of a session: it answers one query with device events around its parts."""
 
     def phases(self, batch: Batch) -> Phases:
         """Answer one query and return how long each part took; slower than a plain call."""
@@ -100,19 +100,19 @@ class Phased(Protocol):
 
 @runtime_checkable
 class Laned(Protocol):
-    """Optional, of a session on a GPU: calls from several threads run side by side, each on a stream of its own.
+    """Optional interface of a session on a GPU: calls from several threads run in parallel, each on its own stream.
 
-    One without it takes its calls in turn, whatever threads they come from; more than one query in flight is refused
-    there, since the figure would carry a label that is not true.
+    A session without it serialises calls from all threads; more than one query in flight is refused there, because the
+    figure's label would be false.
     """
 
     def lanes(self, n: int, batch: Batch) -> None:
-        """Make ready for n calls at once, with a batch like those to come; before any thread calls."""
+        """Prepare for n parallel calls, with a batch like those to come, before any thread calls."""
 
 
 @dataclass(frozen=True)
 class Driven:
-    """What a program that owns its loop did: every query it made, on this process's monotonic clock."""
+    """The run of a program that owns its loop: every query it made, on this process's monotonic clock."""
 
     queries: Queries
     window: Window
@@ -125,70 +125,70 @@ class Driven:
     """Program, version, command line, its own summary, clock offset and its uncertainty."""
     warnings: tuple[Message, ...] = ()
     answer_rows: int | None = None
-    """Rows that `answer` takes at once, where they are more than the trial's batch."""
+    """Rows that `answer` takes at once, if they are more than the trial's batch."""
 
 
 @runtime_checkable
 class SelfDriven(Protocol):
-    """Optional, of a backend: a program that owns its loop (trtexec); the Result says driver = external."""
+    """Optional interface of a backend: a program that owns its loop (trtexec); the Result has driver = external."""
 
     def drive(self, artifact: Artifact, trial: Trial) -> Driven:
-        """Run the program as the trial asks and return what it did; it times itself."""
+        """Run the program for the trial and return what it did; it times itself."""
 
 
 Tried = tuple[str, Mapping[str, Scalar]]
-"""A precision and the options that go with it."""
+"""A candidate: a precision and the options to run it with."""
 
 
 class About:
-    """What is known of a backend without its engine; its class inherits it from a module that imports no engine.
+    """Facts about a backend that need no engine; its class inherits them from a module that imports no engine.
 
-    It is read to plan trials for another machine, to say what an engine would do that is not installed here, and in
-    processes that must not hold an engine. What stands here is true of a backend that says nothing.
+    They are used to plan trials for another machine, to describe an engine that is not installed here, and in processes
+    that must not hold an engine. The defaults here apply to a backend that defines nothing else.
     """
 
     PRECISIONS: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Device -> precisions that it has a path for on some machine; a device that is not named has no limits."""
+    """Device -> precisions that it supports on some machine; a device that is not listed has no limits."""
     CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {}
-    """Device -> what `optimize` tries, the plainest first; nothing where it is only run when it is named."""
+    """Device -> the candidates of `optimize`, the simplest first; empty if the backend only runs when it is named."""
     PATIENT: ClassVar[Mapping[str, Scalar]] = {}
-    """Options with which a first start takes minutes: a candidate with one of them is tried where that is named."""
+    """Options with which a first start takes minutes: a candidate with one of them is tried only if it is named."""
     DEAR: ClassVar[bool] = False
-    """Whether every start takes a compiler's time: such candidates are tried once, after the others."""
+    """Whether every start runs a compiler: such candidates are tried once, after the others."""
     READS: ClassVar[frozenset[str]] = frozenset({"network", "onnx"})
     """The kinds of model that it can run: network (PyTorch's module, to be exported), onnx and tflite (files)."""
     RUNNING: ClassVar[frozenset[str]] = frozenset({"threads", "streams"})
-    """Options that say how an artifact is run, and change no output."""
+    """Options for running an artifact that change no output."""
     PACKAGES: ClassVar[Sequence[str]] = ()
-    """Installed packages whose versions decide what it computes; every result names them."""
+    """Installed packages whose versions affect its outputs or speed; every result lists them."""
 
 
 def tried(precisions: str, *options: Mapping[str, Scalar]) -> tuple[Tried, ...]:
-    """Return each of the precisions with each of the options, or with none."""
+    """Return one candidate per precision and option set; with no option set, one per precision."""
     return tuple((precision, chosen) for precision in precisions.split() for chosen in options or ({},))
 
 
 @dataclass(frozen=True)
 class Script:
-    """What `run.py` beside a deployed model is made of, where one engine alone is to run it."""
+    """The parts of the `run.py` of a deployed model, which needs only one engine."""
 
     engine: str
     """The engine's name, for the reader."""
     imports: str
     lines: str
-    """They end in a function `run(batch)`, of arrays by input name to a list of arrays, that does what the backend's
-    session did when it was measured. HERE, BATCH and INPUTS are there, and numpy as np."""
+    """They end in a function `run(batch)`, from arrays by input name to a list of arrays, that does what the backend's
+        session did when it was measured. HERE, BATCH, INPUTS and numpy (as np) are defined."""
     left_out: tuple[str, ...] = ()
-    """Options of the trial that the lines do without: same answers, other speed."""
+    """Options of the trial that the lines leave out: the same answers, another speed."""
 
 
 @runtime_checkable
 class Scripted(Protocol):
-    """Optional, of a backend's class data: its engine can run the artifact without edgescope."""
+    """Optional class data of a backend: its engine can run the artifact without edgescope."""
 
     @staticmethod
     def run_script(trial: Trial, file: str) -> Script:
-        """Return the lines that run `file`, which lies beside them, as the trial ran its artifact."""
+        """Return the lines that run `file` (in the same folder) as the trial ran its artifact."""
 
 
 @runtime_checkable
@@ -196,10 +196,10 @@ class Backend(Protocol):
     """One engine family."""
 
     OPTIONS: ClassVar[Mapping[str, str]]
-    """Option -> its meaning and what it is unless asked, for the user; others are refused."""
+    """Option -> its meaning and default, for the user; other options are refused."""
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
-        """Return the artifact, built once and cached by content under `folder`; UnsupportedError where it cannot."""
+        """Return the artifact, built once and cached by content under `folder`; UnsupportedError if impossible."""
 
     def load(self, artifact: Artifact) -> Session:
         """Return a session ready for its first call."""
@@ -207,15 +207,15 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Usable(Protocol):
-    """Optional, of a backend: an import that succeeds does not show that it works here."""
+    """Optional interface of a backend for which a successful import does not show that it works here."""
 
     @staticmethod
     def usable() -> None:
-        """Raise UnavailableError where it does not; imports and asks, runs no model."""
+        """Raise UnavailableError if it does not work here; this imports and queries the engine, and runs no model."""
 
 
 def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:
-    """Return `spec` when the backend `name` knows all its options, otherwise raise a UsageError that lists them."""
+    """Return `spec` if the backend `name` has all its options; the UsageError otherwise lists the known ones."""
     unknown = sorted(set(spec.options) - set(known))
     if unknown:
         listing = "; ".join(f"{key}: {meaning}" for key, meaning in known.items())
@@ -229,7 +229,7 @@ def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:
     return spec
 
 
-#: Reduced precision -> the wider ones that some operators may be left in; any other may leave fp32.
+#: Reduced precision -> the wider precisions that some operators may stay in; for all others that is fp32.
 WIDER: Mapping[str, frozenset[str]] = {
     "int8": frozenset({"fp16", "bf16", "tf32", "fp32"}),
     "fp8": frozenset({"fp16", "bf16", "tf32", "fp32"}),
@@ -242,8 +242,8 @@ WIDER: Mapping[str, frozenset[str]] = {
 def precision_of(kinds: Mapping[str, int]) -> str:
     """Return the precision that heavy operators ran in, from operator counts by precision.
 
-    fp32 means every one of them. A reduced precision may leave some operators in wider ones (a first layer, say), as
-    long as three in four are reduced; anything else is `mixed (...)`, which is never what was asked for.
+    fp32 means all of them. A reduced precision may leave some operators in wider ones (a first layer, say), as long as
+    three in four are reduced; anything else is `mixed (...)`, which never counts as the requested precision.
     """
     for top, n in kinds.items():
         wider = WIDER.get(top, frozenset({"fp32"}))
@@ -258,7 +258,7 @@ def counted(kinds: Mapping[str, int]) -> str:
 
 
 def threads_of(spec: Spec) -> int | None:
-    """Return the thread count asked for, None for the engine's default."""
+    """Return the requested thread count, or None for the engine's default."""
     value = spec.options.get("threads")
     if value is None:
         return None
@@ -268,7 +268,7 @@ def threads_of(spec: Spec) -> int | None:
 
 
 def flag(spec: Spec, name: str, *, default: bool = False) -> bool:
-    """Return an option that is true or false, or that word; UsageError for anything else."""
+    """Return an option that is true or false (or the text of either); UsageError for anything else."""
     value = spec.options.get(name, default)
     if isinstance(value, bool):
         return value
@@ -278,7 +278,7 @@ def flag(spec: Spec, name: str, *, default: bool = False) -> bool:
 
 
 def choice(spec: Spec, name: str, known: Sequence[str]) -> str:
-    """Return an option that is one of a few words, the first unless asked otherwise; UsageError for another."""
+    """Return an option that takes one of the values `known`, by default the first; UsageError for another."""
     value = spec.options.get(name, known[0])
     if value not in known:
         raise UsageError("E-OPT-3", f"{name} must be one of {', '.join(known)}, not {value!r}")
@@ -286,7 +286,7 @@ def choice(spec: Spec, name: str, known: Sequence[str]) -> str:
 
 
 def unforced(spec: Spec) -> None:
-    """Raise SettingError where the environment makes NVIDIA's libraries compute in the other of fp32 and tf32."""
+    """Raise SettingError if the environment makes NVIDIA's libraries compute in the other of fp32 and tf32."""
     forced = os.environ.get("NVIDIA_TF32_OVERRIDE")
     other = {"tf32": "fp32", "fp32": "tf32"}.get(spec.precision)
     if not forced or other is None or (forced != "0") == (spec.precision == "tf32"):
@@ -295,6 +295,6 @@ def unforced(spec: Spec) -> None:
         "E-TF32-1",
         f"{spec.precision} was asked for and the environment asks for {other}",
         evidence=f"NVIDIA_TF32_OVERRIDE={forced}",
-        effect=f"NVIDIA's libraries may compute in {other} whatever they are told, under this label",
+        effect=f"NVIDIA's libraries may compute in {other} despite the request, under this label",
         fix=f"unset NVIDIA_TF32_OVERRIDE, or --precision {other}",
     )

@@ -1,4 +1,4 @@
-"""An engine that answers in known time: what a trial costs when the engine costs nothing.
+"""An engine that answers in known time, for measuring the cost of a trial without an engine.
 
 `delay_us` sleeps that long in every call, which makes it a stand-in of known speed for tests of the harness.
 """
@@ -34,14 +34,14 @@ class NullSession:
         return _NOTHING
 
     def lanes(self, n: int, batch: Batch) -> None:
-        """Nothing is shared: sleeping threads sleep side by side."""
+        """Do nothing: threads share nothing and sleep in parallel."""
 
     def effective(self) -> Effective:
-        """Return exactly what was asked for."""
+        """Return exactly the requested settings."""
         return Effective(self.spec.device, self.spec.precision, 1, "the null backend computes nothing")
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
 
 class NullBackend:

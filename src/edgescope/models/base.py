@@ -1,4 +1,4 @@
-"""The model seam: where a network comes from, its fp32 definition, and real inputs to judge it with.
+"""The interface of models: where a network comes from, its fp32 definition, and real inputs to judge it with.
 
 A Model never imports torch before it is asked for its module: an engine that only reads an ONNX file must be
 measured in a process that holds nothing else.
@@ -24,13 +24,13 @@ Batch = Mapping[str, NDArray[Any]]
 """Input name -> array whose first axis is the batch."""
 
 MIN_FRAMES, TRAINED_FRAMES = 300, 400
-"""Real inputs of a trained network that the gate needs at the least, and asks for."""
+"""The least real inputs of a trained network that the gate needs, and the number that it requests."""
 DENSE = ("segment", "detect")
-"""Tasks whose answer is no class, so that labelled photographs and 400 frames tell nothing that a few inputs do not."""
+"""Tasks whose answer is not a class, so labelled photographs and 400 frames show nothing that a few inputs do not."""
 
 
 class Purpose(str, Enum):
-    """What samples are for; no sample serves two of GATE and CALIBRATION."""
+    """The purpose of samples; no sample serves both GATE and CALIBRATION."""
 
     BENCH = "bench"
     GATE = "gate"
@@ -40,7 +40,7 @@ class Purpose(str, Enum):
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs of one purpose: arrays of shape (n, ...) by input name, labels (n,) or None, a hash of each."""
+    """Inputs of one purpose: arrays of shape (n, ...) by input name, labels (n,) or None, a hash of each sample."""
 
     arrays: Mapping[str, NDArray[Any]]
     digests: tuple[str, ...]
@@ -49,13 +49,13 @@ class Samples:
     """Where they come from, for the reader of a result."""
     labels: NDArray[np.int64] | None = None
     groups: NDArray[np.int64] | None = None
-    """A number a sample, (n,): those of one number come from one scene, no independent opinions. None: all are."""
+    """One number per sample, (n,): equal numbers mean one scene, so not independent. None: all are independent."""
 
     def __len__(self) -> int:
         return len(self.digests)
 
     def first(self, n: int) -> Samples:
-        """Return the first n of them."""
+        """Return the first n samples."""
         arrays = {name: array[:n] for name, array in self.arrays.items()}
         labels, groups = (None if x is None else x[:n] for x in (self.labels, self.groups))
         return Samples(arrays, self.digests[:n], self.origin, labels, groups)
@@ -75,7 +75,7 @@ class Model(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """Return what is known without running it; cheap, imports no engine."""
+        """Return the facts known without running the network; cheap, imports no engine."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -83,37 +83,37 @@ class Model(Protocol):
 
     @property
     def reference(self) -> str:
-        """Return the backend whose fp32 outputs are the truth: torch_eager, or onnxruntime for a file."""
+        """Return the backend whose fp32 outputs are the reference: torch_eager, or onnxruntime for a file."""
 
     def module(self) -> torch.nn.Module:
-        """Return the fp32 network in eval mode; UnsupportedError where there is only a file."""
+        """Return the fp32 network in eval mode; UnsupportedError if there is only a file."""
 
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
         """Return an fp32 ONNX file with an open batch axis, made once, cached by content under `folder`.
 
-        `opset` asks for that very version (an old engine reads no later one); None for the exporter's usual one.
+        `opset` requests exactly that version (an old engine reads no later one); None: the exporter's default.
         """
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
-        """Return up to n samples for this purpose, always the same ones; None where there are none."""
+        """Return up to n samples for this purpose, always the same ones, or None if there are none."""
 
 
 @runtime_checkable
 class FixedBatch(Protocol):
-    """Optional, of a model that is a file: its batch axis may be closed."""
+    """Optional interface of a model that is a file: its batch axis may be closed."""
 
     @property
     def closed_batch(self) -> int | None:
-        """Return the only batch that it takes; None where the axis is open."""
+        """Return the only batch size that it takes, or None if the axis is open."""
 
     def check_batch(self, batch: int) -> None:
-        """Raise UsageError where it cannot take this batch."""
+        """Raise UsageError if it cannot take this batch size."""
 
 
 @runtime_checkable
 class SeesImages(Protocol):
-    """Optional, of a model: it knows how an image becomes its input."""
+    """Optional interface of a model that knows how an image becomes its input."""
 
     @property
     def preprocess(self) -> Callable[[Any], NDArray[np.float32]]:
-        """Return what makes one sample of an opened image (PIL), without the batch axis."""
+        """Return the function that turns an opened image (PIL) into one sample, without the batch axis."""

@@ -1,4 +1,4 @@
-"""A model with nothing in it, for measuring what the harness itself costs."""
+"""A model without a network, for measuring the cost of the harness itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class NullModel:
-    """Takes one number, does nothing with it."""
+    """A model that takes one number and does nothing with it."""
 
     def __init__(self, name: str = "null", shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         self.info = ModelInfo(name, "unknown", False, "nothing", digest="null", params=0, macs=0)
@@ -24,13 +24,13 @@ class NullModel:
         self.reference = "null"
 
     def module(self) -> torch.nn.Module:
-        """Refuse: there is no network."""
+        """Raise UnsupportedError: there is no network."""
         raise UnsupportedError(
             "E-NULL-1", "the null model has no network", fix="--backend null, or name a real model"
         )
 
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
-        """Refuse: there is no file."""
+        """Raise UnsupportedError: there is no file."""
         self.module()
         return folder
 

@@ -1,8 +1,8 @@
-"""Seeded random inputs, for networks that have no real ones here: untrained ones and a user's own.
+"""Seeded random inputs for networks without real inputs here: untrained networks and a user's own.
 
 Good for timing, since the time of a dense network does not depend on the values, and for checking that two
-engines compute the same function; no good for accuracy. Every sample has a generator of its own, so the
-first n are the same however many are asked for, and no purpose shares a sample with another.
+engines compute the same function; useless for accuracy. Every sample has its own generator, so the
+first n are the same for any number requested, and no two purposes share a sample.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads and writes weights files, and fills a network with one, in PyTorch.
+"""Read and write weights files, and load one into a network, in PyTorch.
 
 Weights files are read with weights_only=True: a pickle can run code when it is read, and a weights file
 from a stranger must not.
@@ -18,7 +18,7 @@ from edgescope.errors import ModelError
 
 
 def read_state(path: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a weights file by name; ModelError where it is missing, damaged or holds code."""
+    """Return the tensors of a weights file by name; ModelError if it is missing, damaged or holds code."""
     try:
         loaded: Any = torch.load(str(path), map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
@@ -51,13 +51,13 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
 
 
 def save(module: torch.nn.Module, path: Path) -> None:
-    """Write the state_dict of `module` to `path`, whole or not at all."""
+    """Write the state_dict of `module` to `path`, completely or not at all."""
     with cache.writing(path) as temporary:
         torch.save(module.state_dict(), str(temporary))
 
 
 def fill(module: torch.nn.Module, state: Mapping[str, torch.Tensor], *, name: str, in_order: bool) -> None:
-    """Copy `state` into `module` by name, or in order for a port that renamed all; else ModelError."""
+    """Copy `state` into `module` by name, or in order for a port with other names; ModelError if it does not fit."""
     wanted = module.state_dict()
     if in_order and len(state) == len(wanted):
         state = dict(zip(wanted, state.values(), strict=True))

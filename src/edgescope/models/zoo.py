@@ -12,8 +12,8 @@
 A name that refers to a file is pinned, `model.onnx#0123456789ab`, before it goes into a Trial: when the file
 changes, so does the trial, and a result is never credited to another file. The pin of an ONNX file covers
 its external data too. The pin of a callable covers the one source file that defines it, because finding out
-what else it reads means running it; all of that, weights included, is in ModelInfo.digest, which is stored
-with every result and under which reference outputs and gate verdicts are kept.
+what else it reads means running it; all of that, including weights, is in ModelInfo.digest. That digest is stored
+with every result, and is the key of cached reference outputs and gate verdicts.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ else:
     import tomli as tomllib
 
 ONNX_FIX = "pip install 'edgescope[onnx]'"
-EXTERNAL_VERSION = 1  # raise when what is found in an ONNX file changes
+EXTERNAL_VERSION = 1  # raise this when the stored facts of an ONNX file change
 PIN = re.compile(r"#([0-9a-f]{12})$")
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 @functools.cache
 def table() -> dict[str, dict[str, Any]]:
-    """Return zoo.toml: name -> definition, input shape, params, macs, and where its weights come from."""
+    """Return the content of zoo.toml: name -> definition, input shape, params, macs, and the origin of its weights."""
     return tomllib.loads((Path(__file__).parent / "zoo.toml").read_text())
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the zoo, the pretrained one first."""
+    """Return the names of the zoo, the pretrained network first."""
     return tuple(table())
 
 
 def get(name: str, shapes: Shapes | None = None, batch: int | None = None) -> Model:
     """Return the model called `name`; `shapes` fixes open axes, `batch` is checked against a closed one.
 
-    UsageError for an unknown name or a shape that does not fit, ModelError for a file that cannot be used or
-    is not the pinned one, UnavailableError for a missing package.
+    UsageError for an unknown name or a shape that does not fit, ModelError for a file that cannot be used or does not
+    match its pin, UnavailableError for a missing package.
     """
     bare = PIN.sub("", name)
     pinned = PIN.search(name)
@@ -78,9 +78,9 @@ def get(name: str, shapes: Shapes | None = None, batch: int | None = None) -> Mo
 
 
 def pin(name: str) -> str:
-    """Return `name` with the digest of the file it refers to appended; unchanged where there is no file.
+    """Return `name` with the digest of its file appended, or unchanged if there is no file.
 
-    Runs none of the user's code: of a callable it covers the source file alone (see above).
+    Runs none of the user's code: for a callable it covers only the source file (see above).
     """
     bare = PIN.sub("", name)
     content = _content(bare)
@@ -88,7 +88,7 @@ def pin(name: str) -> str:
 
 
 def _family(name: str) -> str:
-    """Return the registry's word for what `name` refers to; UsageError where it refers to nothing."""
+    """Return the registry's key for the kind of model that `name` refers to; UsageError if it refers to nothing."""
     base = name.partition("@")[0]
     if name == "null":
         return "null"
@@ -113,7 +113,7 @@ def _family(name: str) -> str:
 
 
 def _content(name: str) -> str:
-    """Return 12 hex digits of the file behind `name`, '' where there is none."""
+    """Return 12 hex digits of the file behind `name`, or '' if there is none."""
     family = _family(name)
     if family == "onnx":
         return onnx_digest(Path(name))
@@ -128,7 +128,7 @@ def _content(name: str) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return 12 hex digits of a file's SHA-256; ModelError where it is missing or unreadable."""
+    """Return 12 hex digits of a file's SHA-256; ModelError if it is missing or unreadable."""
     try:
         return cache.content(path)[:12]
     except OSError as error:
@@ -143,8 +143,8 @@ def file_digest(path: Path) -> str:
 def onnx_digest(path: Path) -> str:
     """Return 12 hex digits that change with an ONNX file and with any external file that holds its weights.
 
-    Which files those are is read once per content of the .onnx, so onnx is imported for a new file only.
-    ModelError where one is missing or the file is no ONNX.
+    The list of these files is read once per content of the .onnx, so onnx is imported only for a new file.
+    ModelError if one is missing or the file is not ONNX.
     """
     content = file_digest(path)
     known = cache.folder("models") / f"external-{EXTERNAL_VERSION}-{content}.json"
@@ -170,7 +170,7 @@ def _external(path: Path, place: str) -> str:
 
 
 def source_file(module: str) -> Path | None:
-    """Return the source of a module that can be imported from here or from the path, without importing it."""
+    """Return the source file of a module on the import path (with the current folder), without importing it."""
     here = Path(*module.split("."))
     for path in (here.with_suffix(".py"), here / "__init__.py"):
         if path.exists():
@@ -183,7 +183,7 @@ def source_file(module: str) -> Path | None:
 
 
 def check_shapes(name: str, specs: Sequence[TensorSpec], shapes: Shapes) -> None:
-    """Raise UsageError where `shapes` names an input that does not exist or gives it another closed shape."""
+    """Raise UsageError if `shapes` names an input that does not exist or gives it another closed shape."""
     known = {spec.name: spec.shape for spec in specs}
     for given, shape in shapes.items():
         if given not in known or tuple(shape[1:]) != known[given]:

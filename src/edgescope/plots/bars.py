@@ -1,4 +1,4 @@
-"""How much faster than the baseline each variant is, and how sure that is.
+"""Bars of each variant's speed-up over the baseline, with intervals.
 
 A rejected variant's bar is hatched and its name struck out: its speed is that of a wrong answer.
 """
@@ -54,9 +54,9 @@ def speedups(table: VariantTable) -> Figure | Absent:
 
 
 def _reach(found: Sequence[Measured]) -> float:
-    """Where the axis ends: at the longest whisker, or at twice the longest bar where that is less.
+    """Return where the axis ends: at the longest whisker, or at twice the longest bar if that is less.
 
-    Two pairs can have an interval up to fifty times the value; it must not squash the bars it belongs to.
+    An interval can reach up to fifty times the value; it must not squash the bars.
     """
     longest = max([1.0, *(f.value for f in found)])
     whiskers = [f.hi for f in found if f.hi is not None]
@@ -98,7 +98,7 @@ def _bar(figure: Figure, row: Row, look: Style, is_baseline: bool) -> None:
 
 
 def _fits(field: Measured | None) -> bool:
-    """Whether the whisker is short enough for the text to stand right of it, not above it."""
+    """Return whether the whisker is short enough for the text to go right of it, not above it."""
     return field is None or field.hi is None or field.hi <= 1.5 * field.value
 
 

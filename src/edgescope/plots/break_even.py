@@ -15,7 +15,7 @@ EQUAL, FITS = COLOURS[0], COLOURS[1]
 
 
 def break_even(found: Question) -> Figure:
-    """Return the figure; a border that lies nowhere is not drawn."""
+    """Return the figure; a border without points is not drawn."""
     figure, points, here = go.Figure(), found.curve.points, found.network
     every = [b for p in points for b in (p.equal_bps, p.fits_bps) if b] + [here.up_bps]
     low, high = min(every) / 3, max(every) * 3
@@ -50,7 +50,7 @@ def break_even(found: Question) -> Figure:
 
 
 def _beside(here_ms: float, rtts_ms: Sequence[float]) -> str:
-    """Return where the label stands so that the plot's edge does not cut it: towards the middle of the axis."""
+    """Return the label's position, towards the middle of the axis, so that the plot's edge does not cut it."""
     low, high = math.log(min(rtts_ms)), math.log(max(rtts_ms))
     at = (math.log(max(here_ms, 1e-3)) - low) / (high - low) if high > low else 0.5
     return "top right" if at < 0.15 else "top left" if at > 0.85 else "top center"
@@ -59,7 +59,7 @@ def _beside(here_ms: float, rtts_ms: Sequence[float]) -> str:
 def _border(
     figure: Figure, points: Sequence[Point], border: Sequence[float | None], look: tuple[str, str], low: float
 ) -> None:
-    """Draw one border; where any bandwidth is enough it runs along the bottom."""
+    """Draw one border; it runs along the bottom while any bandwidth is enough."""
     there = [(p.rtt_s * 1e3, max(b, low) / 1e6) for p, b in zip(points, border, strict=True) if b is not None]
     if not there:
         return

@@ -1,4 +1,4 @@
-"""One promise over the number of clients: the figure, its bound, the limit, and where the answer is."""
+"""One promise over the number of clients: the figure, its bound, the limit and the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STAGES = {"search": ("short run", "circle-open"), "confirm": ("sustained run", "
 
 
 def over_clients(found: Capacity, promise: Constraint) -> Figure | Absent:
-    """Return one promise's figure over the clients, with a whisker up to its bound; Absent where nothing was read."""
+    """Return the plot of one promise over the clients, with whiskers up to the bounds; Absent if nothing was read."""
     spots = [(p, h.found, h.bound) for p in found.points for h in p.held if h.asked == promise]
     read = [(p, f.value, b) for p, f, b in spots if isinstance(f, Measured)]
     if not read:

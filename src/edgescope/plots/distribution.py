@@ -1,4 +1,4 @@
-"""Latency by percentile: the whole distribution, with the tail stretched to where it can be read.
+"""Latency by percentile: the whole distribution, with the tail stretched so that it can be read.
 
 This is the cumulative distribution turned on its side. The horizontal axis has as much room from 90 to 99 %
 as from 99 to 99.9 %, because that is where deadlines are missed; a curve that is lower everywhere is better
@@ -45,7 +45,7 @@ LABEL_GAP = 0.055
 
 
 def percentiles(table: VariantTable) -> Figure | Absent:
-    """Return latency (log where it spreads) against percentile, p50 and p99 marked with intervals."""
+    """Return latency (log if widely spread) against percentile, with p50 and p99 marked with intervals."""
     rows = [(row, sorted_s(row)) for row in table.ordered()]
     drawn = [(row, x) for row, x in rows if len(x)]
     if not drawn:
@@ -62,7 +62,7 @@ def percentiles(table: VariantTable) -> Figure | Absent:
 
 
 def sorted_s(row: Row) -> NDArray[np.float64]:
-    """Latencies in seconds, fastest first: of several replicates the mean of theirs at each rank, as the table's are.
+    """Return latencies in seconds, fastest first: the mean over replicates at each rank, as in the table.
 
     Empty without raw rows; as many ranks as the replicate with the fewest queries has.
     """
@@ -79,7 +79,7 @@ def _at_ranks(x: NDArray[np.float64], count: int) -> NDArray[np.float64]:
 
 
 def stretched(share: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Position of a share of queries on the axis: 1 / (1 - share), drawn logarithmically."""
+    """Return the position of a share of queries on the axis: 1 / (1 - share), drawn logarithmically."""
     return np.asarray(1 / (1 - np.asarray(share)))
 
 
@@ -102,7 +102,7 @@ def _curve(figure: Figure, row: Row, x: NDArray[np.float64], scale: Scale, look:
 
 
 def _mark(figure: Figure, row: Row, at: tuple[float, Field], scale: Scale, look: Style) -> None:
-    """The table's own figure with its interval, on the curve."""
+    """Mark the table's own figure, with its interval, on the curve."""
     share, field = at
     if not isinstance(field, Measured):
         return
@@ -152,7 +152,7 @@ def _dress(figure: Figure, drawn: Drawn, scale: Scale, looks: Mapping[str, Style
 
 
 def _extent(drawn: Drawn, scale: Scale) -> tuple[float, float]:
-    """Return the lowest and highest latency in print; whiskers may add half of the highest, not more."""
+    """Return the lowest and highest latency of the axis; whiskers may add at most half of the highest."""
     low = min(float(x[0]) for _, x in drawn) * scale.factor
     high = max(float(x[-1]) for _, x in drawn) * scale.factor
     whiskers = [
@@ -164,7 +164,7 @@ def _extent(drawn: Drawn, scale: Scale) -> tuple[float, float]:
 
 
 def _labels(figure: Figure, drawn: Drawn, scale: Scale, looks: Mapping[str, Style]) -> None:
-    """Write each variant's name at the right edge beside its curve's end, pushed apart where ends meet."""
+    """Write each variant's name at the right edge, at its curve's end; names that would overlap are moved apart."""
     bottom, top = figure.layout.yaxis.range
     logarithmic = figure.layout.yaxis.type == "log"
     ends = {row.cell: float(x[-1]) * scale.factor for row, x in drawn}

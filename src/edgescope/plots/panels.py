@@ -1,4 +1,4 @@
-"""Small panels in rows and columns with axes of the same kind: one column a model, one row a quantity.
+"""Small panels in rows and columns with shared axes: one column per model, one row per quantity.
 
 A line is named once in the legend, however many panels it runs through; a click on its name hides it in all of them.
 """
@@ -42,7 +42,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Point:
-    """One mark: where it stands, its value with its interval, and what a hover says."""
+    """One mark: its position, its value with its interval, and its hover text."""
 
     x: float | str
     y: Measured
@@ -58,7 +58,7 @@ class Marks:
     joined: bool = True
     bars: bool = False
     theirs: bool = False
-    """Of another board: drawn open and grey, never joined to ours."""
+    """Whether the figures come from another board: drawn open and grey, never joined to ours."""
 
 
 @dataclass
@@ -69,12 +69,12 @@ class Panel:
 
     @property
     def values(self) -> list[float]:
-        """Return what is drawn, in SI units."""
+        """Return the drawn values, in SI units."""
         return [p.y.value for m in self.marks for p in m.points]
 
     @property
     def places(self) -> list[float]:
-        """Return where on a numbered axis something is drawn."""
+        """Return the positions of the marks on a numbered axis."""
         return [float(p.x) for m in self.marks for p in m.points]
 
 
@@ -89,7 +89,7 @@ class Row:
 
 
 def panels(columns: Sequence[str], rows: Sequence[Row], x: dict[str, Any], x_title: str) -> Figure:
-    """Return the figure of these rows; `x` is what the horizontal axes share, in plotly's words."""
+    """Return the figure of these rows; `x` holds plotly's settings that the horizontal axes share."""
     figure = make_subplots(
         rows=len(rows),
         cols=len(columns),

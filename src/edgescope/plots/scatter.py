@@ -1,4 +1,4 @@
-"""Latency against what it costs in memory or energy: the price of each gain.
+"""Latency against memory or energy: the price of each gain.
 
 A rejected variant is drawn as a cross and is never on the Pareto front.
 """
@@ -71,7 +71,7 @@ def tradeoff(table: VariantTable, cost: str = "peak_rss_bytes") -> Figure | Abse
 
 
 def _why_none(rows: Sequence[Row], kind: Cost) -> str:
-    """The reason for the axis that nobody has; a rejected row's is the last to be asked."""
+    """Return the reason why an axis has no values; a rejected row's reason is the last choice."""
     latencies, costs = (
         [r["p50_s"] for r in rows if not r.rejected],
         [kind.read(r) for r in rows if not r.rejected],
@@ -86,7 +86,7 @@ def _value(field: Field) -> float:
 
 
 def _front(figure: Figure, rows: Sequence[Row], kind: Cost, scales: tuple[Scale, Scale]) -> None:
-    """The border of what is attained, drawn on to the edges so that a front of one point shows too."""
+    """Draw the Pareto front, extended to the edges so that a front of one point shows too."""
     eligible = [r for r in rows if not r.rejected]
     front = pareto(eligible, lambda r: _value(kind.read(r)), lambda r: _value(r["p50_s"]))
     if not front:
@@ -109,7 +109,7 @@ def _front(figure: Figure, rows: Sequence[Row], kind: Cost, scales: tuple[Scale,
 
 @dataclass(frozen=True)
 class _Spot:
-    """Where a variant's marker goes, and on which side its name."""
+    """The position of a variant's marker, and the side of its name."""
 
     x: float
     y: float
@@ -160,7 +160,7 @@ def _axes(
 
 
 def _sides(spots: Mapping[str, tuple[float, float]], logarithmic: bool) -> dict[str, str]:
-    """Return where each label goes, so that neighbours' labels do not lie on each other."""
+    """Return the side of each label, so that neighbours' labels do not overlap."""
     xs = [x for x, _ in spots.values()]
     ys = [math.log(y) if logarithmic else y for _, y in spots.values()]
     wide, tall = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0
@@ -180,5 +180,5 @@ def _sides(spots: Mapping[str, tuple[float, float]], logarithmic: bool) -> dict[
 
 
 def _apart(a: tuple[float, float], b: tuple[float, float]) -> float:
-    """Distance that counts a label's width: sideways is three times as crowded."""
+    """Return the distance between two spots; sideways counts a third, because labels are wide."""
     return abs(a[0] - b[0]) / 3 + abs(a[1] - b[1])

@@ -1,8 +1,8 @@
 """How figures look: one colour and one marker per variant, axes with units, nothing that fights a dark page.
 
-The colours keep a contrast of 3:1 or more against white and against near-black, and stay apart for the common
-kinds of colour blindness; the marker's shape says the same again for everybody else. Backgrounds are
-transparent and text has the page's colour, so one figure serves both schemes.
+The colours keep a contrast of 3:1 or more against white and against near-black, and stay apart for the common kinds
+of colour blindness; the marker's shape repeats the information. Backgrounds are transparent and text has the page's
+colour, so one figure serves both schemes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def styles(table: VariantTable) -> Mapping[str, Style]:
 
 
 def colour(series: int) -> str:
-    """Return the colour of the baseline (0) or of the variant that stands so far behind it in the table."""
+    """Return the colour of the baseline (0), or of the variant so many places after it in the table."""
     return COLOURS[(series - 1) % len(COLOURS)] if series else BASELINE_COLOUR
 
 
@@ -59,13 +59,13 @@ def values(fields: Iterable[Field]) -> list[float]:
 
 
 def name(row: Row) -> str:
-    """Return the variant's label, safe inside plotly's mark-up, struck out where it is rejected."""
+    """Return the variant's label, safe inside plotly's mark-up, struck out if it is rejected."""
     text = html.escape(row.label)
     return f"<s>{text}</s>" if row.rejected else text
 
 
 def bounds(field: Measured) -> tuple[float, float]:
-    """Return how far the interval reaches below and above the value; 0 where there is none."""
+    """Return how far the interval reaches below and above the value; 0 if there is none."""
     if field.lo is None or field.hi is None or not math.isfinite(field.hi):
         return 0.0, 0.0
     return field.value - field.lo, field.hi - field.value
@@ -80,7 +80,7 @@ def interval(field: Measured, factor: float, unit: str) -> str:
 
 
 def axis_kind(shown: Sequence[float]) -> str:
-    """Return `log` where the values are positive and spread widely, else `linear`."""
+    """Return `log` if the values are positive and spread widely, else `linear`."""
     low, high = min(shown, default=1.0), max(shown, default=1.0)
     return "log" if low > 0 and high / low >= LOG_SPREAD else "linear"
 
@@ -103,7 +103,7 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def layout(**more: Any) -> dict[str, Any]:
-    """Return what all figures share."""
+    """Return the layout that all figures share."""
     return {
         "template": "none",
         "paper_bgcolor": "rgba(0,0,0,0)",

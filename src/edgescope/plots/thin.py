@@ -1,4 +1,4 @@
-"""Fewer points without losing what matters: the extremes stay, and the page stays small.
+"""Thin out points but keep the extremes, so that the page stays small.
 
 A hundred thousand latencies drawn on a thousand pixels show at most a few thousand points. Picking every n-th
 would lose exactly the outliers that a reader looks for, so each stretch keeps its lowest and highest point.

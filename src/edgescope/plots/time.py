@@ -1,7 +1,7 @@
-"""What happened while it ran: latency and telemetry along each replicate, from the moment measuring began.
+"""Latency and telemetry of each replicate over time, from the moment measuring began.
 
 Time 0 is the start of the measured window, so warm-up lies at negative times and replicates can be laid over
-each other: one that drifts, throttles or was disturbed leaves the others.
+each other: a replicate that drifts, throttles or was disturbed departs from the others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from edgescope.records import QUERY_OK, Absent, Channel, Queries, Result, Window
 PANEL, TITLE = 118, 92
 MAX_CHANNELS = 8
 FEW = 200
-"""Readings up to which each is marked: a line alone hides how few there are."""
+"""Up to this many readings each gets a marker: a line alone hides how few there are."""
 #: Unit of a channel -> what it is multiplied with and its unit in print; other units are not drawn.
 CHANNEL_SCALES = {
     "share": Scale(100.0, "%"),
@@ -47,7 +47,7 @@ CHANNEL_SCALES = {
     "degC": Scale(1.0, "°C"),
     "W": Scale(1.0, "W"),
 }
-#: What a reader asks first comes first; the rest follows in the order of the sources.
+#: The channels of most interest come first; the rest follow in the order of the sources.
 FIRST = (
     "power",
     "temperature",
@@ -180,7 +180,7 @@ def telemetry(table: VariantTable) -> Figure | Absent:
 
 
 def measured_channels(results: Sequence[Result]) -> list[Channel]:
-    """Return the gauges and shares that were measured in any result, the most asked for first."""
+    """Return the gauges and shares that were measured in any result, those of most interest first."""
     found: dict[str, Channel] = {}
     for result in results:
         for c in result.readings.channels if result.readings else ():

@@ -1,4 +1,4 @@
-"""What every answer can do: print as a few readable lines, and become a data frame where pandas or Polars is."""
+"""The interface of every answer: it prints as a few readable lines, and becomes a pandas or Polars data frame."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from edgescope.errors import UnavailableError
 from edgescope.records.field import Absent, Field, Json, Measured
 
 FRAMES = ("pandas", "polars")
-#: So many rows are printed at most.
+#: Most rows that are printed.
 PRINTED = 12
 
 
 def frame(columns: Mapping[str, Any]) -> Any:
-    """Return columns as a pandas data frame, or a Polars one; UnavailableError where neither is installed."""
+    """Return the columns as a pandas or Polars data frame; UnavailableError if neither is installed."""
     for name in FRAMES:
         if importlib.util.find_spec(name) is not None:
             module = importlib.import_module(name)
@@ -30,12 +30,12 @@ def frame(columns: Mapping[str, Any]) -> Any:
 
 
 def plain(field: Field) -> float | None:
-    """Return the value of a figure, None where it was not measured."""
+    """Return the value of a figure, or None if it was not measured."""
     return field.value if isinstance(field, Measured) else None
 
 
 def said(name: str, field: Field) -> str:
-    """Return `latency_p50_s 0.00512 s`; of what was not measured the name and why."""
+    """Return `latency_p50_s 0.00512 s`, or the name with the reason if it was not measured."""
     if isinstance(field, Absent):
         return f"{name} n/a: {field.reason}"
     ends = "" if field.lo is None or field.hi is None else f" [{field.lo:.4g}, {field.hi:.4g}]"
@@ -43,14 +43,14 @@ def said(name: str, field: Field) -> str:
 
 
 class Answer:
-    """An answer of a verb; a subclass says its `lines` and its `records`."""
+    """The answer of a verb; a subclass defines its `lines` and its `records`."""
 
     def lines(self) -> Iterable[str]:
-        """Yield what is printed of it."""
+        """Yield the lines to print."""
         raise NotImplementedError
 
     def records(self) -> Sequence[Mapping[str, Json]]:
-        """Return the rows of its table, each column -> value; a missing value is None."""
+        """Return the rows of its table, each a mapping column -> value; a missing value is None."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ class Answer:
         return "\n".join([*every[:PRINTED], *([f"... and {more} more"] if more > 0 else [])])
 
     def frame(self) -> Any:
-        """Return its rows as a data frame; UnavailableError where neither pandas nor Polars is installed."""
+        """Return its rows as a data frame; UnavailableError if neither pandas nor Polars is installed."""
         rows = self.records()
         names = dict.fromkeys(name for row in rows for name in row)
         return frame({name: [row.get(name) for row in rows] for name in names})

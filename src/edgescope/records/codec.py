@@ -1,4 +1,4 @@
-"""Results to and from JSON, field by field; raw rows travel beside it (store/results.py).
+"""Results to and from JSON, field by field; raw rows are stored separately (store/results.py).
 
 A measured field is {value, lo, hi, n, unit}, a missing one {absent: reason}. The schema that `bench --json` and
 `result.json` follow is made from the records (records/schema.py) and tested against what is written.
@@ -33,7 +33,7 @@ def field_to_json(value: Field) -> dict[str, Json]:
 
 
 def field_from_json(data: Mapping[str, Json]) -> Field:
-    """Read a field back; ValueError where it is none."""
+    """Return the field that the JSON holds; ValueError if it holds none."""
     return plain_json.field(data, "field")
 
 
@@ -42,12 +42,12 @@ def _fields(values: Mapping[str, Field]) -> dict[str, Json]:
 
 
 def verification_to_json(check: Verification) -> dict[str, Json]:
-    """Return the gate's answer as plain JSON values."""
+    """Return a Verification as plain JSON values."""
     return dataclasses.asdict(check) | {"fields": _fields(check.fields)}
 
 
 def verification_from_json(data: Mapping[str, Json]) -> Verification:
-    """Read the gate's answer back."""
+    """Return the Verification that the JSON holds."""
     return plain_json.record(Verification, data, "verification")
 
 
@@ -59,7 +59,7 @@ def _worker_to_json(worker: Worker) -> dict[str, Json]:
 
 
 def _described(artifact: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what is known of the artifact; of files kept beside the result their names."""
+    """Return the facts of the artifact, with only the names of files kept next to the result."""
     files = artifact.get("files")
     return {**artifact, **({"files": sorted(files)} if files is not None else {})}
 
@@ -97,7 +97,7 @@ def to_json(result: Result) -> dict[str, Json]:
 
 
 def from_json(data: Mapping[str, Json]) -> Result:
-    """Read a result back, without its raw rows; StoreError for a schema newer than this edgescope's."""
+    """Return the result that the JSON holds, without its raw rows; StoreError for a newer schema."""
     version = data.get("schema_version")
     if not isinstance(version, int) or version > SCHEMA_VERSION:
         raise StoreError(
@@ -123,13 +123,13 @@ def _read(data: Mapping[str, Json]) -> Result:
 
 
 def channels(data: Mapping[str, Json]) -> tuple[Channel, ...]:
-    """Return the telemetry channels named in a result's JSON; ValueError where they are none."""
+    """Return the telemetry channels in a result's JSON; ValueError if they are not valid."""
     found: tuple[Channel, ...] = plain_json.value(tuple[Channel, ...], data.get("channels"), "channels")
     return found
 
 
 def span_names(data: Mapping[str, Json]) -> tuple[str, ...]:
-    """Return the names that a result's spans are numbered by; ValueError where they are none."""
+    """Return the names to which a result's span numbers refer; ValueError if they are not valid."""
     found: tuple[str, ...] = plain_json.value(tuple[str, ...], data.get("span_names"), "span_names")
     return found
 

@@ -13,7 +13,7 @@ Json = Any  # what json.loads returns
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured value in `unit`, with a 95 % interval where one can be given and the count behind it."""
+    """A measured value in `unit`, with a 95 % interval if there is one, and the count behind it."""
 
     value: float
     unit: str
@@ -33,6 +33,6 @@ Field = Measured | Absent
 
 
 def digest(value: Json) -> str:
-    """Sixteen hex digits of the SHA-256 of `value` as canonical JSON."""
+    """Return sixteen hex digits of the SHA-256 of `value` as canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

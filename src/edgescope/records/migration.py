@@ -1,8 +1,8 @@
-"""Results that an earlier edgescope stored, in today's words: what a field is called now, with the same figures.
+"""Convert results that an earlier edgescope stored to today's schema: new field names, the same figures.
 
 Schema 1 called `colocated` beside, `min_agreement` gate and `time_slicing` shared, and kept the options of four
 scenarios in one text, `arrivals`. A message was one line of text, and codes of workers began with E-CREW.
-Whether workers had been kept from the trial before stood among the facts of the machine.
+Whether workers were reused from the trial before was one of the machine's facts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ USUAL_GAPS = "0,10,33,100,1000,10000"
 
 
 def migrated(data: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return a stored result's JSON as today's schema has it; KeyError or ValueError where it is not whole."""
+    """Return a stored result's JSON in today's schema; KeyError or ValueError if it is incomplete."""
     return _from_1(data) if data["schema_version"] == 1 else data
 
 
@@ -54,7 +54,7 @@ LINE = re.compile(
 
 
 def message(text: str) -> Message:
-    """Return a stored line as a record that reads the same; what has no code gets E-OLD-1."""
+    """Return a stored line as a Message that reads the same; a line without a code gets E-OLD-1."""
     body, _, fix = text.partition(" Try: ")
     if (found := LINE.fullmatch(body)) is not None:
         parts = {name: part or "" for name, part in found.groupdict().items()}
@@ -74,4 +74,4 @@ _OPTIONS: Mapping[str, Callable[[str], dict[str, Json]]] = {
     "idle_gap": lambda text: {} if text == USUAL_GAPS else {"gaps_ms": text},
     "mlperf_server": lambda text: {"target_latency_ms": float(text.removesuffix("ms"))},
 }
-"""What `arrivals` meant, by scenario."""
+"""Scenario -> the option that `arrivals` stood for."""

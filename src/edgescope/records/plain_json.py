@@ -1,6 +1,6 @@
-"""JSON that somebody else may have written, as records: every value is of its field's type, or a ValueError says where.
+"""Read untrusted JSON into records: every value has its field's type, or a ValueError names the place.
 
-The types are those of the records' own fields, so there is no second description of a result to keep in step.
+The types are those of the records' own fields, so there is no second description of a result to keep in sync.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from edgescope.records import Absent, Json, Measured, Trial
 
 Record = TypeVar("Record")
 
-#: Tables within tables. Our own are seven deep; readers that walk a value must not run out of stack.
+#: Deepest nesting of tables. Our own are seven deep; readers that walk a value must not run out of stack.
 DEEPEST = 40
-#: Digits of a whole number: nanoseconds have nineteen, and converting very long ones takes for ever.
+#: Most digits of a whole number: nanoseconds have nineteen, and converting very long ones takes too long.
 _DIGITS = 30
 _INT64 = 2**63
-#: What a terminal would obey instead of printing: control characters, and those that turn the order of writing.
+#: Characters that a terminal would obey instead of printing: control characters, and those that reverse the text.
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def parsed(data: bytes) -> Json:
-    """Return what a JSON text holds, with characters that a terminal obeys replaced; ValueError where it cannot be."""
+    """Return the value of a JSON text, with characters that a terminal obeys replaced; ValueError if not valid."""
     try:
         return _tame(json.loads(data, parse_int=_whole), 0)
     except RecursionError:
@@ -54,7 +54,7 @@ def _tame(value: Json, depth: int) -> Json:
 
 
 def record(kind: type[Record], data: Json, at: str = "") -> Record:
-    """Return the dataclass that `data` describes; keys without a default must be there, others may not.
+    """Return the dataclass that `data` describes; keys without a default must be there, unknown keys may not.
 
     Raises ValueError naming the field.
     """
@@ -70,14 +70,14 @@ def record(kind: type[Record], data: Json, at: str = "") -> Record:
 
 
 def table(data: Json, at: str) -> Mapping[str, Json]:
-    """Return `data` where it is a table; ValueError otherwise."""
+    """Return `data` if it is a table; ValueError otherwise."""
     if not isinstance(data, Mapping):
         raise ValueError(f"{_named(at)} must be a table, not {_brief(data)}")
     return data
 
 
 def field(data: Json, at: str) -> Measured | Absent:
-    """Return a measured field or an absent one; a value that is no number that can be reckoned with is absent."""
+    """Return a measured field or an absent one; a value that is not a finite number becomes absent."""
     if "absent" in table(data, at):
         return record(
             Absent, {"reason": data["absent"]} | {k: v for k, v in data.items() if k != "absent"}, at
@@ -93,7 +93,7 @@ def _bound(value: float | None) -> float | None:
 
 
 def value(kind: Any, data: Json, at: str) -> Any:
-    """Return `data` as `kind`, a type as records' fields have them; ValueError where it is none."""
+    """Return `data` as `kind`, a type that records' fields have; ValueError if it is not one."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is tuple:
         return tuple(value(args[0], item, f"{at}[{n}]") for n, item in enumerate(_list(data, at)))
@@ -122,7 +122,7 @@ def _one_of(kinds: tuple[Any, ...], data: Json, at: str) -> Any:
 
 
 def scalar(kind: type, data: Json, at: str) -> Any:
-    """Return a text, number or truth value; a whole number is a number, and no truth value is either."""
+    """Return a text, number or truth value; a whole number is also a number, a truth value is neither."""
     number = isinstance(data, int | float) and not isinstance(data, bool)
     if kind is float and number and abs(data) < 1e300:
         return data

@@ -15,7 +15,7 @@ from edgescope.records.trial import Trial
 
 
 class Status(str, Enum):
-    """Whether a trial finished, each other than `ok` with a reason."""
+    """Whether a trial finished; every status other than `ok` has a reason."""
 
     OK = "ok"
     UNSUPPORTED = "unsupported"
@@ -30,7 +30,7 @@ class Status(str, Enum):
 
 
 class Trust(str, Enum):
-    """Whether the number may be trusted, each with evidence."""
+    """Whether the numbers may be trusted; every value has evidence."""
 
     CLEAN = "CLEAN"
     THROTTLED = "THROTTLED"
@@ -40,7 +40,7 @@ class Trust(str, Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """May this number be trusted, and on what evidence."""
+    """Whether the numbers of a result may be trusted, with the evidence."""
 
     trust: Trust
     evidence: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Machine:
 
     @property
     def id(self) -> str:
-        """Hash of the stable facts; the folder a store keeps this machine's results in."""
+        """Hash of the stable facts, which names the machine's folder in a store."""
         return digest(dict(self.stable))
 
 
@@ -68,30 +68,30 @@ class Meter:
     name: str
     """Channel name without its suffix: `gpu0`, `cpu_package`, `vdd_in`."""
     scope: str
-    """What the meter sits in front of, in the words of Channel.scope."""
+    """The part of the machine that the meter covers, in the words of Channel.scope."""
     method: str
     """counter, trapezoid or trapezoid of averages."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The gate's answer: whether these are the outputs of the fp32 reference."""
+    """The answer of the accuracy gate: whether these are the outputs of the fp32 reference."""
 
     passed: bool
     method: str
     """`top1_agreement` for trained classifiers, `centred_l2` otherwise, `none` for the null model."""
     fields: Mapping[str, Field]
-    """top1_agreement, centred_l2, rank_agreement, accuracy, reference_accuracy: what applies, Absent otherwise."""
+    """top1_agreement, centred_l2, rank_agreement, accuracy, reference_accuracy; Absent if one does not apply."""
     threshold: float
     detail: str
     """One sentence with the figures."""
     reference: str = ""
-    """What it was compared with."""
+    """What the outputs were compared with."""
 
 
 @dataclass(frozen=True)
 class Effective:
-    """What the engine says it did, read back from it after the first inference."""
+    """What the engine reports that it did, read back after the first inference."""
 
     device: str
     precision: str
@@ -103,13 +103,13 @@ class Effective:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What is known of a model without running it."""
+    """The facts about a model that are known without running it."""
 
     name: str
     task: str
     """classify or unknown."""
     trained: bool
-    """False also where it is not known: no accuracy is claimed then."""
+    """False also if it is not known: no accuracy is claimed then."""
     source: str
     digest: str
     """Hash of the weights and the definition."""
@@ -120,30 +120,30 @@ class ModelInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """One process of a crowded trial, as the process that led them saw it; its rows carry its number."""
+    """One process of a multi-process trial, as the leading process saw it; its rows carry its number."""
 
     number: int
-    """From 0; those of the trial's own model come first, then one for each model beside it."""
+    """From 0; workers of the trial's own model come first, then one for each colocated model."""
     model: str
     pid: int
     cpus: tuple[int, ...] = ()
     """The CPUs it may run on."""
     start_ns: int = -1
-    """When its first measured query was issued; -1 where it issued none."""
+    """When its first measured query was issued; -1 if it issued none."""
     stop_ns: int = -1
     """When its last measured query was done."""
     counted: int | None = None
-    """Queries done within the window by the counter that all workers share; None where it was not read."""
+    """Queries done within the window by the counter that all workers share; None if it was not read."""
     load_s: Field = field(default_factory=lambda: Absent("not measured"))
     peak_rss_bytes: Field = field(default_factory=lambda: Absent("not measured"))
     pss_bytes: Field = field(default_factory=lambda: Absent("not measured"))
-    """Its share of resident memory within the window, pages that workers share divided among them."""
+    """Its share of resident memory within the window; pages that workers share are divided among them."""
     gpu_memory_bytes: Field = field(default_factory=lambda: Absent("not measured"))
-    """What the GPU's driver says this process holds."""
+    """GPU memory of this process, as the driver reports it."""
 
 
 SAID = ("latency_p50_s", "latency_p99_s", "throughput_sps", "power_w", "peak_rss_bytes")
-"""Metrics that a Result prints of itself."""
+"""The metrics that printing a Result shows."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -159,9 +159,9 @@ class Result(Answer):
     started_at: str = ""
     """UTC, ISO 8601."""
     driver: str = "edgescope"
-    """`external` where a program owns its loop (trtexec, LoadGen), `agent` where it did so on a board."""
+    """`external` if a program owns its loop (trtexec, LoadGen), `agent` if it did so on a board."""
     process: str = "fresh"
-    """`reused` where the workers had answered other trials before; what that hides shows in replicates."""
+    """`reused` if the workers had run other trials before; only fresh replicates show what that hides."""
     model: ModelInfo | None = None
     artifact: Mapping[str, Json] = field(default_factory=dict)
     """Path, digest, and how the artifact was built."""
@@ -169,21 +169,21 @@ class Result(Answer):
     verification: Verification | None = None
     window: Window | None = None
     workers: tuple[Worker, ...] = ()
-    """The processes of a crowded trial; empty where the trial's own process did the work."""
+    """The processes of a multi-process trial; empty if one process did the work."""
     idle: tuple[Idle, ...] = ()
-    """The idle stretches that were watched; empty where the trial's idle_s is 0."""
+    """The idle stretches that were watched; empty if the trial's idle_s is 0."""
     meter: Meter | None = None
-    """What power_w and the energies of `metrics` were measured with; None where no meter answered."""
+    """The meter behind power_w and the energies in `metrics`; None if no meter answered."""
     metrics: Mapping[str, Field] = field(default_factory=dict)
     """Derived from the raw rows by analysis.run.summary; recomputable."""
     warnings: tuple[Message, ...] = ()
     queries: Queries | None = None
     readings: Readings | None = None
     spans: Spans | None = None
-    """What the time of a few units went to, in runs of their own after the window; None where nothing tells."""
+    """Where the time of a few units went, from separate runs after the window; None if nothing reports it."""
 
     def value(self, metric: str) -> float:
-        """Return the value of a metric, in the unit that its name ends in; an error that says why there is none."""
+        """Return the value of a metric, in the unit that its name ends in; the error says why there is none."""
         found = self.metrics.get(metric)
         if isinstance(found, Measured):
             return found.value
@@ -198,14 +198,14 @@ class Result(Answer):
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield the trial, how it ended, and the main metrics."""
+        """Yield the trial, its status, and the main metrics."""
         yield f"Result {self.id}: {self.trial.model.partition('#')[0]} {self.trial.label}"
         trust = f", {self.verdict.trust.value}" if self.queries is not None or self.metrics else ""
         yield f"  {self.status.value}{trust}{f': {self.reason}' if self.reason else ''}"
         yield from (f"  {said(name, self.metrics[name])}" for name in SAID if name in self.metrics)
 
     def row(self) -> dict[str, Json]:
-        """Return the result as one row: its trial, its end, and the value of every metric."""
+        """Return the result as one row: its trial, its status, and the value of every metric."""
         end = {"id": self.id, "status": self.status.value, "verdict": self.verdict.trust.value}
         return (
             end
@@ -215,7 +215,7 @@ class Result(Answer):
         )
 
     def frame(self) -> Any:
-        """Return the measured queries as a data frame, a row each, times in nanoseconds of one clock."""
+        """Return the measured queries as a data frame, one row per query, times in nanoseconds of one clock."""
         if self.queries is None:
             raise UsageError(
                 "E-FRAME-2",
@@ -227,12 +227,12 @@ class Result(Answer):
 
 
 class Results(Answer, tuple[Result, ...]):
-    """Results in the order in which they were asked for."""
+    """Results in the order in which they were requested."""
 
     __slots__ = ()
 
     def lines(self) -> Iterator[str]:
-        """Yield how many there are by status, then one line each."""
+        """Yield the number of results by status, then one line per result."""
         ends = [r.status.value for r in self]
         counts = ", ".join(f"{ends.count(word)} {word}" for word in dict.fromkeys(ends))
         yield f"{len(self)} result{'s' * (len(self) != 1)}{': ' * bool(counts)}{counts}"
@@ -242,5 +242,5 @@ class Results(Answer, tuple[Result, ...]):
             yield f"  {r.trial.model.partition('#')[0]} {r.trial.label}: {r.status.value}{tail}"
 
     def records(self) -> list[dict[str, Json]]:
-        """Return a row a result."""
+        """Return one row per result."""
         return [r.row() for r in self]

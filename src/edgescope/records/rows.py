@@ -1,4 +1,4 @@
-"""Raw rows as columns: queries, the sampler's readings, and the spans that a unit's time is made of."""
+"""Raw rows as columns: queries, the sampler's readings, and the spans of a unit's time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: One row per query: all times in nanoseconds of the monotonic clock; -1 where there is no such time.
+#: One row per query: all times in nanoseconds of the monotonic clock; -1 if there is no such time.
 QUERY_DTYPES: Mapping[str, str] = MappingProxyType(
     {
         "query_id": "int64",
@@ -25,7 +25,7 @@ QUERY_DTYPES: Mapping[str, str] = MappingProxyType(
     }
 )
 QUERY_OK, QUERY_ERROR, QUERY_DROPPED = 0, 1, 2
-#: Status of a unit that met the end of the input: it is no row of the result.
+#: Status of a unit at the end of the input: the result has no row for it.
 QUERY_END = 3
 
 
@@ -43,7 +43,7 @@ class Queries:
         return Queries({k: v[window.first : window.stop] for k, v in self.columns.items()})
 
     def latency_ns(self) -> NDArray[np.int64]:
-        """Nanoseconds from scheduled (where there is such a time) or issued to done, of the rows that succeeded."""
+        """Return the nanoseconds from scheduled (else issued) to done, for the rows that succeeded."""
         c = self.columns
         start = np.where(c["scheduled_ns"] >= 0, c["scheduled_ns"], c["issued_ns"])
         return np.asarray((c["done_ns"] - start)[c["status"] == QUERY_OK], dtype=np.int64)
@@ -61,7 +61,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Idle:
-    """A stretch in which the process had its model loaded and did nothing; monotonic times, as the window's."""
+    """A stretch in which the process had its model loaded and did nothing; monotonic times, as for the window."""
 
     when: str
     """before or after the load."""
@@ -71,7 +71,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class Channel:
-    """One metric of one source: what was read, in which unit and scope, and whether it could be."""
+    """One metric of one source: its unit, its scope, and whether it could be read."""
 
     name: str
     unit: str
@@ -96,15 +96,15 @@ class Readings:
     value: NDArray[np.float64]
 
     def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return (t_ns, value) of one channel, in time order; empty where it was not read."""
+        """Return (t_ns, value) of one channel, in time order; empty if it was not read."""
         index = next((i for i, c in enumerate(self.channels) if c.name == name), -1)
         mine = self.channel == index
         return self.t_ns[mine], self.value[mine]
 
 
-#: What a span is part of: a phase of an inference, a stage of a pipeline, or what a profiler saw.
+#: Kinds of spans: a phase of an inference, a stage of a pipeline, or an event of a profiler.
 SPAN_KINDS = ("unit", "phase", "stage", "api", "kernel", "copy", "sync", "range", "sched")
-#: One row per span: times in nanoseconds of the monotonic clock; -1 where there is no such number.
+#: One row per span: times in nanoseconds of the monotonic clock; -1 if there is no such number.
 SPAN_DTYPES: Mapping[str, str] = MappingProxyType(
     {
         "name": "int32",
@@ -122,7 +122,7 @@ SPAN_DTYPES: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Spans:
-    """What time went to, whoever says so: a row per stretch (SPAN_DTYPES); `name` is an index into `names`."""
+    """Where time went, from any source: one row per span (SPAN_DTYPES); `name` is an index into `names`."""
 
     names: tuple[str, ...]
     columns: Mapping[str, NDArray[Any]]
@@ -138,7 +138,7 @@ class Spans:
     ) -> Spans:
         """Return (name, query_id, start_ns, end_ns) rows of one kind as spans of no process, stream or bytes.
 
-        A name that was `expected` and has no row stays among the names.
+        An `expected` name without a row stays in `names`.
         """
         names = tuple(dict.fromkeys([*expected, *(row[0] for row in rows)]))
         index = {name: i for i, name in enumerate(names)}
@@ -154,7 +154,7 @@ class Spans:
 
     @classmethod
     def joined(cls, parts: Sequence[Spans]) -> Spans:
-        """Return the rows of several tables in one, under one list of names."""
+        """Return the rows of several tables as one table with one list of names."""
         names = tuple(dict.fromkeys(name for part in parts for name in part.names))
         index = {name: i for i, name in enumerate(names)}
         columns = {k: np.concatenate([part.columns[k] for part in parts]) for k in SPAN_DTYPES}
@@ -174,5 +174,5 @@ class Spans:
         return np.asarray((self.columns["end_ns"] - self.columns["start_ns"])[mine], dtype=np.int64)
 
 
-#: Name of the span that holds a whole unit of work; its phases or stages lie within.
+#: Name of the span of a whole unit of work; its phases or stages lie within it.
 UNIT = "unit"

@@ -1,4 +1,4 @@
-"""The JSON schema of result.json, made from the records: their fields' types, and the strings below fields as words."""
+"""The JSON schema of result.json, made from the records: their fields' types, with docstrings as descriptions."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ BESIDE: Mapping[str, Schema] = {
     "cell_id": HASH | {"description": "hash of the trial without its replicate number"},
     "machine_id": {"type": "string", "description": "hash of the machine's stable facts"},
 }
-"""What result.json holds beside the fields of a Result."""
+"""Keys of result.json besides the fields of a Result."""
 WORDS = {"device": DEVICE_KINDS, "precision": PRECISIONS, "io": IO_KINDS}
-"""Fields of a Trial that are one of a few words."""
+"""Fields of a Trial that take one of a fixed set of values."""
 SCALARS: Mapping[Any, Schema] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
@@ -54,7 +54,7 @@ def result_schema() -> Schema:
 
 
 def _of(kind: Any) -> Schema:
-    """Return the schema of a type as records' fields have them."""
+    """Return the schema of a type that records' fields have."""
     origin, args = get_origin(kind), get_args(kind)
     if kind in SCALARS:
         return dict(SCALARS[kind])
@@ -77,7 +77,7 @@ def _record(kind: type, but: tuple[str, ...] = ()) -> Schema:
 
 
 def _object(properties: Schema) -> Schema:
-    """Return the schema of an object that has all of these keys and no other."""
+    """Return the schema of an object with exactly these keys."""
     required = list(properties)
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 

@@ -1,4 +1,4 @@
-"""The Trial: one question, whole. Its fields have roles; what trials are compared by is made from roles."""
+"""The Trial: one complete question. Its fields have roles, and the keys that compare trials are made from roles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHOICES = {
     "io": IO_KINDS,
     "sharing": ("time_slicing", "pinned", "mps"),
 }
-"""Fields that take one of a few words."""
+"""Fields that take one of a fixed set of values."""
 SHARING = re.compile(r"time_slicing|pinned|mps(=(100|[1-9]\d?)(\.\d+)?)?")
 
 
@@ -32,7 +32,7 @@ TABLES = ("options", "workload_options", "scenario_options")
 
 
 class Role(Flag):
-    """What a field of a Trial is: keys that trials are grouped, prepared and compared by are made from roles."""
+    """The role of a Trial's field: the keys that group, prepare and compare trials are made from roles."""
 
     ARTIFACT = auto()
     """What is built and loaded."""
@@ -49,9 +49,9 @@ class Role(Flag):
     EFFORT = auto()
     """How long and how well it is measured."""
     TRACING = auto()
-    """What watches it, and slows it down."""
+    """The profilers that watch it, and slow it down."""
     JUDGING = auto()
-    """What is demanded of the outputs."""
+    """The agreement required of the outputs."""
     REPEAT = auto()
     """Which of several runs of the same cell this is."""
 
@@ -66,7 +66,7 @@ class Role(Flag):
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One question, whole: `run(trial)` answers it with a Result."""
+    """One complete question: `run(trial)` answers it with a Result."""
 
     model: str
     """Zoo name, `name@weights.pth`, `file.onnx` or `module:callable`; files carry `#digest` once pinned."""
@@ -77,7 +77,7 @@ class Trial:
     batch: int = 1
     """Samples in one query."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Input name -> full shape, for models whose axes are open."""
+    """Input name -> full shape, for models with open axes."""
     workload: str = "inference"
     """What one unit of work is (registry.WORKLOADS): a forward pass, a training step, a frame of a video ..."""
     workload_options: Mapping[str, Scalar] = field(default_factory=dict)
@@ -95,9 +95,9 @@ class Trial:
     """How the workers share the device: time_slicing (a GPU runs them in turn, a CPU as its scheduler decides), mps,
     mps=50 (at most that per cent of the GPU's threads each), pinned (each worker has CPUs of its own)."""
     colocated: str = ""
-    """What runs meanwhile, one more worker each, joined by `+`; their figures stand apart.
+    """The models that run at the same time, one more worker each, joined by `+`; they have their own figures.
 
-    Each is a model, and behind it what differs from this trial: `lenet5 workload=training batch=32`.
+    Each is a model, followed by the settings that differ from this trial: `lenet5 workload=training batch=32`.
     """
     mode: str = "as_is"
     """Reversible settings entered for this trial and restored after it, e.g. 15W, cpus=0-1, MAXN+jetson_clocks."""
@@ -113,12 +113,12 @@ class Trial:
     max_s: float = 10.0
     """Measured seconds: at least, and at most."""
     rel_width: float = 0.01
-    """Stop once the mean latency's 95 % half-width is this share of it."""
+    """Stop once the 95 % half-width of the mean latency is this share of the mean."""
     max_queries: int | None = None
     tracer: str = "none"
-    """The profiler that watches the processes of the trial (registry.TRACERS); what it costs is in the numbers."""
+    """The profiler that watches the trial's processes (registry.TRACERS); its cost is included in the numbers."""
     min_agreement: float | None = None
-    """Asked-for lower bound of the accuracy gate; None takes the precision's default."""
+    """Required lower bound of the accuracy gate; None takes the precision's default."""
     seed: int = 0
     replicate: int = 0
     """Number of the fresh process that repeats this cell."""
@@ -149,13 +149,13 @@ class Trial:
 
     @property
     def cell(self) -> str:
-        """Hash of the same but the replicate: the name of the cell that replicates share."""
+        """Hash of the trial without its replicate number: the name of the cell that replicates share."""
         return digest([self.key(Role.all(), but=("replicate",))])
 
     def key(self, roles: Role, *, but: Collection[str] = ()) -> str:
         """Return the hash of the fields in `roles` that differ from their defaults, `but` some.
 
-        Two trials with the same key ask the same in these respects; a field that is added later changes no key.
+        Two trials with the same key agree in these roles; a field that is added later changes no key.
         """
         plain, usual = self.to_json(), _usual()
         named = [name for name, role in ROLES.items() if role in roles and name not in but]
@@ -178,13 +178,13 @@ class Trial:
 
     @property
     def load(self) -> str:
-        """How queries arrive: `server 30/s`, `burst 40/s burst_size=8`; of a file its name."""
+        """How queries arrive: `server 30/s`, `burst 40/s burst_size=8`; for a file, its name."""
         rate = "" if self.rate is None else f" {self.rate:g}/s"
         return f"{self.scenario}{rate}{_spelt(self.scenario_options)}"
 
     @property
     def multi_process(self) -> bool:
-        """Whether workers must agree on a start and a stop: several of them, or one under a sharing of its own."""
+        """Whether workers must agree on a start and a stop: with several workers, or with one under MPS or pinned."""
         return self.processes > 1 or self.sharing != "time_slicing" or bool(self.colocated)
 
     def to_json(self) -> dict[str, Json]:
@@ -195,7 +195,7 @@ class Trial:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Trial:
-        """Read a Trial back; an unknown key is a UsageError."""
+        """Return the Trial in a plain dict; an unknown key is a UsageError."""
         known = {f.name for f in dataclasses.fields(cls)}
         unknown = sorted(set(data) - known)
         if unknown:
@@ -247,13 +247,13 @@ _KINDS = {f.name: _BY_TYPE.get(str(f.type), (Mapping,)) for f in dataclasses.fie
 
 
 def colocated_with(beside: str, change: Callable[[str], str]) -> str:
-    """Return `beside` with each of its models changed, and what stands behind a model as it is."""
+    """Return `beside` with each of its models changed and the settings after a model kept."""
     parts = [part.split() for part in beside.split("+") if part.strip()]
     return "+".join(" ".join((change(model), *differs)) for model, *differs in parts)
 
 
 def _spelt(options: Mapping[str, Scalar]) -> str:
-    """Return ` name=value` for each option, as it can be typed; of a file its name."""
+    """Return ` name=value` for each option, as it can be typed; for a file, its name."""
     texts = {k: _text(v) for k, v in sorted(options.items())}
     return "".join(
         f" {k}={v.rpartition('/')[2].partition('#')[0] if '#' in v else v}" for k, v in texts.items()
@@ -268,14 +268,14 @@ def _text(value: Scalar) -> str:
 
 @functools.cache
 def _usual() -> dict[str, Json]:
-    """Return every default as plain JSON; the model has none."""
+    """Return every default as plain JSON; the model has no default."""
     usual = Trial(model="").to_json()
     del usual["model"]
     return usual
 
 
 def _mistyped(t: Trial) -> str:
-    """Say which field of a Trial, as read from a file, has the wrong type, or ''."""
+    """Return which field of a Trial read from a file has the wrong type, or ''."""
     for name, allowed in _KINDS.items():
         value = getattr(t, name)
         if not isinstance(value, allowed) or isinstance(value, bool):
@@ -290,7 +290,7 @@ def _mistyped(t: Trial) -> str:
 
 
 def _closest(trial: Trial) -> str:
-    """Return the flag with the word that was probably meant by one of the fields that take a choice, or ''."""
+    """Return the flag with the closest valid choice for a misspelt one, or ''."""
     for name, words in CHOICES.items():
         value = str(getattr(trial, name))
         if value.partition("=")[0] not in words:
@@ -300,7 +300,7 @@ def _closest(trial: Trial) -> str:
 
 
 def _problem(t: Trial) -> str:
-    """Say what is wrong with a Trial, or ''."""
+    """Return what is wrong with a Trial, or ''."""
     rules = (
         (t.batch >= 1, f"batch must be at least 1, not {t.batch}"),
         (t.precision in PRECISIONS, f"precision must be one of {', '.join(PRECISIONS)}, not {t.precision!r}"),

@@ -1,8 +1,8 @@
 """Honest statistics of correlated, skewed, drifting latencies: numpy and the standard library only.
 
-`intervals` says how sure we are of a mean, `quantiles` of a percentile, `sequential` when to start counting
-and when to stop, `states` at how many speeds the machine ran, `pairs` whether one thing is faster than another;
-`special` holds the functions they rest on. Each is tested on simulated series with known answers; docs/metrics.md
+`intervals` gives the interval of a mean, `quantiles` that of a percentile, `sequential` says when to start counting
+and when to stop, `states` at how many speeds the machine ran, `pairs` whether one variant is faster than another;
+`special` holds the functions behind them. Each is tested on simulated series with known answers; docs/metrics.md
 defines every number once.
 """
 

@@ -1,10 +1,10 @@
-"""How sure we are of a mean when neighbouring samples resemble each other.
+"""The interval of a mean when neighbouring samples are correlated.
 
 Latencies of one run are correlated: a busy moment slows the next hundred queries too. The integrated
 autocorrelation time tau says how many samples are worth one independent sample; n / tau is the effective
 count. The interval of a mean comes from batch means (Law & Kelton, ch. 9): the run is cut into batches much
-longer than tau, whose means are nearly independent, and Student's t applies to those. Below an
-effective-sample floor the interval says itself that it is unreliable.
+longer than tau, whose means are nearly independent, and Student's t applies to those. Below a floor of effective
+samples the interval is marked unreliable.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class Interval:
 
     @property
     def half_width(self) -> float:
-        """Half of hi - lo, in the value's unit."""
+        """Return half of hi - lo, in the value's unit."""
         return (self.hi - self.lo) / 2
 
     def measured(self, unit: str, scale: float = 1.0) -> Measured:
-        """Return the value and its interval times `scale` in `unit`; no interval where it is unreliable."""
+        """Return the value and its interval times `scale` in `unit`; without the interval if it is unreliable."""
         sure = self.reliable and math.isfinite(self.lo) and math.isfinite(self.hi)
         lo, hi = (self.lo * scale, self.hi * scale) if sure else (None, None)
         return Measured(self.value * scale, unit, lo, hi, self.n)
 
 
 def autocovariance(x: ArrayLike) -> Floats:
-    """Biased autocovariance at lags 0..n-1, by FFT."""
+    """Return the biased autocovariance at lags 0..n-1, by FFT."""
     data = _floats(x)
     n = len(data)
     padded = np.fft.rfft(data - data.mean(), 1 << (2 * n - 1).bit_length())
@@ -66,10 +66,10 @@ def autocovariance(x: ArrayLike) -> Floats:
 
 
 def tau(x: ArrayLike) -> float:
-    """Integrated autocorrelation time in samples, at least 1.
+    """Return the integrated autocorrelation time in samples, at least 1.
 
     Geyer's initial monotone sequence (Statistical Science 7, 1992): sums of adjacent lags are added while
-    they stay positive, each capped by the one before. 1.0 exactly where iid samples would look no different.
+    they stay positive, each capped by the one before. Exactly 1.0 if iid samples would look no different.
     """
     data = _floats(x)
     if len(data) < 4 or np.ptp(data) == 0:
@@ -86,7 +86,7 @@ def tau(x: ArrayLike) -> float:
 
 
 def _geyer(covariance: Floats) -> float:
-    """Integrated autocorrelation time of a series with these autocovariances."""
+    """Return the integrated autocorrelation time of a series with these autocovariances."""
     even = len(covariance) // 2 * 2
     pairs = covariance[:even].reshape(-1, 2).sum(axis=1) / covariance[0]
     negative = np.flatnonzero(pairs <= 0)
@@ -95,12 +95,12 @@ def _geyer(covariance: Floats) -> float:
 
 
 def effective_n(x: ArrayLike) -> float:
-    """Number of independent samples that would tell as much about the mean: n / tau."""
+    """Return the number of independent samples with the same information about the mean: n / tau."""
     return np.size(x) / tau(x)
 
 
 def mean_interval(x: ArrayLike, level: float = 0.95) -> Interval:
-    """Mean of a stationary, possibly autocorrelated series with its two-sided `level` interval.
+    """Return the mean of a stationary, possibly autocorrelated series with its two-sided `level` interval.
 
     Unreliable, with a note that says why, below MIN_EFFECTIVE effective samples.
     """
@@ -122,7 +122,7 @@ def mean_interval(x: ArrayLike, level: float = 0.95) -> Interval:
 
 
 def _batches(data: Floats, correlation_time: float) -> tuple[Floats, int]:
-    """Means of batches that are nearly independent, and the batch length in samples."""
+    """Return the means of nearly independent batches, and the batch length in samples."""
     n = len(data)
     want = 1 if correlation_time <= 1.0 and n < 2 * MAX_BATCHES else math.ceil(BATCH_TAUS * correlation_time)
     block = min(max(want, n // MAX_BATCHES), max(1, n // _MIN_BATCHES))
@@ -134,14 +134,14 @@ def _batches(data: Floats, correlation_time: float) -> tuple[Floats, int]:
 
 
 def _lag1(x: Floats) -> float:
-    """Lag-1 autocorrelation."""
+    """Return the lag-1 autocorrelation."""
     centred = x - x.mean()
     power = float(centred @ centred)
     return float(centred[1:] @ centred[:-1]) / power if power else 0.0
 
 
 def _averaged(data: Floats, block: int) -> Floats:
-    """Means of consecutive blocks; a remainder shorter than a block is left out at the start."""
+    """Return the means of consecutive blocks; a remainder shorter than a block is left out at the start."""
     if block <= 1:
         return data
     whole = len(data) // block * block

@@ -6,10 +6,10 @@ Ratios of times are compared as logs, where doubling and halving are the same di
 interval to exclude 1 and the ratio to be at least 1 % away; SAME is a claim of its own, that the 90 %
 interval lies within +-2 % (two one-sided tests); everything else is AMBIGUOUS: measure longer.
 
-Every pair counts, none is left out for what it says. The ratio is the 20 % trimmed mean of the pairs' logs and its
+Every pair counts, none is left out for its value. The ratio is the 20 % trimmed mean of the pairs' logs and its
 interval that of Tukey and McLaughlin (Wilcox, Introduction to Robust Estimation, 4.3): from five pairs on, a fifth of
-them at either end counts by its rank alone, so that one pair that the machine spoilt neither makes a ratio nor hides
-one. Three or four pairs are too few to trim; fewer bound nothing.
+them at either end counts by its rank alone, so that one pair that the machine spoilt neither makes a difference nor
+hides one. Three or four pairs are too few to trim; one or two have no interval.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from edgescope.stats.special import normal_quantile, t_quantile
 MIN_EFFECT = 0.01
 SAME_WITHIN = 0.02
 MIN_PAIRS = 3
-"""Two pairs have an interval, 12.7 standard errors wide on either side: it says nothing."""
+"""The interval of two pairs would be 12.7 standard errors wide on either side, which is useless."""
 RESOLVED = 2.0
-"""A ratio whose interval reaches further up or down than this factor is not resolved: its size is not known."""
+"""A ratio whose interval is wider than this factor either way is not resolved: its size is not known."""
 _MOST_LOG = 300.0
-"""exp() of more is no number."""
+"""exp() of more overflows."""
 _WIDEN = 2.3
 """Student's t covers 93 % of five trimmed normal pairs; times 1 + _WIDEN g / h^2 at least 95 % (simulated, 5 to 40)."""
 
 
 class Judgement(str, Enum):
-    """What a comparison came to."""
+    """The outcome of a comparison."""
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
@@ -46,7 +46,7 @@ class Judgement(str, Enum):
 
 
 def wilson(k: float, n: float, level: float = 0.95) -> Interval:
-    """Share k / n with Wilson's score interval; 0 of 0 is the whole of [0, 1], unreliable. Counts need not be whole."""
+    """Return k / n with Wilson's score interval; 0 of 0 gives [0, 1], unreliable. Counts need not be whole."""
     if not 0 <= k <= n:
         raise ValueError(f"need 0 <= k <= n, not {k} of {n}")
     if n == 0:
@@ -59,10 +59,11 @@ def wilson(k: float, n: float, level: float = 0.95) -> Interval:
 
 
 def paired_log_ratio(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
-    """Ratio a / b with its interval, from the 20 % trimmed mean of the pairs' logs; n is the number of pairs.
+    """Return the ratio a / b with its interval, from the 20 % trimmed mean of the pairs' logs; n counts the pairs.
 
-    a[i] and b[i] are one number each of two processes of pair i, positive. Fewer than MIN_PAIRS have no interval: 0 to
-    inf. Unreliable, with a note that says why, where the pairs do not resolve the ratio within a factor of RESOLVED.
+    a[i] and b[i] are positive numbers of the two processes of pair i. Fewer than MIN_PAIRS have no interval: 0 to
+    inf. The result is unreliable, with a note that says why, if the pairs do not resolve the ratio within a factor of
+    RESOLVED.
     """
     over, under = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if over.shape != under.shape or over.ndim != 1 or not len(over):
@@ -92,7 +93,7 @@ def _times(ratio: float) -> str:
 
 
 def trimmed(n: int) -> int:
-    """Return how many of n pairs count by their rank alone at either end."""
+    """Return how many of n pairs are trimmed at either end."""
     return n // 5
 
 
@@ -103,7 +104,7 @@ def standard_errors(n: int, level: float = 0.95) -> float:
 
 
 def judge(ratio95: Interval, ratio90: Interval, higher_is_better: bool = False) -> Judgement:
-    """Judge candidate / baseline: of times by default, of rates with `higher_is_better`."""
+    """Return the judgement on candidate / baseline: a ratio of times by default, of rates with `higher_is_better`."""
     if is_different(ratio95):
         return Judgement.FASTER if (ratio95.value > 1) == higher_is_better else Judgement.SLOWER
     if ratio90.lo >= 1 - SAME_WITHIN and ratio90.hi <= 1 + SAME_WITHIN:
@@ -112,12 +113,12 @@ def judge(ratio95: Interval, ratio90: Interval, higher_is_better: bool = False) 
 
 
 def is_different(ratio95: Interval) -> bool:
-    """Whether a ratio is significantly and noticeably away from 1."""
+    """Return whether a ratio differs from 1 significantly and noticeably."""
     excludes = ratio95.lo > 1 or ratio95.hi < 1
     return excludes and abs(ratio95.value - 1) >= MIN_EFFECT
 
 
 def judge_pairs(a: ArrayLike, b: ArrayLike, higher_is_better: bool = False) -> tuple[Interval, Judgement]:
-    """Ratio a / b with its 95 % interval, and the judgement on it."""
+    """Return the ratio a / b with its 95 % interval, and the judgement on it."""
     ratio95 = paired_log_ratio(a, b, 0.95)
     return ratio95, judge(ratio95, paired_log_ratio(a, b, 0.90), higher_is_better)

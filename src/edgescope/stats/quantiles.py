@@ -3,18 +3,17 @@
 Points follow numpy's `linear` rule on raw samples. Intervals and bounds are order statistics: the number of
 samples below the true q-quantile is binomial(n, q), whatever the latencies' distribution, so a rank can be
 chosen that lies above the quantile with the wanted confidence. Correlated samples count for less: ranks are
-chosen among the effective samples and mapped back onto the whole run. Where no rank is high enough the answer
-is a refusal, `n/a: have 300, need 459`, never a smaller promise. The last function repeats MLPerf LoadGen's
+chosen among the effective samples and mapped back onto the whole run. If no rank is high enough the answer
+is a refusal, `n/a: have 300, need 459`, never a weaker bound. The last function repeats MLPerf LoadGen's
 early stopping.
 
-Of a tail two things are counted, and the less decides. The autocorrelation time says what correlation costs
-throughout. Stalls that seldom come hardly move it, so the slowest samples are also counted in clusters: k of
-them in c clusters are c opinions. Cluster sizes are taken as geometric, so c of k is a binomial share, whose
-exact lower end (Clopper-Pearson) is the extremal index theta that is used: few clusters prove little. A mean
-size of 1 / theta spreads the count of slow samples by E[size^2] / E[size] = 2 / theta - 1, by which the
-samples are divided.
+A tail has two effective counts, and the smaller one decides. The autocorrelation time measures correlation over the
+whole run. Rare stalls hardly move it, so the slowest samples are also counted in clusters: k samples in c clusters
+are c independent samples. Cluster sizes are taken as geometric, so c of k is a binomial share, whose exact lower end
+(Clopper-Pearson) is used as the extremal index theta: few clusters prove little. A mean size of 1 / theta spreads the
+count of slow samples by E[size^2] / E[size] = 2 / theta - 1, by which the samples are divided.
 
-What no run can tell is a stall that it never met. A state that takes a share 1 - q of all samples in stalls
+No run can show a stall that it never met. A state that takes a share 1 - q of all samples in stalls
 of s samples is missed by n samples with probability q**(n / s): a bound at confidence 1 - q**m covers stalls
 of up to n / m samples (`reach`), n / 459 of p99 at 99 %. How often the bound holds is simulated in
 benchmarks/p99_coverage.py.
@@ -35,21 +34,21 @@ from edgescope.stats.special import beta_inc, beta_quantile, binomial_cdf
 TAIL = 0.9
 """From this quantile on, the clusters of the slowest samples are counted."""
 FEWEST = 10
-"""Slowest samples whose clusters are counted at the least: fewer say nothing of how they come."""
+"""Least number of slowest samples whose clusters are counted: fewer do not show how stalls cluster."""
 NEAR = 0.1
-"""Slow samples nearer to each other than this share of their mean distance are one cluster."""
+"""Slow samples closer together than this share of their mean distance are one cluster."""
 MISSED = 0.05
-"""How often the true extremal index may lie below the one that is used."""
+"""Probability that the true extremal index lies below the one that is used."""
 
 
 def percentile(x: ArrayLike, q: float) -> float:
-    """Point estimate of the q-quantile (q in 0..1) in x's unit: numpy's `linear` rule."""
+    """Return the point estimate of the q-quantile (q in 0..1) in x's unit, by numpy's `linear` rule."""
     return float(np.quantile(np.asarray(x, dtype=np.float64), q))
 
 
 @lru_cache(maxsize=4096)
 def upper_rank(n: int, q: float, confidence: float) -> int | None:
-    """Smallest rank r (1..n) with P(r-th smallest of n iid samples >= q-quantile) >= confidence, or None.
+    """Return the smallest rank r (1..n) with P(r-th smallest of n iid samples >= q-quantile) >= confidence, or None.
 
     The event is that fewer than r samples lie below the quantile: binomial_cdf(r - 1, n, q).
     """
@@ -66,7 +65,7 @@ def upper_rank(n: int, q: float, confidence: float) -> int | None:
 
 
 def needed(q: float, confidence: float) -> int:
-    """Effective samples from which a q-quantile can be bounded: smallest n with q**n <= 1 - confidence."""
+    """Return the effective samples needed to bound a q-quantile: the smallest n with q**n <= 1 - confidence."""
     n = max(1, math.ceil(math.log1p(-confidence) / math.log(q)))
     while binomial_cdf(n - 1, n, q) < confidence:  # log and ceil may be one off
         n += 1
@@ -74,15 +73,15 @@ def needed(q: float, confidence: float) -> int:
 
 
 def refusal(have: float, need: int) -> Absent:
-    """Return the one wording for too few samples: `n/a: have 300, need 459`."""
+    """Return the sentence for too few samples: `n/a: have 300, need 459`."""
     return Absent(f"n/a: have {math.floor(have)}, need {need}")
 
 
 def quantile_effective_n(x: ArrayLike, q: float) -> float:
-    """Independent samples that `x` is worth for its q-quantile.
+    """Return the effective number of independent samples of `x` for its q-quantile.
 
     n / tau, with the larger tau of the series and of its indicator `above the quantile`: bursts that hardly
-    move the mean can still make the tail come in clusters. Of a tail no more than its clusters are worth.
+    move the mean can still make the tail come in clusters. For a tail at most the number that its clusters allow.
     """
     data = np.asarray(x, dtype=np.float64)
     if len(data) < 2:
@@ -93,9 +92,9 @@ def quantile_effective_n(x: ArrayLike, q: float) -> float:
 
 
 def extremal_index(x: ArrayLike, q: float) -> float:
-    """Clusters a slow sample, in 0..1: the lower 95 % end, the least over thresholds from the tail's end to 2 (1 - q).
+    """Return clusters per slow sample, in 0..1: the lower 95 % end, the least over thresholds up to 2 (1 - q).
 
-    1.0 where there are too few samples to look at the slowest ten.
+    1.0 if there are too few samples to look at the slowest ten.
     """
     data = np.asarray(x, dtype=np.float64)
     n, beyond = len(data), len(data) * (1.0 - q)
@@ -106,7 +105,7 @@ def extremal_index(x: ArrayLike, q: float) -> float:
 
 
 def _theta(places: NDArray[np.intp], n: int) -> float:
-    """Return the lower end of the extremal index from where among n samples the slowest lie."""
+    """Return the lower end of the extremal index from the places of the slowest among n samples."""
     slow = len(places)
     gap = math.floor(NEAR * n / slow)
     clusters = 1 + int(np.count_nonzero(np.diff(places) > gap))
@@ -115,12 +114,12 @@ def _theta(places: NDArray[np.intp], n: int) -> float:
 
 
 def reach(n: int, q: float, confidence: float = 0.99) -> float:
-    """Samples that the longest stall holds which a bound of the q-quantile from n samples covers."""
+    """Return the length, in samples, of the longest stall that a bound of the q-quantile from n samples covers."""
     return n / needed(q, confidence)
 
 
 def upper_bound(x: ArrayLike, q: float, confidence: float = 0.99) -> float | Absent:
-    """Value that the true q-quantile lies below with `confidence`, in x's unit, or the refusal."""
+    """Return the value below which the true q-quantile lies with `confidence`, in x's unit, or the refusal."""
     data = np.asarray(x, dtype=np.float64)
     have = quantile_effective_n(data, q)
     rank = upper_rank(math.floor(have), q, confidence)
@@ -131,9 +130,9 @@ def upper_bound(x: ArrayLike, q: float, confidence: float = 0.99) -> float | Abs
 
 
 def quantile_interval(x: ArrayLike, q: float, level: float = 0.95) -> Interval | Absent:
-    """q-quantile with its two-sided order-statistic interval, each side missed with (1 - level) / 2.
+    """Return the q-quantile with its two-sided order-statistic interval, each side missed with (1 - level) / 2.
 
-    Refused where an end would need a rank that the effective samples do not have.
+    Refused if an end needs a rank that the effective samples do not have.
     """
     data = np.asarray(x, dtype=np.float64)
     have, side = quantile_effective_n(data, q), 0.5 + level / 2
@@ -148,12 +147,12 @@ def quantile_interval(x: ArrayLike, q: float, level: float = 0.95) -> Interval |
 
 
 def _spread(rank: int, have: float, n: int) -> int:
-    """0-based index among n samples of a 1-based rank among `have` effective ones, rounded away from q."""
+    """Return the 0-based index among n samples for a 1-based rank among `have` effective ones, rounded away from q."""
     return min(n, math.ceil(rank * n / have)) - 1 if have < n else rank - 1
 
 
 def early_stopping_estimate(latencies: ArrayLike, q: float = 0.99) -> float | Absent:
-    """MLPerf LoadGen's early-stopping estimate of the q-quantile, in the latencies' unit, or the refusal.
+    """Return MLPerf LoadGen's early-stopping estimate of the q-quantile, in the latencies' unit, or the refusal.
 
     With n queries the t - 1 slowest are discarded, t the largest count for which n queries with t over the
     limit still pass at 99 % confidence: I_q(n - t, t + 1) < 0.01. t starts at 1, hence 662 queries for p99
@@ -173,10 +172,10 @@ def early_stopping_estimate(latencies: ArrayLike, q: float = 0.99) -> float | Ab
 
 @lru_cache(maxsize=64)
 def _fewest(q: float) -> int:
-    """Return with how many queries t = 1 passes for the first time; looked up, because every short run asks."""
+    """Return the fewest queries with which t = 1 passes; cached, because every short run needs it."""
     return next(n for n in range(2, 10_000_000) if _passes(n, 1, q))
 
 
 def _passes(n: int, over: int, q: float) -> bool:
-    """Whether n queries, `over` of them above the limit, show at 99 % that the q-quantile is within it."""
+    """Return whether n queries, `over` of them above the limit, show at 99 % that the q-quantile is within it."""
     return n > over and beta_inc(n - over, over + 1, q) < 0.01

@@ -2,8 +2,8 @@
 
 Looking at an interval after every query and stopping as soon as it looks narrow picks lucky moments, so the
 interval then covers less than it says. The stop rule looks only at moments whose distance grows
-geometrically: a run of any length is looked at a handful of times. Warm-up is decided from the data as well:
-online by whether the last windows agree, afterwards by where cutting makes the rest's mean most certain
+geometrically: a run of any length has only a few checkpoints. Warm-up is decided from the data as well: online
+by whether the last windows agree, afterwards by the cut that makes the mean of the rest most certain
 (MSER, White 1997).
 """
 
@@ -27,8 +27,8 @@ GROWTH = 1.4
 class StopRule:
     """Stops a run once its mean latency is known well enough, and at the latest at `max_ns` or `max_queries`.
 
-    A run that has seen two speeds goes on: its mean is that of how long the machine stays at each (stats.states). One
-    that has seen a single speed ends early, and may have met one of several: its mean then has no interval.
+    A run that has seen two speeds goes on: its mean depends on how long the machine stays at each (stats.states). A
+    run that has seen a single speed ends early, and may have met one of several: its mean then has no interval.
 
     A load generator compares its clock with `next_check_ns` (and its count with `max_queries`) after each
     query, and only then calls `decide`, which costs about a millisecond whatever the number of queries.
@@ -68,7 +68,7 @@ class StopRule:
 
 @dataclass(frozen=True)
 class Drift:
-    """A straight line through the run: how far the mean moves over the window, and whether that is chance."""
+    """A straight line through the run: how far the mean moves over the window, and whether by chance."""
 
     share: float
     """Change over the whole window as a share of the mean; +0.05 is 5 % slower at the end."""
@@ -82,7 +82,7 @@ class Drift:
 
 
 def drift(x: ArrayLike, alpha: float = 0.01) -> Drift:
-    """Slope of block means against its standard error; blocks are longer than the correlation.
+    """Return the drift from the slope of block means and its standard error; blocks are longer than the correlation.
 
     Never significant with fewer than 8 blocks: p is then 1.
     """
@@ -91,7 +91,7 @@ def drift(x: ArrayLike, alpha: float = 0.01) -> Drift:
     blocks = _blocks(data)
     k = len(blocks)
     if k < 8 or mean == 0 or np.ptp(blocks) == 0:
-        wide = 0.0 if k >= 8 and np.ptp(blocks) == 0 else math.inf  # all zeros do not drift either
+        wide = 0.0 if k >= 8 and np.ptp(blocks) == 0 else math.inf  # all zeros do not drift
         return Drift(0.0, False, 1.0, -wide, wide, k)
     at = np.linspace(-0.5, 0.5, k) * (k - 1) / k  # block centres, the window being 1 long
     power = float(at @ at)
@@ -104,7 +104,7 @@ def drift(x: ArrayLike, alpha: float = 0.01) -> Drift:
 
 
 def _blocks(data: Floats) -> Floats:
-    """Up to 32 block means; block length from the correlation that is left once a line is taken away."""
+    """Return up to 32 block means; the block length comes from the correlation after a line is removed."""
     n = len(data)
     if n < 16:
         return data
@@ -139,7 +139,7 @@ def warmup_length(x: ArrayLike) -> int:
 
 
 def warm(latencies: ArrayLike, tolerance: float = 0.02, min_window: int = 10) -> bool:
-    """Whether a warm-up in progress has settled: the medians of its last three windows agree.
+    """Return whether a warm-up in progress has settled: the medians of its last three windows agree.
 
     The windows are thirds of the later half of the samples so far, at least `min_window` long. They agree
     when their medians lie within +-tolerance, or closer than the jitter between neighbouring samples can

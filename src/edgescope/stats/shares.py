@@ -1,14 +1,14 @@
-"""A share of samples that come in scenes: how sure it is when neighbours answer alike.
+"""The interval of a share when samples come in groups (scenes) and neighbours answer alike.
 
-Frames of one film are no independent opinions: a variant that misreads a thing misreads it for a second. The
-samples are put into groups (a scene, a video), and the share is taken as worth n* independent ones (Korn and
+Frames of one film are not independent: a variant that misreads an object misreads it for a second. The samples are
+put into groups (a scene, a video), and the share counts as one of n* independent samples (Korn and
 Graubard, Survey Methodology 24, 1998):
 
     n* = n / deff (z / t)^2       deff = variance of the share between groups / s (1 - s) / n, at least 1
 
 The variance between groups leaves each out in turn (the jackknife's: a group weighs 1 / (1 - its share of n)
-more). t is Student's with the degrees of freedom that deff itself has: it is known from those groups alone in
-which the rarer answer occurs, so their number and 2 count, not the number of all groups. Wilson's interval of
+more). t is Student's with the degrees of freedom of deff itself: it is known only from the groups in which the
+rarer answer occurs, so their number plus 2 counts, not the number of all groups. Wilson's interval of
 n* then holds as often as it says (simulated at n = 370 by benchmarks/gate_coverage.py), where that of n holds
 in 56 to 62 % at a correlation of 0.7.
 """
@@ -25,14 +25,14 @@ from edgescope.stats.pairs import wilson
 from edgescope.stats.special import normal_quantile, t_quantile
 
 _LEAST = 3
-"""Degrees of freedom granted where the rarer answer occurs in one group or in none."""
+"""Degrees of freedom granted if the rarer answer occurs in one group or in none."""
 
 
 def clustered_share(hits: ArrayLike, groups: ArrayLike | None = None, level: float = 0.95) -> Interval:
-    """Share of true `hits` with its interval, n_eff what they count for.
+    """Return the share of true `hits` with its interval; n_eff is the number of independent samples they count for.
 
-    `groups` has a number a sample; None: they are independent. Of a single group nothing tells how alike its
-    samples are: it counts for one.
+    `groups` has one number per sample; None: they are independent. A single group counts as one sample, because nothing
+    shows how alike its samples are.
     """
     hit = np.asarray(hits, dtype=bool)
     n, k = len(hit), int(hit.sum())

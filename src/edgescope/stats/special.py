@@ -1,4 +1,4 @@
-"""The three special functions that honest intervals need, without SciPy.
+"""The special functions that the intervals need, without SciPy.
 
 The regularised incomplete beta function I_x(a, b) is the one root: the binomial distribution's tail is I_x at
 whole numbers, and Student's t is I_x at halves. It is evaluated by its continued fraction (DLMF 8.17.22) with
@@ -16,7 +16,7 @@ _EPS = 1e-15
 
 
 def beta_inc(a: float, b: float, x: float) -> float:
-    """Regularised incomplete beta function I_x(a, b), for a, b > 0 and x in [0, 1]."""
+    """Return the regularised incomplete beta function I_x(a, b), for a, b > 0 and x in [0, 1]."""
     if not (a > 0 and b > 0 and 0 <= x <= 1):
         raise ValueError(f"need a, b > 0 and 0 <= x <= 1, not {a}, {b}, {x}")
     if x in (0.0, 1.0):
@@ -28,7 +28,7 @@ def beta_inc(a: float, b: float, x: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """Denominator 1 + d1/(1 + d2/(1 + ...)) of DLMF 8.17.22, by modified Lentz."""
+    """Return the denominator 1 + d1/(1 + d2/(1 + ...)) of DLMF 8.17.22, by modified Lentz."""
     f, c, d = 1.0, 1.0, 0.0
     for i in range(1, 100_000):
         m, odd = divmod(i, 2)
@@ -45,7 +45,7 @@ def _fraction(a: float, b: float, x: float) -> float:
 
 
 def binomial_cdf(k: int, n: int, p: float) -> float:
-    """Probability of at most `k` successes in `n` independent trials of probability `p`."""
+    """Return the probability of at most `k` successes in `n` independent trials of probability `p`."""
     if k < 0:
         return 0.0
     if k >= n:
@@ -54,7 +54,7 @@ def binomial_cdf(k: int, n: int, p: float) -> float:
 
 
 def t_cdf(t: float, df: float) -> float:
-    """Probability that Student's t with `df` degrees of freedom is at most `t`."""
+    """Return the probability that Student's t with `df` degrees of freedom is at most `t`."""
     square = t * t
     if square < 1.0:  # the tail below is one minus nearly one here
         return 0.5 + math.copysign(0.5 * beta_inc(0.5, df / 2, square / (df + square)), t)
@@ -64,7 +64,7 @@ def t_cdf(t: float, df: float) -> float:
 
 @lru_cache(maxsize=4096)
 def beta_quantile(p: float, a: float, b: float) -> float:
-    """Return the x that a beta variable with parameters a, b > 0 stays below with probability `p`."""
+    """Return the p-quantile of a beta variable with parameters a, b > 0."""
     lo, hi = 0.0, 1.0
     while hi - lo > 1e-12:
         middle = 0.5 * (lo + hi)
@@ -74,7 +74,7 @@ def beta_quantile(p: float, a: float, b: float) -> float:
 
 @lru_cache(maxsize=4096)
 def t_quantile(p: float, df: float) -> float:
-    """Return the t that Student's t with `df` degrees of freedom stays below with probability `p`."""
+    """Return the p-quantile of Student's t with `df` degrees of freedom."""
     if not (0 < p < 1 and df > 0):
         raise ValueError(f"need 0 < p < 1 and df > 0, not {p} and {df}")
     if p < 0.5:
@@ -91,5 +91,5 @@ def t_quantile(p: float, df: float) -> float:
 
 
 def normal_quantile(p: float) -> float:
-    """Return the z that a standard normal variable stays below with probability `p`."""
+    """Return the p-quantile of a standard normal variable."""
     return NormalDist().inv_cdf(p)

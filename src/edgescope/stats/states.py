@@ -20,21 +20,21 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 LONGEST_S = 10.0
-"""Seconds that a host was seen to stay at one speed: a window shorter than that may have met one of several."""
+"""Seconds for which a host was seen to stay at one speed: a shorter window may have met only one of several."""
 ENOUGH_CHANGES = 20
-"""Changes from which the mean over several speeds has an interval: ten visits to either."""
+"""Number of changes from which the mean over several speeds has an interval: ten visits to each."""
 STEP = 0.10
 """Levels that differ by less than this share of the lower one are the same state."""
 LEAST_SHARE = 0.05
 """Share of the run's time below which a level is a burst, not a state."""
 LEAST_BLOCKS, BLOCKS, MOST_BLOCKS = 16, 128, 512
-"""Blocks that a run is cut into: at least, usually, and at most in a long one."""
+"""Number of blocks of a run: at least, usually, and at most in a long one."""
 BLOCK_S = 0.08
 """Seconds of a block in a run of more than ten seconds."""
 _LEAST_SAMPLES = 4
-"""Samples of a block: fewer, and its median follows a spike."""
+"""Least samples of a block: with fewer, its median follows a spike."""
 SHORTEST_S, _SHORTEST = 0.25, 3
-"""Seconds, and blocks, of the shortest stretch: what is over sooner is noise, or a burst."""
+"""Seconds, and blocks, of the shortest stretch: a shorter one is noise, or a burst."""
 _PENALTY = 10.0
 """Cost of a change in units of the blocks' variance times log(blocks); 2 to 3 is usual for independent blocks."""
 
@@ -54,9 +54,9 @@ class States:
     """The speeds of a run, and when it changed between them."""
 
     found: tuple[State, ...]
-    """The fastest first; one where the speed did not change, none where there were too few samples to tell."""
+    """Fastest first; one state if the speed did not change, none if there were too few samples."""
     changes: tuple[int, ...] = ()
-    """Number of the first sample of each new stretch."""
+    """Index of the first sample of each new stretch."""
 
     @property
     def several(self) -> bool:
@@ -64,12 +64,12 @@ class States:
         return len(self.found) > 1
 
     def known_over(self, seconds: float) -> bool:
-        """Whether a window of so many seconds tells how long the machine stays at each speed, hence its mean."""
+        """Return whether a window of `seconds` shows how long the machine stays at each speed, and so its mean."""
         return len(self.changes) >= ENOUGH_CHANGES if self.several else seconds >= LONGEST_S
 
 
 def states(latencies_s: ArrayLike) -> States:
-    """Return the speed states of latencies in time order, in seconds; their time is what the latencies add up to."""
+    """Return the speed states of latencies (in seconds, in time order); the sum of the latencies is their time."""
     x = np.asarray(latencies_s, dtype=np.float64).ravel()
     total_s = float(x.sum())
     count = min(max(BLOCKS, min(int(total_s / BLOCK_S), MOST_BLOCKS)), len(x) // _LEAST_SAMPLES)
@@ -112,12 +112,12 @@ def _partition(y: Floats, shortest: int) -> list[int]:
 
 
 def _noise(y: Floats, lag: int) -> float:
-    """Standard deviation of a block about its level, from differences at a lag: few steps do not move their median."""
+    """Return the standard deviation of blocks about their level, from differences at a lag (robust to few steps)."""
     return float(np.median(np.abs(y[lag:] - y[:-lag]))) / (0.6745 * math.sqrt(2))
 
 
 def _joined(x: Floats, stretches: Sequence[slice]) -> States:
-    """Return the states of the stretches: in order of level, a new one wherever the next is STEP above the last."""
+    """Return the states of the stretches, by level; a new state begins where a level is STEP above the last."""
     levels = [float(np.median(x[s])) for s in stretches]
     state_of, top, number = {}, 0.0, -1
     for i in sorted(range(len(levels)), key=levels.__getitem__):

@@ -1,1 +1,1 @@
-"""Results on disk: whole files, one writer a cell, nothing that was damaged trusted."""
+"""Results on disk: whole files, one writer per cell, and damaged files are never trusted."""

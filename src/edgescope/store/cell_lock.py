@@ -1,6 +1,6 @@
-"""One process at a time measures a cell of a store: a lock in the store that the kernel drops with its process.
+"""A lock in the store so that one process at a time measures a cell; the kernel releases it with its process.
 
-    DIR/.locks/<machine id>-<cell id>     who measures the cell now: process, command, since when
+    DIR/.locks/<machine id>-<cell id>     the process that measures the cell now: pid, command, start time
 
 Two runs that take the same cell would measure everything twice, each disturbing the other. The file is locked (flock),
 so a killed process leaves no lock behind, only a file, which the next one takes over.
@@ -25,15 +25,15 @@ from edgescope.records import plain_json
 from edgescope.store import plain_files
 
 FOLDER = ".locks"
-#: Words about the holder are read up to here.
+#: Most bytes read of the text about the holder.
 MOST_BYTES = 8192
-#: What a file system answers that knows no locks.
+#: Error numbers of a file system without locks.
 _UNABLE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOLCK, errno.EBADF)
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who measures a cell."""
+    """The process that measures a cell."""
 
     pid: int = 0
     host: str = ""
@@ -55,7 +55,7 @@ class CellLock:
         self._handle = -1
 
     def take(self, command: str = "") -> Holder | None:
-        """Take the lock; return who holds it where another does. A file system without locks has nobody hold any."""
+        """Take the lock and return None, or return who holds it. On a file system without locks it is always free."""
         if self._handle >= 0:
             return None
         while True:
@@ -73,16 +73,16 @@ class CellLock:
                 raise
             if _is(handle, self.path):
                 break
-            os.close(handle)  # its holder has just removed it
+            os.close(handle)  # the holder has just removed it
         self._handle = handle
         mine = Holder(os.getpid(), socket.gethostname(), command, time.strftime("%H:%M:%S"))
-        with contextlib.suppress(OSError):  # the lock counts; the words are for people
+        with contextlib.suppress(OSError):  # the lock counts; the text is for people
             os.ftruncate(handle, 0)
             os.pwrite(handle, json.dumps(asdict(mine)).encode(), 0)
         return None
 
     def release(self) -> None:
-        """Give the lock back, and remove its file before anybody else can have it."""
+        """Release the lock; its file is removed before anybody else can take it."""
         if self._handle >= 0:
             with contextlib.suppress(OSError):
                 self.path.unlink()
@@ -107,7 +107,7 @@ class CellLock:
 
 
 def holders(root: Path) -> list[Holder]:
-    """Return who measures into a store now, this process apart; without trying to take anything for long."""
+    """Return who measures into a store now, apart from this process; no lock is held for long."""
     with contextlib.suppress(OSError, StoreError):
         if plain_files.is_folder(root / FOLDER):
             every = [_look(path) for path in sorted((root / FOLDER).iterdir())]

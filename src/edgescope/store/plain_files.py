@@ -1,4 +1,4 @@
-"""Files that somebody else may have put there: read without following links, without waiting, without end.
+"""Read files that a stranger may have written: no links are followed, nothing blocks, sizes are bounded.
 
 A folder of results may come from another machine, an archive or a stranger. A link in it may lead anywhere, a FIFO
 answers never, a device file never ends. So whatever is in there is looked at before it is opened, and again after.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from edgescope.errors import StoreError
 
-#: What edgescope names folders in a store by: letters, digits, dots, dashes, and no dot in front.
+#: Names of edgescope's folders in a store: letters, digits, dots, dashes, and no leading dot.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")
 _KINDS = {
     stat.S_IFLNK: "a link",
@@ -29,29 +29,29 @@ _KINDS = {
 
 
 def refused(path: Path, evidence: str) -> StoreError:
-    """Return E-STORE-6: something in a store is not what edgescope puts there."""
+    """Return the error E-STORE-6: something in a store was not written by edgescope."""
     return StoreError(
         "E-STORE-6",
         f"{shown(path)} is not edgescope's own",
         evidence=evidence,
-        effect="It is left alone, and so is what it leads to",
+        effect="It is left alone, and so is its target",
         fix="look at it before you delete it; a store holds folders and ordinary files only",
     )
 
 
 def shown(path: Path) -> str:
-    """Return a path for a message: what a terminal would obey or hide is escaped."""
+    """Return a path for a message, with characters that a terminal would obey or hide escaped."""
     text = str(path)
     return text if text.isprintable() else ascii(text)
 
 
 def kind(mode: int) -> str:
-    """Return what a file is that is neither a folder nor an ordinary file, '' for those two."""
+    """Return the kind of a special file, or '' for a folder or an ordinary file."""
     return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else _KINDS.get(stat.S_IFMT(mode), "no file")
 
 
 def is_folder(path: Path) -> bool:
-    """Whether the path itself is a folder; False where there is nothing, StoreError where it is something else."""
+    """Return whether the path itself is a folder; False if nothing is there, StoreError for anything else."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether the path itself is an ordinary file; False where there is nothing, StoreError for anything else."""
+    """Return whether the path itself is an ordinary file; False if nothing is there, StoreError for anything else."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def is_file(path: Path) -> bool:
 
 
 def folders(path: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a folder that are folders or links, in the order of their names."""
+    """Yield the folders and links in a folder, in the order of their names."""
     with os.scandir(path) as entries:
         found = [e for e in entries if e.is_symlink() or e.is_dir(follow_symlinks=False)]
     yield from sorted(found, key=lambda e: e.name)
@@ -83,7 +83,7 @@ def folders(path: Path) -> Iterator[os.DirEntry[str]]:
 def opened(path: Path, most: int) -> Iterator[int]:
     """Yield a descriptor of an ordinary file of at most `most` bytes; StoreError for anything else.
 
-    Raises FileNotFoundError where there is none.
+    Raises FileNotFoundError if there is none.
     """
     mode = path.lstat().st_mode  # before opening: opening a device may already do something
     if not stat.S_ISREG(mode):
@@ -103,7 +103,7 @@ def opened(path: Path, most: int) -> Iterator[int]:
 
 
 def read(path: Path, most: int) -> bytes:
-    """Return what an ordinary file of at most `most` bytes holds; StoreError for anything else."""
+    """Return the content of an ordinary file of at most `most` bytes; StoreError for anything else."""
     with opened(path, most) as handle, open(handle, "rb", closefd=False) as file:
         data = file.read(most + 1)  # it may have grown since
     if len(data) > most:
@@ -112,5 +112,5 @@ def read(path: Path, most: int) -> bytes:
 
 
 def removal(folder: Path) -> str:
-    """Return the command that removes a result's folder, ready to be pasted; '' where its name is not of our form."""
+    """Return the shell command that removes a result's folder, or '' if its name is not one of edgescope's."""
     return f"rm -r -- {shlex.quote(str(folder))}" if NAME.match(folder.name) else ""

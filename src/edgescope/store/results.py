@@ -1,9 +1,9 @@
-"""Results on disk: a folder each, written aside and renamed into place, so a kill leaves no half of one.
+"""Results on disk: one folder per result, written elsewhere and renamed into place, so a kill leaves no half result.
 
     DIR/<machine id>/<result id>/result.json        everything but the raw rows
                                  queries.parquet    one row per query
                                  readings.parquet   t_ns, channel (index into result.json's channels), value
-                                 spans.parquet      what the time of a few units went to (records.SPAN_DTYPES)
+                                 spans.parquet      where the time of a few units went (records.SPAN_DTYPES)
                                  files/             logs of a program that drove the load (MLPerf LoadGen)
 
 Merging two machines' results is copying folders. DuckDB reads a tree of them in place:
@@ -51,16 +51,16 @@ RESULT, FILES = "result.json", "files"
 QUERIES, READINGS, SPANS = "queries.parquet", "readings.parquet", "spans.parquet"
 _WRITTEN = {RESULT, QUERIES, READINGS, SPANS, FILES}
 READING_DTYPES = {"t_ns": "int64", "channel": "int16", "value": "float64"}
-#: Bytes of a result.json and of each log beside it, and logs of one result, that are read at most. Ours hold some
-#: ten kilobytes; what is larger was not written by a measurement and may not fit into memory.
+#: Most bytes read of a result.json, most bytes read of each log, and most logs read of one result. Ours hold
+#: some ten kilobytes; a larger file was not written by a measurement and may not fit into memory.
 MOST_BYTES, MOST_LOG_BYTES, MOST_LOGS = 32_000_000, 256_000_000, 32
-#: Room that must be there before measuring starts: a few minutes of queries take less.
+#: Disk space that must be free before measuring starts: a few minutes of queries take less.
 PROBE_BYTES = 1_000_000
-#: A half-written result this old belongs to nobody; writing one takes seconds.
+#: A half-written result this old is abandoned; writing one takes seconds.
 STALE_S = 3600.0
-#: What `save` names a folder that is being written: host, process, random letters.
+#: Names of folders that `save` is writing: host, process, random letters.
 _LEFTOVER = re.compile(r"(?P<host>[^/\s]+)-(?P<pid>\d+)-[a-z0-9_]{8}\Z")
-#: A trial with one of these is answered; the others are tried again by a resumed sweep.
+#: A trial with one of these statuses is done; a resumed sweep tries the others again.
 FINAL = frozenset(
     {Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.WRONG_OUTPUT}
     | {Status.UNSTABLE, Status.SKIPPED, Status.FAILED}
@@ -68,28 +68,28 @@ FINAL = frozenset(
 
 
 def default_root() -> Path:
-    """Return EDGESCOPE_STORE or ./edgescope-results."""
+    """Return the folder EDGESCOPE_STORE, or ./edgescope-results."""
     return Path(os.environ.get("EDGESCOPE_STORE") or "edgescope-results")
 
 
 class Store:
-    """A folder of results; without a name the one of EDGESCOPE_STORE, else ./edgescope-results."""
+    """A folder of results, by default that of EDGESCOPE_STORE, else ./edgescope-results."""
 
     def __init__(self, root: Path | str | None = None) -> None:
         self.root = default_root() if root is None else Path(root)
         self.problems: list[StoreError] = []
-        """What the last listing could not read; the rest was listed all the same."""
+        """What the last listing could not read; all other results were listed."""
 
     def __repr__(self) -> str:
         """Return where it is and how many results it holds."""
         return f"Store({str(self.root)!r}): {sum(1 for _ in self.results())} results"
 
     def frame(self) -> Any:
-        """Return every result as a row of a data frame; UnavailableError where no library for one is installed."""
+        """Return a data frame with one row per result; UnavailableError if neither pandas nor Polars is installed."""
         return Results(self.results()).frame()
 
     def check(self) -> None:
-        """Write and remove one megabyte; StoreError where that fails, before an hour of measuring is spent."""
+        """Write and remove one megabyte; StoreError if that fails, before an hour of measuring is lost."""
         try:
             aside = self._aside()
             with tempfile.NamedTemporaryFile(dir=aside) as probe:
@@ -100,7 +100,7 @@ class Store:
             raise self._cannot_write(error) from error
 
     def save(self, result: Result) -> Path:
-        """Write the result whole and return its folder; on failure keep it in the temporary folder and say where."""
+        """Write the result and return its folder; on failure it is kept in a temporary folder that the error names."""
         try:
             return self._save(result)
         except (OSError, StoreError) as error:
@@ -121,7 +121,7 @@ class Store:
             self._own(target.parent)
             folder.chmod(0o755)
             folder.rename(target)
-            for named in (target.parent, self.root):  # the result's name, and that of its machine
+            for named in (target.parent, self.root):  # the names of the result and of its machine
                 _sync(named)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -129,16 +129,18 @@ class Store:
         return target
 
     def folder(self, result: Result) -> Path:
-        """Return where a result lies; StoreError for an id that is no name of ours and might lead out of the store."""
+        """Return the folder of a result; StoreError for an id of another form, which might lead out of the store."""
         if not plain_files.NAME.match(result.id):
-            raise StoreError("E-STORE-4", "a result's id is no name of ours", evidence=ascii(result.id)[:80])
+            raise StoreError(
+                "E-STORE-4", "a result's id has not edgescope's form", evidence=ascii(result.id)[:80]
+            )
         return self.root / result.machine.id / result.id
 
     def _aside(self) -> Path:
         return self._own(self.root / ASIDE)
 
     def _own(self, folder: Path) -> Path:
-        """Return a folder of the store, made where there is none; StoreError where a link or a file has its name."""
+        """Return a folder of the store, created if needed; StoreError if a link or a file has its name."""
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
@@ -146,10 +148,10 @@ class Store:
         return folder
 
     def clean(self) -> None:
-        """Remove what was left half-written: older than an hour, or by a process of this host that is gone.
+        """Remove half-written results that are older than an hour, or whose process on this host is gone.
 
-        Only folders that `save` may have made are removed, by their names and by what is in them; links and whatever
-        else lies there are left alone.
+        Only folders that `save` may have made, by their names and contents, are removed; links and all other files are
+        left alone.
         """
         if not plain_files.is_folder(self.root / ASIDE):
             return
@@ -188,13 +190,13 @@ class Store:
         yield from sorted(found, key=lambda r: (r.started_at, r.id))
 
     def names(self, where: Machine) -> set[str]:
-        """Return the names of this machine's results, none of which is read: the trial's id, a dash and the moment."""
+        """Return the names of this machine's results (trial id, dash, time) without reading any."""
         with contextlib.suppress(OSError):
             return {e.name for e in plain_files.folders(self.root / where.id) if not e.is_symlink()}
         return set()
 
     def _folders(self) -> Iterator[Path]:
-        """Yield the folders of results, none of them behind a link; `problems` gets what had to be passed over."""
+        """Yield the folders of results; links are skipped and added to `problems`."""
         for machine in self._below(self.root):
             for folder in self._below(machine):
                 if os.path.lexists(folder / RESULT):
@@ -213,7 +215,7 @@ class Store:
                 yield folder / entry.name
 
     def _listed(self, folder: Path) -> Result:
-        """Return the result of a folder without its raw rows; StoreError where it cannot be what it says it is."""
+        """Return the result of a folder without its raw rows; StoreError if it does not match the folder's name."""
         result = codec.from_json(_json(folder / RESULT))
         if self.folder(result) != folder:
             raise StoreError(
@@ -225,10 +227,10 @@ class Store:
         return result
 
     def finished(self, where: Machine, retry: Collection[Status] = ()) -> dict[str, Result]:
-        """Return trial id -> latest result of the trials that need no other run on this machine.
+        """Return trial id -> latest result, for the trials that need no other run on this machine.
 
-        A result of another machine, or of other package versions, answers another question; `retry` names statuses
-        that are worth another try.
+        Results of another machine, or of other package versions, answer another question; `retry` names statuses to try
+        again.
         """
         software = where.state.get("packages")
         return {
@@ -241,7 +243,7 @@ class Store:
         }
 
     def fulls(self, results: Iterable[Result]) -> list[Result]:
-        """Return the results with their raw rows; one whose rows cannot be read is left out and named in `problems`."""
+        """Return the results with their raw rows; a result with unreadable rows is left out and added to `problems`."""
         found = []
         for result in results:
             try:
@@ -251,7 +253,7 @@ class Store:
         return found
 
     def remove(self, result: Result) -> None:
-        """Remove a result's folder whole; StoreError for one that holds anything but a result, or is a link."""
+        """Remove a result's folder; StoreError if it holds anything but a result, or is a link."""
         folder = self.folder(result)
         plain_files.is_folder(folder.parent)
         plain_files.is_folder(folder)
@@ -259,7 +261,7 @@ class Store:
             raise plain_files.refused(folder, f"it holds {', '.join(sorted(stray))[:200]}")
         aside = Path(tempfile.mkdtemp(dir=self._aside(), prefix=f"{socket.gethostname()}-{os.getpid()}-"))
         try:
-            folder.rename(aside)  # gone at once: a kill leaves no half of it
+            folder.rename(aside)  # renamed first, so that a kill leaves no half result
             shutil.rmtree(aside)
         except OSError as error:
             raise self._cannot_write(error) from error
@@ -303,7 +305,7 @@ def write(result: Result, folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Have the kernel write a file or folder to disk."""
+    """Sync a file or folder to disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -312,7 +314,7 @@ def _sync(path: Path) -> None:
 
 
 def read(folder: Path) -> Result:
-    """Read one result's folder with its raw rows; StoreError where it is missing, half-written, damaged or newer."""
+    """Return the result in a folder with its raw rows; StoreError if it is missing, incomplete, damaged or newer."""
     data = _json(folder / RESULT)
     result = codec.from_json(data)
     if logs := _files(folder / FILES):
@@ -366,7 +368,7 @@ def _readings(path: Path, data: Mapping[str, Json]) -> Readings:
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """Return the logs kept beside a result by name, {} where there are none."""
+    """Return the logs stored with a result by name, or {} if there are none."""
     if not plain_files.is_folder(folder):
         return {}
     found = sorted(folder.iterdir())
@@ -397,7 +399,7 @@ def _unreadable(path: Path, evidence: str) -> StoreError:
 
 
 def _rescue(result: Result) -> Path | None:
-    """Write the result into a fresh temporary folder laid out like a store; None where even that fails."""
+    """Write the result into a new temporary folder laid out like a store; None if even that fails."""
     try:
         kept = Path(tempfile.mkdtemp(prefix="edgescope-kept-"))
         folder = kept / result.machine.id / result.id

@@ -1,4 +1,4 @@
-"""Raw rows as parquet: columns of one length, each of the type it is asked for, no more of them than fit.
+"""Raw rows as parquet: columns of equal length and requested types, no more rows than fit into memory.
 
 The file is opened here and handed to DuckDB by its descriptor, so DuckDB follows no link and reads no pattern of names.
 """
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from edgescope.errors import StoreError
 from edgescope.store import plain_files
 
-#: Bytes of a file of rows, and rows of one: an hour at ten thousand queries a second. Equal values take no room in a
-#: file, so a small one can hold more rows than there is memory.
+#: Most bytes, and most rows, of a file: an hour at ten thousand queries a second. Equal values take no space in a
+#: file, so a small file can hold more rows than fit into memory.
 MOST_BYTES, MOST = 4_000_000_000, 40_000_000
 
 _SQL = {
@@ -30,7 +30,7 @@ _SQL = {
 
 
 def write(columns: Mapping[str, NDArray[Any]], path: Path) -> None:
-    """Write columns of one length; OSError where the disk takes them not."""
+    """Write columns of equal length; OSError if the disk does not take them."""
     import duckdb
 
     rows = {name: np.ascontiguousarray(column) for name, column in columns.items()}
@@ -47,7 +47,7 @@ def write(columns: Mapping[str, NDArray[Any]], path: Path) -> None:
 
 
 def read(path: Path, dtypes: Mapping[str, str]) -> dict[str, NDArray[Any]]:
-    """Return the columns that `dtypes` names, as these types; StoreError where the file has them not."""
+    """Return the columns that `dtypes` names, as these types; StoreError if the file lacks them."""
     import duckdb
 
     words = ", ".join(f"CAST({name} AS {_SQL[kind]}) AS {name}" for name, kind in dtypes.items())

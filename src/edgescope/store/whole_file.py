@@ -1,4 +1,4 @@
-"""Files that a command was asked to write (--output): whole, or what lay there before stays."""
+"""Write output files (--output) completely, or leave the previous file in place."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import IO
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file beside `path` that takes its name when the block ends without an error, and goes otherwise.
+    """Open a file next to `path` that is renamed to `path` if the block ends without an error, and removed otherwise.
 
-    Where the name is a device or a pipe (/dev/stdout) it is opened itself. OSError where nothing can be written.
+    A device or a pipe (/dev/stdout) is opened directly. OSError if nothing can be written.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             yield file
         return
-    target = Path(os.path.realpath(path))  # a link goes on leading to the file
+    target = Path(os.path.realpath(path))  # a link keeps pointing to the file
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -42,7 +42,7 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def writable(path: Path) -> None:
-    """Raise OSError where `path` could not be written; its folder is made, nothing else is left behind."""
+    """Raise OSError if `path` could not be written; its folder is created, nothing else is left behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder")

@@ -1,1 +1,1 @@
-"""The gate: are these the answers of the fp32 network."""
+"""The accuracy gate: it judges whether a variant gives the answers of the fp32 network."""

@@ -1,27 +1,26 @@
-"""Are these the answers of the fp32 network? A fast wrong answer is a failed trial.
+"""Judge whether outputs are the answers of the fp32 network: a fast wrong answer is a failed trial.
 
-Two methods, because agreement means something different for a network that has learned and one that has not:
+There are two methods, because agreement means something different for a trained and an untrained network:
 
     top1_agreement  trained classifiers: on how many of >= 300 real inputs does the variant name the
-                    same class as fp32? The lower end of the 95 % interval must reach the threshold: Wilson's,
-                    of as many independent inputs as the frames of a film count for (stats.shares). Beside it,
-                    unjudged, the task accuracy of both on labelled inputs.
+                    same class as fp32? The lower end of the 95 % interval must reach the threshold: Wilson's, for as
+                    many independent inputs as the frames of a film count for (stats.shares). The task accuracy of both
+                    on labelled inputs is reported too, but not judged.
     centred_l2      everything else: the outputs of a random network hardly depend on its input (two inputs
                     have a cosine of 0.999), so plain closeness proves nothing. The fp32 mean over the inputs
-                    is taken out of both; what is left must differ by at most 10 %, and the order in which two
-                    inputs excite an output must be the same for 90 % of the pairs. No task accuracy is
-                    claimed.
+                    is subtracted from both; the rest must differ by at most 10 %, and the order in which two inputs
+                    excite an output must be the same for 90 % of the pairs. No task accuracy is claimed.
 
-A network that answers for every pixel or every box gives out a million numbers for one input. It is judged on fewer
-inputs, as many as hold 2^23 values and 8 at least: every input then brings far more numbers than a class label does,
+A network that answers for every pixel or every box outputs a million numbers for one input. It is judged on fewer
+inputs, as many as hold 2^23 values and at least 8: every input then brings far more numbers than a class label does,
 and a gate on a board needs a hundred megabytes, not gigabytes.
 
 Everything here is arithmetic on arrays; the engine is a function that is passed in.
 
-How far a variant's outputs lie from the fp32 network's, where neither has a class to name: two figures of arrays.
+Two figures measure how far a variant's outputs lie from the fp32 network's if there are no classes to compare.
 
-Outputs of a random network hardly depend on its input, so plain closeness proves nothing: both figures look only
-at what an input changes. verify judges them.
+Outputs of a random network hardly depend on its input, so plain closeness proves nothing: both figures measure
+only what an input changes. `verify` judges them.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ L2_CEILING = 0.1
 RANK_FLOOR = 0.9
 UNTRAINED_INPUTS = 32
 FEWEST, VALUES = 8, 2**23
-"""Where inputs or outputs are large: inputs judged on at the least, and values (of all of them together) at most."""
+"""For large inputs or outputs: the least number of inputs to judge on, and the most values of all of them together."""
 CHANCE = 0.01
-"""A network's accuracy on labelled inputs must lie above this, and above the share of the commonest label (lower
-bound), for its top class to mean anything; whatever it is called, one that knows no more is judged by centred_l2."""
+"""A network's accuracy on labelled inputs (lower bound) must lie above this, and above the share of the commonest
+label, for its top class to mean anything. Any other network is judged by centred_l2."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """fp32 outputs on the gate's inputs and on the labelled ones, and what computed them."""
+    """The fp32 outputs on the gate's inputs and on the labelled inputs, and what computed them."""
 
     gate: Outputs
     labelled: Outputs | None
@@ -63,9 +62,9 @@ class Reference:
 
 
 def required_agreement(precision: str, min_agreement: float | None) -> float:
-    """Return the lower bound that `min_agreement` asks of top1_agreement: the precision's floor where it is None.
+    """Return the required lower bound of top1_agreement: `min_agreement`, or the precision's floor if it is None.
 
-    UsageError where it lies below that floor: the gate can be made stricter, never laxer.
+    UsageError if it lies below that floor: the gate can be made stricter, never laxer.
     """
     floor = TOP1_FLOOR[precision]
     if min_agreement is not None and not min_agreement >= floor:
@@ -79,9 +78,9 @@ def required_agreement(precision: str, min_agreement: float | None) -> float:
 
 
 def gate_samples(model: Model) -> Samples:
-    """Return the inputs variants of `model` are judged on: real ones if trained, else synthetic ones.
+    """Return the inputs on which variants of `model` are judged: real ones if trained, else synthetic ones.
 
-    400 of a trained classifier; of others 32, or as many as hold VALUES, at least FEWEST.
+    400 for a trained classifier; for others 32, or as many as hold VALUES, at least FEWEST.
     """
     classifier = model.info.trained and model.info.task not in DENSE
     one = sum(math.prod(spec.shape) for spec in model.inputs)
@@ -97,15 +96,15 @@ def gate_samples(model: Model) -> Samples:
 
 
 def fitting(most: int, values: int) -> int:
-    """Return how many rows of so many values are looked at: `most`, or as many as hold VALUES, at least FEWEST."""
+    """Return how many rows of `values` values are used: `most`, or as many as hold VALUES, at least FEWEST."""
     return min(most, max(FEWEST, VALUES // max(values, 1)))
 
 
 def outputs(run: Run, samples: Samples, batch: int) -> Outputs:
     """Return run's outputs over the samples, in chunks of `batch`; the last is padded and cut again.
 
-    Over all of them, or over the first few where an output has a value a pixel or a box (`fitting`).
-    WrongOutputError at the first output without a row per sample or that is not finite.
+    All samples are used, or the first few if an output has one value per pixel or box (`fitting`).
+    WrongOutputError at the first output that has no row per sample or is not finite.
     """
     parts: list[list[NDArray[Any]]] = []
     start, end = 0, len(samples)
@@ -122,7 +121,7 @@ def outputs(run: Run, samples: Samples, batch: int) -> Outputs:
 
 
 def _values(got: Sequence[NDArray[Any]]) -> int:
-    """Return how many values one sample's outputs hold; 0 where the first of them is one value a class."""
+    """Return how many values one sample's outputs hold, or 0 if the first output has one value per class."""
     return sum(math.prod(array.shape[1:]) for array in got) if got[0].ndim > 2 else 0
 
 
@@ -172,8 +171,8 @@ def verify(
 ) -> tuple[Verification, Outputs | None]:
     """Return the gate's answer for one variant, and its outputs on the gate's inputs (None where unusable).
 
-    `min_agreement` raises the lower bound asked of top1_agreement (or of rank_agreement where that method applies, if
-    it lies above RANK_FLOOR); UsageError where it lies below the floor of the precision.
+    `min_agreement` raises the required lower bound of top1_agreement (or of rank_agreement if that method applies and
+    it lies above RANK_FLOOR); UsageError if it lies below the floor of the precision.
     """
     required_agreement(precision, min_agreement)
     labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
@@ -200,7 +199,7 @@ def _labels(samples: Samples | None) -> NDArray[np.int64] | None:
 
 
 def refused(why: str, precision: str, origin: str) -> Verification:
-    """Return the answer for outputs that cannot even be compared."""
+    """Return the Verification for outputs that cannot be compared."""
     return Verification(False, "none", {}, TOP1_FLOOR[precision], why, origin)
 
 
@@ -216,7 +215,7 @@ def judge(
 ) -> Verification:
     """Return the gate's answer for outputs already computed; `labelled` and `labels` if trained.
 
-    `groups` are those of the gate's samples. UsageError where `min_agreement` lies below the floor of the precision.
+    `groups` are those of the gate's samples. UsageError if `min_agreement` lies below the floor of the precision.
     """
     floor = required_agreement(precision, min_agreement)
     shapes = [array.shape for array in got], [array.shape for array in reference.gate]
@@ -236,7 +235,7 @@ def judge(
 
 
 def _chance(labels: NDArray[np.int64] | None) -> float:
-    """Return what a network reaches that gives one answer always."""
+    """Return the accuracy of a network that always gives one answer."""
     return CHANCE if labels is None else max(CHANCE, float(np.bincount(labels).max() / len(labels)))
 
 
@@ -246,7 +245,7 @@ def _judge_top1(
     needed: tuple[str, float],
     groups: NDArray[np.int64] | None,
 ) -> Verification:
-    """Judge (the variant's answers, the reference) by the floor of (precision, floor)."""
+    """Return the Verification of `answers` (the variant's, the reference) by `needed` (precision, floor)."""
     (got, reference), (precision, floor) = answers, needed
     same, n = got.argmax(axis=1) == reference.gate[0].argmax(axis=1), len(got)
     interval = clustered_share(same, None if groups is None else groups[:n])
@@ -316,13 +315,13 @@ Outputs = tuple[NDArray[Any], ...]
 def centred_l2(got: Outputs, wanted: Outputs) -> float:
     """Return |got - wanted| / |wanted - its mean over inputs| (Euclidean), the worst of all outputs.
 
-    0 where both are equal; infinity where fp32 does not depend on the input at all and the variant differs.
+    0 if both are equal; infinity if fp32 does not depend on the input at all and the variant differs.
     """
     return max(_centred_l2(a, b) for a, b in zip(got, wanted, strict=True))
 
 
 def _centred_l2(got: NDArray[Any], wanted: NDArray[Any]) -> float:
-    """Return it of one output; row by row, because in float64 a few outputs with a value a pixel fill a board."""
+    """Return the centred L2 of one output, row by row: dense outputs in float64 would not fit a board's memory."""
     mean = wanted.mean(axis=0, dtype=np.float64)
     rows = [_apart(a, b, mean) for a, b in zip(got, wanted, strict=True)]
     difference, spread = (math.sqrt(sum(column)) for column in zip(*rows, strict=True))
@@ -332,7 +331,7 @@ def _centred_l2(got: NDArray[Any], wanted: NDArray[Any]) -> float:
 
 
 def _apart(got: NDArray[Any], wanted: NDArray[Any], mean: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the squared distances of one row's outputs, and of the wanted ones from their mean."""
+    """Return two squared distances of one row: of the outputs from the wanted ones, and of these from their mean."""
     exact = wanted.astype(np.float64)
     return float(np.square(got - exact).sum()), float(np.square(exact - mean).sum())
 

@@ -1,8 +1,8 @@
-"""What verification remembers between processes: the fp32 outputs, and what the whole gate said of a variant.
+"""What verification caches between processes: the fp32 outputs, and the full gate's answer for a variant.
 
 The fp32 outputs are computed once per model, by the backend that the model names, and kept. A variant goes
-through the whole gate once per artifact, settings and versions; a later replicate only shows on the first 16
-inputs that it still gives the answers that were judged then. If it does not, the whole gate runs again.
+through the full gate once per artifact, settings and versions; a later replicate is only checked on the first 16
+inputs for the outputs that were judged then. If they differ, the full gate runs again.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from edgescope.records.codec import field_from_json, to_plain
 from edgescope.verify import judge
 from edgescope.verify.judge import Outputs, Reference, Run
 
-VERSION = 3  # raise when what is compared, or how, changes
-JUDGING = "by scenes"  # change when the same outputs may be judged otherwise; the fp32 outputs are kept
+VERSION = 3  # raise this when the comparison changes
+JUDGING = "by scenes"  # change this when the same outputs may be judged otherwise; the fp32 outputs are kept
 QUICK = 16
 QUICK_VALUES = 2**21
-"""Output values kept of these inputs, 8 MB; fewer inputs where that is too little for 16, two at the least."""
+"""Most output values kept for these inputs, 8 MB; if that is too little for 16 inputs, fewer are kept, at least two."""
 QUICK_CEILING = 0.02
-"""Centred L2 allowed between two runs of one variant; another order of summing in bf16 moves it by less."""
+"""Centred L2 allowed between two runs of one variant; another order of summation in bf16 changes it by less."""
 
 
 def known(model: Model) -> bool:
-    """Return whether the fp32 outputs of this model are there already."""
+    """Return whether the fp32 outputs of this model are cached."""
     return _read(_path(model)) is not None
 
 
 def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1) -> Reference:
-    """Return the fp32 outputs of `model`, computed by `open_run()` the first time, then read from the cache.
+    """Return the fp32 outputs of `model`, computed with `open_run()` the first time, then read from the cache.
 
-    `open_run` is called only when they are not there, and returns the model's reference backend as a function
-    of one batch of `batch`. WrongOutputError where fp32 itself returns NaN or the like.
+    `open_run` is called only if they are not cached, and returns the model's reference backend as a function of one
+    batch of `batch`. WrongOutputError if fp32 itself gives unusable outputs, NaN for example.
     """
     path, origin = _path(model), f"{model.reference} fp32"
     found = _read(path)
@@ -60,7 +60,7 @@ def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1) -> R
                 f"the fp32 network {model.info.name} itself gives no usable output",
                 evidence=str(error),
                 effect="No variant of it can be judged",
-                fix="mend the model first",
+                fix="repair the model first",
             ) from error
         _write(path, found, {})
     return Reference(found["gate"], found.get("labelled"), origin)
@@ -76,9 +76,9 @@ def verified(
     min_agreement: float | None = None,
     facts: Mapping[str, Json],
 ) -> Verification:
-    """Return the gate's answer: of the whole gate once, then as long as 16 inputs give the same outputs.
+    """Return the gate's answer: from the full gate the first time, then cached while 16 inputs give the same outputs.
 
-    `facts` is all else that may change the outputs: artifact digest, backend, options, engine versions.
+    `facts` holds everything else that may change the outputs: artifact digest, backend, options, engine versions.
     """
     samples = judge.gate_samples(model)
     bounds = [judge.L2_CEILING, judge.RANK_FLOOR, judge.TOP1_FLOOR[precision], MIN_FRAMES, JUDGING]
@@ -142,7 +142,7 @@ def _write(path: Path, groups: Mapping[str, Sequence[NDArray[Any]]], about: Json
 
 
 def _read(path: Path) -> dict[str, Outputs] | None:
-    """Return the arrays of each group in order; None where the file is missing or damaged."""
+    """Return the arrays of each group in order, or None if the file is missing or damaged."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

@@ -1,11 +1,11 @@
-"""How many clients fit: which number to try next, and what the tries say together.
+"""Decide which number of clients to try next, and combine the runs into a capacity answer.
 
 Three facts bound the answer before anything is searched: the closed loop's throughput (what one process can answer),
 the queue it would feed (analysis.predict.queueing), and one client (less cannot be offered). The search starts from
-there, steps by one twentieth and soon doubles the step until it has one number that fits and one that does not, halves
-what lies between, and looks again at a number beside the edge that was not clear.
+there, steps by one twentieth and soon doubles the step until it has one number that fits and one that does not,
+bisects between them, and repeats a run next to the edge if its result was not clear.
 
-What is to be held against a capacity answer: the machine as it was, a client that fares worse than the others.
+Two things can weaken a capacity answer: a disturbed machine, and a client that is served worse than the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FAILURES = 2
 
 @dataclass(frozen=True)
 class Tried:
-    """One short run: whether it fits, and whether another look could hardly differ."""
+    """One short run: whether it fits, and whether a repetition would almost surely agree."""
 
     clients: int
     fits: bool
@@ -40,24 +40,24 @@ class Tried:
 
 @dataclass(frozen=True)
 class Edge:
-    """What is known so far: the most that fit and the least that do not; 0 and None where there is none yet."""
+    """The most clients known to fit (0: none yet) and the fewest known not to fit (None: none yet)."""
 
     fits: int = 0
     misses: int | None = None
     open: bool = False
-    """Whether the miss rests on one look that was not clear."""
+    """Whether the miss rests on a single run that was not clear."""
 
     @property
     def adjacent(self) -> bool:
-        """Whether nothing lies between."""
+        """Whether no number lies between the two."""
         return self.misses is not None and self.misses - self.fits == 1
 
 
 def edge(tried: Sequence[Tried]) -> Edge:
-    """Return where the edge is by these runs; a number that fitted once fits."""
+    """Return the edge that these runs show; a number that fitted once counts as fitting."""
     fitted = {t.clients for t in tried if t.fits}
     missed = sorted({t.clients for t in tried} - fitted)
-    # a number above one that fits cannot be the edge of it, however it did: noise is more likely than that
+    # if a larger number fits, a miss at a smaller one is noise
     top = max(fitted, default=0)
     misses = next((n for n in missed if n > top or _sure(tried, n)), None)
     below = max((n for n in fitted if misses is None or n < misses), default=0)
@@ -70,7 +70,7 @@ def _sure(tried: Sequence[Tried], clients: int) -> bool:
 
 
 def following(tried: Sequence[Tried], estimate: int, most: int) -> int | None:
-    """Return the number of clients to try next, None once the edge is known or `most` fit."""
+    """Return the number of clients to try next, or None if the edge is known or `most` fit."""
     known = edge(tried)
     if not tried:
         return min(max(1, estimate), most)
@@ -87,7 +87,7 @@ def following(tried: Sequence[Tried], estimate: int, most: int) -> int | None:
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked: how many of these clients keep all promises."""
+    """The question: how many of these clients can be served with all promises kept."""
 
     subject: str
     """The model and how it runs."""
@@ -102,14 +102,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many clients fit, what was measured on the way, and what keeps one more out."""
+    """How many clients fit, the runs that show it, and the limit that keeps one more out."""
 
     asked: Asked
     clients: int
     confirmed: Point | None
-    """The sustained run at the answer; None where not one client fits."""
+    """The sustained run at the answer; None if not one client fits."""
     above: Point | None
-    """The run that says that more do not fit; None where none was tried."""
+    """The run that shows that more do not fit; None if none was tried."""
     limit: Limit
     points: tuple[Point, ...]
     throughput: Field
@@ -120,7 +120,7 @@ class Capacity:
 def answer(
     asked: Asked, points: Sequence[Point], throughput: Field, warnings: Sequence[Message] = ()
 ) -> Capacity:
-    """Return what the runs say together: the largest number confirmed, and the least above it that does not fit."""
+    """Return the capacity: the largest number confirmed, and the least number above it that does not fit."""
     confirmed = max(
         (p for p in points if p.stage == "confirm" and p.shown), key=lambda p: p.clients, default=None
     )
@@ -141,7 +141,7 @@ def answer(
 
 
 def doubts(found: Capacity) -> tuple[Message, ...]:
-    """Return the warnings that belong to the run an answer rests on."""
+    """Return the warnings about the run on which the answer rests."""
     rests_on = found.confirmed or found.above
     if rests_on is None or not rests_on.held:
         return ()
@@ -160,7 +160,7 @@ def _untrusted(point: Point) -> Message | None:
 
 
 def _unequal(point: Point) -> Message | None:
-    """Return which promise a client with a process of its own does not get, though all of them together do."""
+    """Return a warning if a client with its own process misses a promise that all clients together get."""
     if point.result.trial.processes == 1:
         return None
     rows = measured_rows(point.result)
@@ -172,7 +172,7 @@ def _unequal(point: Point) -> Message | None:
             return Message(
                 "W-CAP-4",
                 f"the worst client's own {promise.name} is {units.text(worst, 's')}",
-                evidence=f"promised {units.text(promise.limit, 's')}, which all clients together get",
+                evidence=f"promised {units.text(promise.limit, 's')}, which all clients together keep",
                 effect="The promise does not hold for each of them",
                 fix="--sharing pinned, or --server-processes one",
             )

@@ -1,10 +1,11 @@
-"""What keeps one client more from fitting: the limit that binds, with the figures it is named from.
+"""Name the limit that keeps one more client from fitting, with the figures that show it.
 
-Looked at in this order, in the run just above the capacity: did memory end it, did a guard hold the clocks down (power
-cap, heat), is a promise of memory or power broken; can one client alone keep the promises at all; then the servers. A
-server that has a query nearly all the time is short of whatever is busy while it works. One that is not, while the tail
-is beyond its limit, is a queue: queries that arrive together wait for each other, and the part that serves them is
-named beside it. Where the figures are missing or contradict each other the limit is not known, and says why.
+The checks, in this order, on the run just above the capacity: did memory end it, did a guard hold the clocks down
+(power cap, heat), is a promise of memory or power broken; can one client alone keep the promises at all; then the
+servers. A server that has a query nearly all the time is limited by the part that is busy while it works. If it has
+idle time and the tail is still beyond its limit, the limit is latency: queries that arrive together wait for each
+other, and the part that serves them is named too. If figures are missing or contradict each other, the limit is "not
+known" with the reason.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ OVERRUN = 0.80
 OTHERS = 0.10
 """Share of the cores that others may use before the answer is about a shared machine."""
 MINOR = 3.0
-"""Others that use this many times as much as the run itself leave it unsaid what the run would be short of."""
+"""If other programs use this many times as much as the run itself, the limit of the run is not known."""
 WORDS = {"power cap": "power", "over-current": "power", "under-voltage": "power", "thermal": "heat"}
 """Cause of a throttle -> limit."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What binds: cpu, gpu, memory, power, heat, decoder, latency, promise, servers, untried or not known."""
+    """The binding limit: cpu, gpu, memory, power, heat, decoder, latency, promise, servers, untried or not known."""
 
     name: str
     sentence: str
@@ -42,7 +43,7 @@ class Limit:
 def binding(above: Point | None, at: Point | None, in_flight: int = 1) -> Limit:
     """Return the limit from the run just above the capacity and the one at it (None: not one client fits)."""
     if above is None:
-        return Limit("untried", "no limit was met: all clients that were asked for fit")
+        return Limit("untried", "no limit was reached: all requested clients fit")
     used = usage(above.result)
     facts = evidence(above, used)
     for name, sentence in (_memory(above), _power(above, used), _alone(above, at)):
@@ -104,7 +105,7 @@ def _servers(above: Point, used: Usage, in_flight: int, facts: tuple[str, ...]) 
 
 
 def serving(used: Usage, busy: float) -> tuple[str, str]:
-    """Return (part that is busy while queries are served, its figure); ('', why) where it cannot be told."""
+    """Return (part that is busy while queries are served, its figure), or ('', reason) if none can be named."""
     parts = (
         ("cpu", "CPU", used.cpu),
         ("gpu", "GPU", used.gpu),
@@ -129,9 +130,9 @@ def serving(used: Usage, busy: float) -> tuple[str, str]:
 
 
 def _crowded_out(above: Point, used: Usage, part: str) -> bool:
-    """Whether processes of their own fill one part between them, though each has time to spare.
+    """Whether several processes fill one part together, though each of them has idle time.
 
-    Not asked of a single process: engines spin while they wait, which keeps a CPU busy with nothing.
+    False for a single process: engines spin while they wait, which keeps a CPU busy with nothing.
     """
     shares = {"cpu": used.cpu, "gpu": used.gpu, "decoder": used.decoder}
     share = shares.get(part)
@@ -139,7 +140,7 @@ def _crowded_out(above: Point, used: Usage, part: str) -> bool:
 
 
 def _shared(used: Usage, busy: float, names: set[str]) -> tuple[str, str] | None:
-    """Return what is to be said where other programs use the cores too; None where they do not matter."""
+    """Return (part, figures) if other programs use the cores too, or None if they do not matter."""
     own, others = used.cpu, used.cpu_others
     if not isinstance(own, Measured) or not isinstance(others, Measured) or not names <= {"cpu"}:
         return None
@@ -157,12 +158,12 @@ def _idle(used: Usage) -> bool:
 
 
 def _broken(held: Held) -> bool:
-    """Whether a promise was seen to be broken; one that nobody could judge names no limit."""
+    """Whether a promise was measured and broken; a promise that could not be judged names no limit."""
     return isinstance(held.bound, Measured) and not held.asked.holds(held.bound.value)
 
 
 def evidence(point: Point, used: Usage) -> tuple[str, ...]:
-    """Return the figures that a limit is named from, one sentence each; what was not read says why."""
+    """Return the figures behind a limit, one sentence each; a figure that was not read gives its reason."""
     lines = [
         _share("servers had a query", point.busy),
         _share("CPU (of the allowed cores, by this)", used.cpu),
@@ -190,5 +191,5 @@ def _figure(what: str, field: Field, unit: str) -> str:
 
 
 def _short(field: Absent) -> str:
-    """Return the reason up to its first detail: sensors list all that was looked for."""
+    """Return the reason up to its first detail: sensors list everything they looked for."""
     return field.reason.split(":")[0] if len(field.reason) > 60 else field.reason

@@ -1,6 +1,6 @@
 """Whether one run kept its promises: latency bounds, and whether the machine kept up with what was offered.
 
-Two things must hold for N clients to fit. Each promise is kept: of a latency's quantile the upper bound lies within the
+Two things must hold for N clients to fit. Each promise is kept: the upper bound of a latency quantile lies within the
 limit. And the load is sustained: no backlog grows. A queue that gets longer by 5 ms every second keeps any limit for a
 while; its slope shows within seconds.
 
@@ -28,25 +28,25 @@ from edgescope.stats import Interval, percentile, quantile_interval, upper_bound
 
 Floats = NDArray[np.float64]
 
-#: A point estimate beyond this many times its limit needs no second look.
+#: A point estimate beyond this many times its limit needs no second run.
 FAR = 1.5
-#: A bound that is expected beyond this many times its limit is not worth a second look either.
+#: A bound that is expected beyond this many times its limit is not worth a second run either.
 BAND = 1.25
 #: A bound this many times beyond its limit may lie within it in another run.
 NEAR = 1.15
-#: What a run's rows can be judged by; the others are failures.
+#: Statuses of a run whose rows can be judged; the others are failures.
 MEASURED = (Status.OK, Status.UNSTABLE)
-#: Failures that say that there is no room, not that something went wrong.
+#: Failures that mean "too many clients", not "something went wrong".
 FULL = (Status.OOM,)
 
 
 QUANTILE = re.compile(r"p(\d\d)\.?(\d{0,2})")
-#: What can be promised to clients beside a quantile.
+#: Metrics that can be promised to clients besides a quantile.
 RESOURCES = ("memory", "gpu_memory", "power", "energy")
 
 
 def promises(texts: Iterable[str]) -> tuple[Constraint, ...]:
-    """Return the promises as typed, several of them also joined by commas; UsageError where there is none."""
+    """Return the promises in these texts, each with one or several joined by commas; UsageError if there are none."""
     parts = [part for text in texts for part in text.split(",") if part.strip()]
     found = tuple(parse(part, _promised) for part in parts)
     if not found:
@@ -58,7 +58,7 @@ def promises(texts: Iterable[str]) -> tuple[Constraint, ...]:
 
 
 def _promised(name: str) -> Metric | str:
-    """Return what a name bounds, or why nothing is promised of it: any quantile from the median up, and RESOURCES."""
+    """Return the metric that `name` bounds (a quantile from the median up, or one of RESOURCES), or why it cannot."""
     match, known = QUANTILE.fullmatch(name), metrics.bounded()
     quantile = float(f"0.{match[1]}{match[2]}") if match and not name.endswith(".") else 0.0
     if quantile >= 0.5:
@@ -77,21 +77,21 @@ class Held:
     found: Field
     """The figure: a quantile of the latencies (the largest of too few), bytes or watts."""
     bound: Field
-    """What it is judged on: of a quantile its upper bound, or why there is none yet."""
+    """The end that is judged: the upper bound of a quantile, or the reason why there is none yet."""
     kept: Kept
     clear: bool = True
-    """Whether another look at the same load can hardly come to another answer."""
+    """Whether another run at the same load would almost surely give the same answer."""
     likely: bool = True
-    """Of a `perhaps`: whether the longer run that shows it may be expected to keep the promise."""
+    """For a `perhaps`: whether a run long enough to show it is expected to keep the promise."""
     whole: bool = True
-    """False where `found` is the largest of too few queries for the quantile itself."""
+    """False if `found` is the slowest query because there are too few for the quantile itself."""
     expected: float = 0.0
-    """Of a `perhaps` without a bound: the bound that a longer run may be expected to give, in seconds."""
+    """For a `perhaps` without a bound: the bound that a longer run is expected to give, in seconds."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """N clients, offered for a while: what was promised, what happened."""
+    """One run with the load of N clients: what was promised, and what happened."""
 
     clients: int
     stage: str
@@ -110,11 +110,11 @@ class Point:
     kept: Kept
     clear: bool
     why: str
-    """Why it does not fit; '' where it does."""
+    """Why it does not fit; '' if it does."""
     sustained: bool = True
     """Whether the machine kept up with what was offered."""
     weaker: bool = False
-    """Whether its figures count where no bound could be had in reasonable time; a bound that is there counts alone."""
+    """Whether a figure counts if its bound could not be had in reasonable time; a bound that exists counts alone."""
 
     @property
     def fits(self) -> bool:
@@ -123,12 +123,12 @@ class Point:
 
     @property
     def shown(self) -> bool:
-        """Whether it is shown to fit, or passes for it."""
+        """Whether it is shown to fit, or passes on its figures."""
         return self.kept is Kept.YES or self.by_figure
 
     @property
     def by_figure(self) -> bool:
-        """Whether it passes on a figure that has no bound."""
+        """Whether it passes only on a figure that has no bound."""
         unsure = [h for h in self.held if h.kept is not Kept.YES]
         unbounded = all(isinstance(h.bound, Absent) for h in unsure)
         return self.weaker and self.kept is Kept.PERHAPS and self.fits and unbounded
@@ -178,7 +178,7 @@ def judge(
 
 
 def _unmeasured(result: Result, clients: int, offered: float, stage: str) -> Point:
-    """Return a run that ended without rows; whether that is an answer depends on how it ended."""
+    """Return the Point of a run that ended without rows; its status says whether that means "does not fit"."""
     ended = f"the run ended as {result.status.value}"
     none, full = Absent(ended), result.status in FULL
     seconds, why = result.trial.max_s, str(result.reason or ended)
@@ -186,7 +186,7 @@ def _unmeasured(result: Result, clients: int, offered: float, stage: str) -> Poi
 
 
 def _together(held: Sequence[Held], grows: bool) -> tuple[Kept, bool]:
-    """Return what all promises make together, and whether that is clear."""
+    """Return the judgement on all promises together, and whether it is clear."""
     broken = [h for h in held if h.kept is Kept.NO]
     if grows or broken:
         return Kept.NO, grows or any(h.clear for h in broken)
@@ -222,7 +222,7 @@ def _latency(asked: Constraint, x: Floats, q: float, guide: float) -> Held:
 
 
 def _resource(asked: Constraint, result: Result) -> Held:
-    """Judge bytes or watts on the end of the interval that hurts; what was not measured keeps no promise."""
+    """Judge bytes or watts on the worse end of the interval; a metric that was not measured keeps no promise."""
     found = resource(asked, result)
     if isinstance(found, Absent):
         return Held(asked, found, found, Kept.NO)
@@ -231,12 +231,12 @@ def _resource(asked: Constraint, result: Result) -> Held:
 
 
 def resource(asked: Constraint, result: Result) -> Field:
-    """Return what a run used of what a promise bounds; Absent with the sensor's reason."""
+    """Return how much of the promised resource a run used, or Absent with the sensor's reason."""
     return first(result, asked.metric.of)
 
 
 def near(point: Point) -> bool:
-    """Whether all that speaks against a run are bounds a little beyond their limits."""
+    """Whether a run fails only by bounds that lie a little beyond their limits."""
     missed = [h for h in point.held if h.kept is not Kept.YES]
     return point.kept is Kept.PERHAPS and all(
         isinstance(h.bound, Measured) and h.bound.value <= NEAR * h.asked.limit for h in missed
@@ -244,7 +244,7 @@ def near(point: Point) -> bool:
 
 
 def words(held: Held) -> str:
-    """Return `p99 31.2 ms (bound 33 ms) < 40 ms`, or what is not shown or broken."""
+    """Return `p99 31.2 ms (bound 33 ms) < 40 ms`, or the words for a promise that is broken or not shown."""
     asked = held.asked
     sign = "<" if asked.strict else "<="
     if isinstance(held.found, Absent):

@@ -1,21 +1,20 @@
-"""How far a fresh process may lie from those that were measured: the end of a figure that a constraint is judged on.
+"""Prediction bounds for a fresh process: the end of a figure on which a constraint is judged.
 
 An order-statistic bound of p99 covers what varies within a process. Another process has its pages and threads
-elsewhere, and lies off by more than that. Of k processes with logs of mean m and spread s, a further one
-stays below
+elsewhere, and differs by more than that. Of k processes with logs of mean m and spread s, a further one stays below
 
     exp(m + t(0.95, v) s sqrt(1 + 1/k))      with 95 % confidence, v degrees of freedom
 
-(the usual prediction bound, on logs). Few cells have enough replicates to know their own s, so what the other
-replicated cells of the machine say is added as if it were PRIOR_DOF further degrees of freedom (the moderated
-variance of limma, Smyth 2004). Two things keep that from narrowing a bound that it should not. A cell's own
-processes are not among the others. And where a cell spreads by more than the others do, the bound from its
-own processes alone stands where it is wider: nothing says that all cells of a machine spread alike. A cell
-with a single process has a bound as well, as soon as some cells have more; where none has, the bound covers
-one process alone, and what says so is None here.
+(the usual prediction bound, on logs). Few cells have enough replicates to know their own s, so the spread of the
+machine's other replicated cells is added as PRIOR_DOF further degrees of freedom (the moderated variance of limma,
+Smyth 2004). Two rules keep that from narrowing a bound that it should not. A cell's own processes are not among the
+others. And if a cell spreads by more than the others do, the bound from its own processes alone counts if it is
+wider: nothing says that all cells of a machine spread alike. A cell with a single process has a bound as well, as
+soon as some cells have more; if none has, the functions here return None, because a bound would cover one process
+only.
 
-How often these bounds hold is simulated in benchmarks/fresh_coverage.py. A single process whose cell spreads
-by more than those it borrows from is the one case that nothing measured can warn of.
+How often these bounds hold is simulated in benchmarks/fresh_coverage.py. One case cannot be seen in any measurement:
+a single process whose cell spreads by more than the cells it borrows from.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ PRIOR_DOF = 2.0
 
 @dataclass(frozen=True)
 class Spread:
-    """What fresh processes of one cell differ by, pooled over cells: the standard deviation of logs."""
+    """The standard deviation of logs between fresh processes of one cell, pooled over cells."""
 
     sd: float
     dof: float
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> Spread | None:
-    """Return the spread within groups of positive values, each the processes of one cell; None without any two."""
+    """Return the spread within groups of positive values, one group per cell; None if no group has two values."""
     total, dof = 0.0, 0
     for values in groups:
         if len(values) > 1:
@@ -53,7 +52,7 @@ def pooled(groups: Iterable[Sequence[float]]) -> Spread | None:
 
 
 def moderated(values: Sequence[float], machine: Spread | None) -> Spread | None:
-    """Return the spread of one cell's processes, steadied by that of the machine's other cells.
+    """Return the spread of one cell's processes, moderated by the spread of the machine's other cells.
 
     `machine` is pooled over all cells, this one included.
     """
@@ -68,7 +67,7 @@ def moderated(values: Sequence[float], machine: Spread | None) -> Spread | None:
 
 
 def _prior(others: Spread) -> float:
-    """Return what the spread of others tells of one cell's, in degrees of freedom.
+    """Return the degrees of freedom that the spread of the other cells counts for.
 
     The variance of the logs of variances is about 2 / dof, and two add:
     how cells differ, and how well `others` is known.
@@ -77,7 +76,7 @@ def _prior(others: Spread) -> float:
 
 
 def _without(machine: Spread | None, own: Spread | None) -> Spread | None:
-    """Return what is left of a pooled spread without one cell's own; None where nothing is."""
+    """Return the pooled spread without one cell's own share, or None if nothing is left."""
     if machine is None or own is None:
         return machine
     dof = machine.dof - own.dof
@@ -90,10 +89,10 @@ def _reach(spread: Spread) -> float:
 
 
 def fresh(values: Sequence[float], machine: Spread | None) -> tuple[float, float] | None:
-    """Return between what a further process lies: below the first and above the second with 5 % each.
+    """Return the 90 % prediction interval of a further process: it lies outside each end with 5 %.
 
-    `values`: positive, one a process; `machine`: pooled over all cells, this one included. None where nothing is known
-    of what lies between processes.
+    `values`: positive, one per process; `machine`: pooled over all cells, this one included. None if nothing is known
+    about the spread between processes.
     """
     spread = moderated(values, machine)
     if spread is None or len(values) == 0:
@@ -104,7 +103,7 @@ def fresh(values: Sequence[float], machine: Spread | None) -> tuple[float, float
 
 
 def apart(a: Sequence[float], b: Sequence[float], machine: Spread | None) -> bool | None:
-    """Whether the means of two cells' processes differ for sure (95 %); None where nothing is known of the spread."""
+    """Whether the means of two cells' processes differ significantly (95 %); None if the spread is not known."""
     first, second = moderated(a, machine), moderated(b, machine)
     if first is None or second is None or not a or not b:
         return None

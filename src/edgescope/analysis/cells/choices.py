@@ -1,7 +1,7 @@
-"""From stored results to the rows that a recommendation chooses among: one per cell, each figure with its bad end.
+"""From stored results to the rows that a recommendation chooses among: one per cell, each figure with its bounds.
 
-A figure's value is the mean of its processes'. Its ends are where a fresh process may lie (bounds.py), and of a tail at
-least the largest order-statistic bound of any of its processes: a constraint is judged on the end that hurts.
+A figure's value is the mean over the processes. Its ends bound a fresh process (bounds.py); the end of a tail
+percentile is at least the largest order-statistic bound of any process. A constraint is judged on the worse end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edgescope.records import Absent, Field, Measured, Result, Role, Status, Tri
 from edgescope.stats import upper_bound
 from edgescope.stats.quantiles import quantile_effective_n
 
-#: Ends that say what a variant does over its window; a crash or a refusal of a longer one hides no shorter one.
+#: Statuses with a measured window; a longer run that crashed or was refused does not hide a shorter one.
 FINISHED = (*MEASURED, Status.WRONG_OUTPUT)
 
 
@@ -44,7 +44,7 @@ def tail(metric: Metric) -> bool:
 
 
 def asks_tails(wanted: Wanted) -> bool:
-    """Return whether a question needs the raw rows: its bound may be that of all processes' rows together."""
+    """Return whether a question needs raw rows: a bound may have to come from all processes' rows together."""
     return any(tail(c.metric) for c in wanted.constraints)
 
 
@@ -52,11 +52,11 @@ Load = tuple[str, str, str, str, int, int]
 
 
 def load(trial: Trial) -> Load:
-    """Return what a trial is offered: workload, scenario, rate, models beside, io, of an open loop what it meets.
+    """Return the load of a trial: workload, scenario, rate, colocated models, io; for an open loop its servers too.
 
     An open loop's rate is offered to each process, and the queries in flight bound what waits: both are part of it.
 
-    Cells of two loads answer two questions: one that is offered ten times as much is not ten times as good.
+    Cells under two loads answer two questions: a cell that is offered ten times as much is not ten times as good.
     """
     opened = registry.scenario(trial.scenario).open_loop
     met = (trial.in_flight, trial.processes) if opened else (0, 0)
@@ -69,7 +69,7 @@ def belongs(trial: Trial, to: Load) -> bool:
 
 
 def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Row], Spreads]:
-    """Return one row per cell, rejected with the figures where it breaks a constraint, and what processes differ by."""
+    """Return one row per cell, rejected if it breaks a constraint, and the spread between processes."""
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(variant(result.trial), []).append(result)
@@ -80,14 +80,14 @@ def choices(results: Iterable[Result], wanted: Wanted) -> tuple[list[Row], Sprea
 
 
 class Spreads:
-    """What fresh processes of one cell differ by on this machine, for each metric, pooled over its cells."""
+    """The spread between fresh processes of one cell on this machine, for each metric, pooled over the cells."""
 
     def __init__(self, groups: Sequence[Sequence[Result]]) -> None:
         self.groups = groups
         self.known: dict[str, Spread | None] = {}
 
     def of(self, column: str) -> Spread | None:
-        """Return the spread of one column; of a tail with too few queries to know it, that of a lower percentile."""
+        """Return the spread of one column; a tail with too few queries takes the spread of a lower percentile."""
         if column not in self.known:
             own = pooled(values(group, column) for group in self.groups)
             lower = [name for name in QUANTILES if QUANTILES[name] < QUANTILES.get(column, 0.0)]
@@ -96,13 +96,13 @@ class Spreads:
 
 
 def values(group: Sequence[Result], column: str) -> list[float]:
-    """Return the positive values of one column, one a process."""
+    """Return the positive values of one column, one per process."""
     found = (_figure(r, column) for r in group)
     return [f.value for f in found if isinstance(f, Measured) and f.value > 0]
 
 
 def _longest(group: Sequence[Result]) -> list[Result]:
-    """Return the runs over the longest window that any finished in, fresh processes alone where there are any."""
+    """Return the runs over the longest window that any finished in; only fresh processes if there are any."""
     finished = [r for r in group if r.status in FINISHED] or group
     most = max(r.trial.max_s for r in finished)
     long = [r for r in group if r.trial.max_s == most]
@@ -130,14 +130,14 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
 def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
     found = []
     if done and all(reused(r) for r in done):
-        found.append("its workers were kept from the cell before")
+        found.append("its workers were reused from the cell before")
     if len(done) == 1 and spreads.of("throughput_sps") is None:
-        found.append("one process: what lies between processes is in none of its bounds")
+        found.append("one process: its bounds do not include the spread between processes")
     return tuple(found)
 
 
 def _varying() -> set[str]:
-    """Return the metrics that are judged where a fresh process may lie: not those of the artifact."""
+    """Return the metrics that vary between processes, unlike those of the artifact."""
     asked = (m for m in METRICS.values() if m.bound or m.objective or m.shown)
     return {m.name for m in asked if not m.artifact and (m.of or m.quantile)}
 
@@ -151,7 +151,7 @@ def _figure(result: Result, column: str) -> Field:
 
 
 def _between(done: Sequence[Result], column: str, spreads: Spreads, scope: str) -> Field:
-    """Return the mean of the processes with the ends between which a fresh one lies; of watts at least the meter's."""
+    """Return the mean of the processes with bounds for a fresh one; watts have at least the meter's bounds."""
     size = METRICS[column].unit == "bytes"
     mean = joined(done, METRICS[column], scope)
     if isinstance(mean, Absent) or mean.value <= 0:
@@ -165,14 +165,14 @@ def _between(done: Sequence[Result], column: str, spreads: Spreads, scope: str) 
 
 
 def _latency(done: Sequence[Result], column: str, point: Field, spreads: Spreads, notes: list[str]) -> Field:
-    """Return the cell's percentile; its end is where a fresh process stays below."""
+    """Return the cell's percentile; its upper end bounds a fresh process."""
     if isinstance(point, Absent):
         return point
     found = values(done, column)
     top = [point.value, *found]
     if tail(METRICS[column]):
         top.append(_order_bound(done, column, notes))
-    if len(found) < len(done):  # of all processes' queries together
+    if len(found) < len(done):  # over all processes' queries together
         return Measured(point.value, "s", None, max(top), len(done))
     ends = fresh(found, spreads.of(column))
     least = min(found) if ends is None else min(*found, ends[0])
@@ -180,7 +180,7 @@ def _latency(done: Sequence[Result], column: str, point: Field, spreads: Spreads
 
 
 def _order_bound(done: Sequence[Result], column: str, notes: list[str]) -> float:
-    """Return the largest order-statistic bound of a process, else that of all rows together, else the longest wait."""
+    """Return the largest order-statistic bound of a process, else that of all rows together, else the slowest query."""
     stored = [r.metrics.get("latency_p99_bound_s") for r in done] if column == "p99_s" else []
     known = [f.value for f in stored if isinstance(f, Measured)]
     if known and len(known) == len(done):

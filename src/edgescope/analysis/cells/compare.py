@@ -1,8 +1,8 @@
-"""Two cells side by side: what was set differently first, then what came out, then a judgement.
+"""Compare two cells: first the settings that differ, then the metrics, then a judgement.
 
 A ratio means nothing before the settings are known to differ only in what is being compared, so differences
 lead. Replicates of one number that began within an hour of each other are a pair; the ratio of a pair cancels
-what the machine did to both. Of runs that are no pairs the ratio is that of two independent figures. Latencies with
+what the machine did to both. Runs that are not pairs give the ratio of two independent figures. Latencies with
 other io, watts of another scope and numbers of another machine are NOT-COMPARABLE.
 """
 
@@ -30,7 +30,7 @@ from edgescope.records import Absent, Answer, Field, Json, Measured, Result
 from edgescope.records.answers import plain, said
 from edgescope.stats import Interval, Judgement, judge
 
-#: Facts that differ from one run to the next whatever was set: clocks, load, free memory, the command that ran it.
+#: Facts that differ between any two runs: clocks, load, free memory, the command.
 MOMENTARY = re.compile(r"(^|\.)(time|uptime_s|load_average|memory_available_bytes|psi_\w+|command)(\.|$)")
 
 
@@ -48,7 +48,7 @@ class Difference:
 class Compared:
     """One metric of both sides, the ratio candidate / baseline with its 95 % interval, and the judgement.
 
-    The ratio of powers and energies reaches as far as the meter's bounds do.
+    The interval of a power or energy ratio reaches as far as the meter's bounds do.
     """
 
     metric: str
@@ -56,41 +56,41 @@ class Compared:
     candidate: Field
     ratio: Field
     judgement: Judgement | None = None
-    """None where a metric is shown and not judged."""
+    """None if a metric is shown but not judged."""
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Answer):
-    """What differs, why it may not be comparable, and the rows."""
+    """The differences between two cells, why they may not be comparable, and one row per metric."""
 
     baseline: str
     candidate: str
     """Labels of the two variants."""
     differences: tuple[Difference, ...]
     blockers: tuple[str, ...]
-    """Reasons why the numbers are NOT-COMPARABLE; empty where they are."""
+    """Reasons why the numbers are NOT-COMPARABLE; empty if they are comparable."""
     rows: tuple[Compared, ...]
-    """Empty where there are blockers and the comparison was not forced."""
+    """Empty if there are blockers and the comparison was not forced."""
     pairs: int
     warnings: tuple[str, ...] = ()
-    """What a reader must know of the numbers: too few updates of a meter, a single pair."""
+    """Warnings about the numbers: too few updates of a meter, a single pair."""
 
     @property
     def judgement(self) -> Judgement:
-        """The judgement on the first metric that is judged, which names the comparison: the median latency."""
+        """The judgement on the first judged metric (the median latency), which stands for the comparison."""
         if self.blockers:
             return Judgement.NOT_COMPARABLE
         return next((r.judgement for r in self.rows if r.judgement), Judgement.AMBIGUOUS)
 
     def lines(self) -> Iterator[str]:
-        """Yield the judgement, why numbers are not comparable, and a line a metric."""
+        """Yield the judgement, why numbers are not comparable, and one line per metric."""
         yield f"{self.candidate} is {self.judgement.value} against {self.baseline}"
         yield from (f"  not comparable: {blocker}" for blocker in self.blockers)
         yield from (f"  differs: {d.name} {d.baseline} -> {d.candidate}" for d in self.differences)
         yield from (f"  {said(f'{r.metric} ratio', r.ratio)}" for r in self.rows)
 
     def records(self) -> list[dict[str, Json]]:
-        """Return a row a metric."""
+        """Return one row per metric."""
         return [
             {
                 "metric": r.metric,
@@ -104,7 +104,7 @@ class Comparison(Answer):
 
 
 def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: bool = False) -> Comparison:
-    """Return the comparison of two groups, each the replicates of one cell; UsageError where one is not.
+    """Return the comparison of two groups, each the replicates of one cell; UsageError if a group is not.
 
     `force` shows numbers that are NOT-COMPARABLE side by side; they are still not judged.
     """
@@ -137,11 +137,11 @@ def compare(baseline: Sequence[Result], candidate: Sequence[Result], *, force: b
 def _warnings(
     old: Mapping[int, Result], new: Mapping[int, Result], rows: Sequence[Compared], pairs: int
 ) -> tuple[str, ...]:
-    """Return what weakens the rows; a meter's warnings where power or energy is among them."""
+    """Return the warnings that weaken the rows; those of the meter if power or energy is among them."""
     found = ["one pair gives no interval: nothing is judged by it"] if pairs == 1 else []
     if not pairs and rows:
         found.append(
-            "not measured together: the ratios are of independent figures, and hold what the machine did to one side"
+            "not measured together: the ratios are of independent figures, with what the machine did to one side"
         )
     if any(scoped(r.metric) and isinstance(r.ratio, Measured) for r in rows):
         for side, group in (("baseline", old), ("candidate", new)):
@@ -153,7 +153,7 @@ def _warnings(
 def compare_all(
     baseline: Iterable[Result], candidate: Iterable[Result], *, force: bool = False
 ) -> list[Comparison]:
-    """Compare two lists from stores cell by cell, for the cells that both hold."""
+    """Return one comparison per cell that both lists of results hold."""
     old, new = by_cell(baseline), by_cell(candidate)
     return [compare(old[cell], new[cell], force=force) for cell in old if cell in new]
 
@@ -180,7 +180,7 @@ Runs = Mapping[int, Result]
 def _paired(
     runs: tuple[Runs, Runs], sides: tuple[Field, Field], name: str, higher: bool
 ) -> tuple[Field, Judgement]:
-    """Return the ratio over the pairs with a positive value on both sides, and the judgement on it."""
+    """Return the ratio over the pairs with a positive value on both sides, and its judgement."""
     found = judged(runs[1], runs[0], name, higher)
     if found is None:
         return Absent("no replicate number has a value on both sides"), Judgement.AMBIGUOUS
@@ -190,7 +190,7 @@ def _paired(
 def _apart(
     runs: tuple[Runs, Runs], sides: tuple[Field, Field], name: str, higher: bool
 ) -> tuple[Field, Judgement]:
-    """Return the ratio of two independent figures, each with its spread, and what it says where that is known."""
+    """Return the ratio of two independent figures, and its judgement if both spreads are known."""
     ratio = of_fields(sides[1], sides[0])
     if min(map(len, runs)) < MIN_REPLICATES or not isinstance(ratio, Measured):
         return ratio, Judgement.AMBIGUOUS
@@ -213,7 +213,7 @@ def _p99(old: Mapping[int, Result], new: Mapping[int, Result]) -> Compared:
 
 
 def _blockers(a: Sequence[Result], b: Sequence[Result]) -> tuple[str, ...]:
-    """Why these numbers do not measure the same thing."""
+    """Return the reasons why these numbers do not measure the same thing."""
     found = []
     for side, group in (("baseline", a), ("candidate", b)):
         if len({r.machine.id for r in group}) > 1:
@@ -232,7 +232,7 @@ def _blockers(a: Sequence[Result], b: Sequence[Result]) -> tuple[str, ...]:
 
 
 def differences(a: Sequence[Result], b: Sequence[Result]) -> tuple[Difference, ...]:
-    """Trial fields first, then stable machine facts, then facts of the moment.
+    """Return what differs: trial fields first, then stable machine facts, then facts of the moment.
 
     A fact that also varies within a side (a temperature, the load) is noise there, and is left out.
     """

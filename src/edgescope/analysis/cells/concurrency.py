@@ -1,14 +1,14 @@
-"""Results of concurrent runs to cells: one a model, precision, batch, number of processes, way of sharing the device.
+"""Group concurrent runs into cells: one per model, precision, batch, number of processes and sharing of the device.
 
 What a cell shows comes from its finished runs. Three fresh processes or more give an interval between them; one run
-has the interval from within it, and `interval` says which. A trial of one process needs no crew: its figures stand
-for P = 1.
+has the interval from within it, and `interval` says which. A trial with one process runs without workers: its figures
+stand for P = 1.
 
 Memory against the number of processes: a straight line, its slope, and what a rule says the slope should be.
 
 Least squares over the measured numbers of processes. The slope is what one more process costs; Student's t gives its
-interval from three numbers on. Memory counts as linear in P where no point lies more than NEAR of its own value off the
-line. The rule is P x (model + 2 x batch): weights of the model, and one batch computed while another waits.
+interval from three numbers on. Memory counts as linear in P if each point lies within NEAR (a share of its value) of
+the line. The rule is P x (model + 2 x batch): weights of the model, and one batch computed while another waits.
 
 Cells in a row: those that differ in one thing only, over processes, batch sizes or precisions.
 """
@@ -31,7 +31,7 @@ from edgescope.metrics import scoped
 from edgescope.records import Absent, Field, Measured, Result, Status, Trial, Trust, Verdict
 from edgescope.stats.special import t_quantile
 
-#: What a crowd calls a figure -> what a plain trial, one process of its own, calls the same.
+#: Metric of a trial with several processes -> the same metric of a trial with one.
 PLAIN: Mapping[str, str] = {"processes_rss_bytes": "peak_rss_bytes"}
 FIGURES = (
     "throughput_sps",
@@ -51,23 +51,23 @@ TRUST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
 
 @dataclass(frozen=True, kw_only=True)
 class Cell(Row):
-    """One cell of processes side by side: `trial` is of one of its runs, `rejected` says why none finished.
+    """One cell of concurrent processes: `trial` is the Trial of one run, `rejected` says why none finished.
 
     `metrics` are FIGURES, ACTIVITY, latency_p50_s, latency_p99_s and throughput_per_process_sps.
     """
 
     runs: tuple[Result, ...]
-    """The finished runs that the figures come from; empty where none finished."""
+    """The finished runs that the figures come from; empty if none finished."""
     reused: tuple[Result, ...]
-    """Finished runs of workers that had been kept from the cell before; in `runs` where fresh ones are too few."""
+    """Finished runs with workers reused from the cell before; they are in `runs` if fresh ones are too few."""
     interval: str
     """Where the intervals come from: `5 fresh processes`, `within one run` ..."""
     lost: tuple[Result, ...]
-    """Runs of a cell that has others which finished."""
+    """Failed runs of a cell in which other runs finished."""
 
     @property
     def fresh(self) -> tuple[Result, ...]:
-        """The runs whose processes were started for them."""
+        """The runs whose processes were started fresh."""
         return tuple(r for r in self.runs if not reused(r))
 
     @property
@@ -77,7 +77,7 @@ class Cell(Row):
 
     @property
     def total(self) -> Field:
-        """Samples a second of all processes together."""
+        """Samples per second of all processes together."""
         return self["throughput_sps"]
 
     def value(self, name: str) -> float | None:
@@ -87,19 +87,19 @@ class Cell(Row):
 
     @property
     def place(self) -> str:
-        """The cell in words: `resnet50 fp16 batch 1, P = 8, MPS`."""
+        """The cell's label: `resnet50 fp16 batch 1, P = 8, MPS`."""
         return place(self.trial)
 
 
 def place(trial: Trial) -> str:
-    """Return a trial's cell in words."""
+    """Return the label of a trial's cell."""
     t = trial
     shared = sharing_words(t) if t.processes > 1 or t.sharing != "time_slicing" else ""
     return ", ".join(filter(None, [f"{t.model} {t.precision} batch {t.batch}", f"P = {t.processes}", shared]))
 
 
 def sharing_words(trial: Trial) -> str:
-    """Return how the processes share the device: `time slicing`, `MPS`, `MPS at 50 %`, `pinned cores`."""
+    """Return the sharing of the device in words: `time slicing`, `MPS`, `MPS at 50 %`, `pinned cores`."""
     name, _, share = trial.sharing.partition("=")
     if name == "mps":
         return f"MPS at {share} %" if share else "MPS"
@@ -114,7 +114,7 @@ def wanted(trial: Trial) -> bool:
 
 
 def setup(trial: Trial) -> str:
-    """Return what all cells of one table share, in words: engine, device, options, mode, workload, io."""
+    """Return the settings that all cells of one table share, in words: engine, device, options, mode, workload, io."""
     same = replace(trial, precision="fp32", batch=1, processes=1, sharing="time_slicing", in_flight=1)
     io = "" if trial.io == "host" else f" io={trial.io}"
     work = "" if trial.workload == Trial.workload else f" {trial.workload}"
@@ -122,18 +122,18 @@ def setup(trial: Trial) -> str:
 
 
 def axes(trial: Trial) -> tuple[object, ...]:
-    """Return what a study of concurrent inference varies: two trials of one cell may differ in options."""
+    """Return the axes that a concurrency study varies: two trials of one cell may still differ in options."""
     return (trial.model.partition("#")[0], trial.precision, trial.batch, trial.processes, trial.sharing)
 
 
 def key(trial: Trial) -> tuple[object, ...]:
-    """Return what names a cell; how long it was measured, its seed and its replicate do not."""
+    """Return the key of a trial's cell, which leaves out duration, seed and replicate."""
     where = (trial.precision, trial.batch, trial.processes, trial.sharing)
     return (trial.model, setup(trial), tuple(sorted(trial.shapes.items())), *where)
 
 
 def cells(results: Iterable[Result]) -> list[Cell]:
-    """Return the cells of these results, in the order in which they first appear; what is not `wanted` is left out."""
+    """Return the cells of these results in order of first appearance; trials that are not `wanted` are left out."""
     groups: dict[tuple[object, ...], list[Result]] = {}
     for result in results:
         if wanted(result.trial):
@@ -142,7 +142,7 @@ def cells(results: Iterable[Result]) -> list[Cell]:
 
 
 def reused(result: Result) -> bool:
-    """Return whether the workers of a result had answered other trials before, not been started for it."""
+    """Return whether the workers of a result were reused from an earlier trial, not started for it."""
     return result.process == "reused"
 
 
@@ -170,7 +170,7 @@ def _cell(group: Sequence[Result]) -> Cell:
 
 
 def _interval(fresh: int, warm: int) -> str:
-    """Say where the intervals come from; a warm run is of processes of its own too, started for an earlier cell."""
+    """Return where the intervals come from; a warm run has its own processes too, started for an earlier cell."""
     n = fresh + warm
     if n == 0:
         return "none"
@@ -202,7 +202,7 @@ def _figure(runs: Sequence[Result], name: str) -> Field:
 
 
 def scaled(field: Field, factor: float) -> Field:
-    """Return a field times a positive constant, its interval too."""
+    """Return a field, with its interval, times a positive constant."""
     if isinstance(field, Absent):
         return field
     lo = None if field.lo is None else field.lo * factor
@@ -211,7 +211,7 @@ def scaled(field: Field, factor: float) -> Field:
 
 
 NEAR = 0.05
-"""Share of a point's own value by which it may lie off the line."""
+"""How far a point may lie from the line, as a share of its value."""
 TWO = Absent("two points lie on any line")
 
 
@@ -234,12 +234,12 @@ class MemoryLine:
 
     @property
     def linear(self) -> bool | None:
-        """Whether no point lies further than NEAR off the line; None where that cannot be said."""
+        """Whether every point lies within NEAR of the line; None if that is not known."""
         return self.residual.value <= NEAR if isinstance(self.residual, Measured) else None
 
 
 def memory_line(series: Series, figure: str) -> MemoryLine:
-    """Return the line through one memory figure of a series; its fields say why where there is none."""
+    """Return the line through one memory figure of a series; Absent fields give the reason if there is none."""
     points = [(c.trial.processes, v) for c in series.cells if (v := c.value(figure)) is not None]
     rule = _rule(series.cells)
     if len(points) < 2:
@@ -265,12 +265,12 @@ def _slope(slope: float, x: NDArray[np.float64], off: NDArray[np.float64]) -> Me
 
 
 def _rule(cells: Sequence[Cell]) -> Field:
-    """Return model + 2 x batch in bytes, of any cell that knows it: the same for every P."""
+    """Return model + 2 x batch in bytes, from any cell that has it: it is the same for every P."""
     fields = [(c["memory_rule_bytes"], c.trial.processes) for c in cells]
     known = [f.value / p for f, p in fields if isinstance(f, Measured) and f.value > 0]
     if known:
         return Measured(known[0], "bytes")
-    return next((f for f, _ in fields if isinstance(f, Absent)), Absent("no cell says it"))
+    return next((f for f, _ in fields if isinstance(f, Absent)), Absent("no cell has it"))
 
 
 #: From the fewest bits to the most; equals are in no order.
@@ -288,7 +288,7 @@ class Series:
 
     @property
     def words(self) -> str:
-        """What the cells have in common: `resnet50 fp16 batch 1, time slicing`."""
+        """The settings that the cells share: `resnet50 fp16 batch 1, time slicing`."""
         t = self.cells[-1].trial
         parts = [t.model]
         parts += [t.precision] if self.axis != "precision" else []
@@ -300,7 +300,7 @@ class Series:
 
 
 def over_processes(cells: Iterable[Cell]) -> list[Series]:
-    """Return one series a model, precision, batch and sharing; one process shares with nobody, so it begins each."""
+    """Return one series per model, precision, batch and sharing; each begins with the cell of one process."""
     done = [c for c in cells if c.ok]
     alone = {
         _but(c, "processes"): c for c in done if c.trial.processes == 1 and c.trial.sharing == "time_slicing"
@@ -316,7 +316,7 @@ def over_processes(cells: Iterable[Cell]) -> list[Series]:
 
 
 def over_batches(cells: Iterable[Cell]) -> list[Series]:
-    """Return one series a model, precision, number of processes and sharing."""
+    """Return one series per model, precision, number of processes and sharing."""
     found = _grouped([c for c in cells if c.ok], lambda c: (*_but(c, "batch"), c.trial.sharing))
     return [
         Series(tuple(sorted(g, key=lambda c: c.trial.batch)), "batch")
@@ -326,7 +326,7 @@ def over_batches(cells: Iterable[Cell]) -> list[Series]:
 
 
 def over_precisions(cells: Iterable[Cell]) -> list[Series]:
-    """Return one series a model, batch, number of processes and sharing, from the fewest bits to the most."""
+    """Return one series per model, batch, number of processes and sharing, from the fewest bits to the most."""
     found = _grouped([c for c in cells if c.ok], lambda c: (*_but(c, "precision"), c.trial.sharing))
     return [
         Series(tuple(sorted(g, key=lambda c: PRECISIONS.index(c.trial.precision))), "precision")
@@ -336,7 +336,7 @@ def over_precisions(cells: Iterable[Cell]) -> list[Series]:
 
 
 def _but(cell: Cell, axis: str) -> tuple[object, ...]:
-    """Return what names a cell among those of one setup, without one axis and the sharing."""
+    """Return a cell's key within one setup, without one axis and the sharing."""
     t = cell.trial
     parts = {"model": t.model, "precision": t.precision, "batch": t.batch, "processes": t.processes}
     return tuple(v for k, v in parts.items() if k != axis)

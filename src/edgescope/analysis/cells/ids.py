@@ -1,7 +1,7 @@
-"""Short names of stored results, and which results a typed one means.
+"""Short names of stored results, and the results that a typed name means.
 
 A result's id is its trial's id, when it started and six random digits: runs of one trial share the beginning. So a
-short name is those last digits, which are its own, or as much of the whole id as tells it from the others.
+short name is the last digits, which are unique, or as much of the whole id as is unique.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def meant(results: Iterable[Result], typed: str) -> list[Result]:
 
 
 def begun(results: Iterable[Result], typed: str) -> list[Result]:
-    """Return the results whose result, trial or cell id begins so, or whose short name it is; UsageError for none."""
+    """Return the results whose short name, or result, trial or cell id, begins with `typed`; UsageError if none."""
     every = list(results)
     found = [
         r
@@ -77,7 +77,7 @@ def begun(results: Iterable[Result], typed: str) -> list[Result]:
 
 
 def one(results: Iterable[Result], typed: str) -> Result:
-    """Return the one result that `typed` names: a short name, the beginning of an id, or `latest`; UsageError else."""
+    """Return the result that `typed` names: a short name, the beginning of an id or `latest`; UsageError if not one."""
     every = list(results)
     if typed == LATEST and every:
         return max(every, key=lambda r: (r.started_at, r.id))

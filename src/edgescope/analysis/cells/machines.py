@@ -1,7 +1,7 @@
-"""Results of one machine: what compares numbers takes those of a single one, and says so where there are several.
+"""Select the results of one machine: numbers of two machines are never compared silently.
 
-Copying one store's folders into another merges two machines' results; listing and reporting keep them apart. What
-picks, compares or regenerates a study must not: a cell that is fast because another machine ran it would win.
+Copying one store's folders into another merges two machines' results; listing and reporting keep them apart.
+Recommending, comparing and regenerating a study must not: a cell that another, faster machine ran would win.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ NAMED_BY = ("model", "gpu", "name", "cpu", "board")
 
 
 def known(result: Result) -> bool:
-    """Whether the machine was described: a process that died at once leaves a result without."""
+    """Whether the machine was described: a process that died at once leaves no description."""
     return set(result.machine.stable) != {"absent"}
 
 
 def name(machine: Machine) -> str:
-    """Return `3f2a91bc (NVIDIA H100)`: the beginning of the id and what the machine is."""
+    """Return `3f2a91bc (NVIDIA H100)`: the beginning of the id and the machine's description."""
     said = _words(machine)
     return f"{machine.id[:8]}{f' ({said})' if said else ''}"
 
 
 def called(machine: Machine) -> str:
-    """Return a short name without the id, which stands for it only where no fact does."""
+    """Return a short description of the machine, or its id if no fact describes it."""
     return _words(machine) or f"machine {machine.id[:8]}"
 
 
 def _words(machine: Machine) -> str:
-    """Return the GPU, processor or board, whichever is stated first; of a recording that it is one; '' for neither.
+    """Return the GPU, processor or board (the first that is known), or `a recording of BOARD`; '' if nothing is known.
 
-    A recording's sensors are the board's; what ran and took its time ran on the machine that played it.
+    The sensors of a recording are the board's; the timed work ran on the machine that replayed it.
     """
     played = machine.state.get(REPLAYED)
     if isinstance(played, Mapping):
@@ -62,10 +62,10 @@ def flat(facts: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
 
 
 def one(results: Iterable[Result], chosen: str = "") -> list[Result]:
-    """Return the results of one machine: of the only one there is, or of the one whose id begins with `chosen`.
+    """Return the results of one machine: the only one, or the one whose id begins with `chosen`.
 
-    UsageError where there are several and none was chosen, or none has that id. A result whose machine nobody could
-    describe stays.
+    UsageError if there are several and none was chosen, or if none has that id. A result without a machine
+    description stays.
     """
     results = list(results)
     machines = {r.machine.id: r.machine for r in results if known(r)}
@@ -86,7 +86,7 @@ def one(results: Iterable[Result], chosen: str = "") -> list[Result]:
             "E-MIX-1",
             f"these results come from {len(machines)} machines",
             evidence=_listed(machines, counts),
-            effect="A number of one says nothing of another, so they are not put together",
+            effect="The figures of one machine say nothing about another, so they are not combined",
             fix=f"--machine {most[:8]}",
         )
     return results
@@ -101,7 +101,7 @@ def _listed(machines: Mapping[str, Machine], counts: Mapping[str, int] | None = 
 
 
 def unmixed(trials: Sequence[Trial], results: Iterable[Result], where: Machine, chosen: str = "") -> None:
-    """Raise UsageError where another machine has measured some of these trials into the same store.
+    """Raise UsageError if another machine has measured some of these trials into the same store.
 
     `chosen` is `here`, or the beginning of this machine's id: then this machine measures the whole grid for itself.
     """
@@ -124,7 +124,7 @@ def unmixed(trials: Sequence[Trial], results: Iterable[Result], where: Machine, 
         "E-MIX-4",
         f"another machine has measured {len({r.trial.id for r in others})} of these {len(asked)} cells into this store",
         evidence=f"{_listed(strangers)}; this is {name(where)}; they differ in {differences(newest, where)}",
-        effect="They would be measured again here, and two machines' results would lie in one store",
+        effect="They would be measured again here, and one store would hold two machines' results",
         fix=f"--store ANOTHER, or --machine {where.id[:8]} to measure the whole grid on this one",
     )
 

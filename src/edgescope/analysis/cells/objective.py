@@ -1,11 +1,11 @@
-"""What is wanted of a cell or promised to a client: one objective to be best at, and constraints that it must keep.
+"""Objectives and constraints: the metric to optimise, and the bounds that a cell (or a promise to clients) must keep.
 
     --objective latency --constraint "p99<=33ms" --constraint "top1>=0.98ref" --constraint "memory<=2GB"
 
-A constraint is judged on the end of the interval that hurts: of `p99<=33ms` the upper bound of the p99, where there
-is one. Only `accuracy` is judged on its value, because twenty labelled photographs leave an interval that nothing
-would pass. `0.98ref` is relative to the fp32 reference: the labelled accuracy of both, or, where there are no labels,
-the top-1 agreement with it. What was not measured does not keep a constraint.
+A constraint is judged on the worse end of the interval: `p99<=33ms` on the upper bound of the p99, if there is one.
+Only `accuracy` is judged on its value, because twenty labelled photographs leave an interval that nothing would pass.
+`0.98ref` is relative to the fp32 reference: the labelled accuracy of both, or, where there are no labels, the top-1
+agreement with it. A metric that was not measured does not keep its constraint.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WRITTEN = re.compile(
 
 
 def goal(name: str) -> Metric:
-    """Return the metric that the objective called `name` is about; UsageError that lists them where there is none."""
+    """Return the metric of the objective `name`; the UsageError for an unknown name lists all objectives."""
     known = metrics.objectives()
     if name not in known:
         close = meant(name, known)
@@ -71,20 +71,20 @@ class Constraint:
     metric: Metric
     limit: float
     relative: bool = False
-    """Whether the limit is a share of what the fp32 reference reaches."""
+    """Whether the limit is a share of the fp32 reference's value."""
     text: str = ""
     strict: bool = False
     """Whether the limit itself breaks it."""
 
     @property
     def name(self) -> str:
-        """The metric's word as it was written: `p99`, `memory`."""
+        """The metric's name as it was written: `p99`, `memory`."""
         match = WRITTEN.fullmatch(self.text)
         return match[1] if match else self.metric.name
 
     @property
     def quantile(self) -> float | None:
-        """Of a latency: which quantile, 0.99 for p99."""
+        """The quantile of a latency constraint: 0.99 for p99."""
         return self.metric.quantile
 
     @property
@@ -101,13 +101,13 @@ class Constraint:
         return inside or (value == limit and not self.strict)
 
     def check(self, worst: float | None, best: float) -> Kept:
-        """Return whether it is kept, by the ends between which the figure lies; None where no bound is known yet."""
+        """Return whether the constraint is kept, given the figure's two ends; None if no bound is known yet."""
         if worst is not None and self.holds(worst):
             return Kept.YES
         return Kept.PERHAPS if self.holds(best) else Kept.NO
 
     def excess(self, of: Mapping[str, Field]) -> float:
-        """Return how many times the limit is exceeded: up to 1 keeps it, infinity where nothing was measured."""
+        """Return the figure as a multiple of the limit: up to 1 keeps it, infinity if nothing was measured."""
         known, found, limit = self._figure(of)
         if isinstance(found, Absent):
             return math.inf
@@ -116,7 +116,7 @@ class Constraint:
         return min(times, 1.0) if self._holds(value, limit) else max(times, math.nextafter(1.0, 2.0))
 
     def broken(self, of: Mapping[str, Field]) -> str:
-        """Return '' where the variant keeps this constraint, otherwise the figures that break it."""
+        """Return '' if the variant keeps this constraint, otherwise the figures that break it."""
         if self.excess(of) <= 1:
             return ""
         known, found, limit = self._figure(of)
@@ -142,7 +142,7 @@ class Constraint:
         return f"{self.text}: {word} {end}{_spaced(unit)}, {value} measured{against}"
 
     def _figure(self, of: Mapping[str, Field]) -> tuple[Metric, Field, float]:
-        """Return what is judged: the metric, the field, and its limit in the field's unit."""
+        """Return the metric, its field, and the limit in the field's unit."""
         known, limit = self.metric, self.limit
         if self.relative:
             own, reference = of.get("accuracy"), of.get("reference_accuracy")
@@ -167,14 +167,14 @@ def _counted(found: Measured, known: Metric) -> str:
 
 
 def _hurting(found: Measured, known: Metric) -> float:
-    """Return the end of the interval that hurts, the value where there is none (and for accuracy)."""
+    """Return the worse end of the interval, or the value if there is no interval (and for accuracy)."""
     if known.name == "accuracy":
         return found.value
     return judged_end(found, not known.higher)
 
 
 def judged_end(found: Measured, at_most: bool) -> float:
-    """Return the end of a figure's interval that hurts, or its value where it has none."""
+    """Return the worse end of a figure's interval, or its value if it has none."""
     end = found.hi if at_most else found.lo
     return found.value if end is None else end
 
@@ -185,9 +185,9 @@ def _of_a_cell(name: str) -> Metric | str:
 
 
 def parse(text: str, known: Callable[[str], Metric | str] = _of_a_cell) -> Constraint:
-    """Read `p99<=33ms`, `accuracy>=0.98ref`, `memory<=2GB`; UsageError says what can be written.
+    """Return the Constraint in `p99<=33ms`, `accuracy>=0.98ref`, `memory<=2GB`; UsageError lists what can be written.
 
-    `known` tells the metric that a word bounds, or why it bounds none.
+    `known` returns the metric that a name bounds, or the reason why it bounds none.
     """
     match = WRITTEN.fullmatch(text)
     if match is None:
@@ -208,7 +208,7 @@ def parse(text: str, known: Callable[[str], Metric | str] = _of_a_cell) -> Const
 
 
 def unreadable(text: str, why: str) -> UsageError:
-    """Return the error of a constraint that cannot be read."""
+    """Return the UsageError for a constraint that cannot be read."""
     return UsageError(
         "E-CONS-1", f"--constraint {text!r} cannot be read", evidence=why, fix='--constraint "p99<=33ms"'
     )
@@ -231,12 +231,12 @@ class Wanted:
         return tuple(text for text in (c.broken(of) for c in self.constraints) if text)
 
     def hopeless(self, of: Mapping[str, Field], margin: float) -> bool:
-        """Whether a constraint is broken by more than the margin that one short run leaves."""
+        """Whether a constraint is broken by more than `margin`, so that a longer run cannot help."""
         allowed = {c: 1.0 if c.metric.artifact else 1 + margin for c in self.constraints}
         return any(c.excess(of) > most for c, most in allowed.items())
 
     def binding(self, of: Mapping[str, Field]) -> tuple[float, str]:
-        """Return (excess, text) of the constraint that is broken the most; (1, '') where there is none."""
+        """Return (excess, text) of the constraint that is broken the most, or (1, '') if none is broken."""
         worst = max(((c.excess(of), c.text) for c in self.constraints), default=(1.0, ""))
         return worst if worst[0] > 1 else (1.0, "")
 
@@ -246,6 +246,6 @@ FASTEST = Wanted()
 
 
 def wanted(objective: str, constraints: Sequence[str] = ()) -> Wanted:
-    """Return the question as typed; UsageError where a part of it cannot be read."""
+    """Return the objective and constraints as typed; UsageError if a part cannot be read."""
     goal(objective)
     return Wanted(objective, tuple(parse(text) for text in constraints))

@@ -1,9 +1,9 @@
 """The latency percentiles of a cell, one definition for every verb, page and plot (docs/metrics.md says why).
 
 A percentile of several fresh processes is the mean of their own percentiles. A process is what is repeated, so each
-counts once however many queries it answered, and a ratio of two cells' medians is about what their pairs say. Queries
-pooled instead would weigh a fast process more, and of two modes show one or the other. Where a process has too few
-queries for a percentile of its own, it is that of all processes' queries together, never below a lower percentile.
+counts once however many queries it answered, and a ratio of two cells' medians is about what their pairs say. Pooling
+the queries would weigh a fast process more, and would show only one of two modes. If a process has too few queries
+for a percentile, the percentile of all processes' queries together is used, never below a lower percentile.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NOT_LOADED = "raw latencies are not loaded"
 
 
 def percentiles(results: Sequence[Result]) -> dict[str, Field]:
-    """Return every percentile of the replicates of one cell in seconds, rising; n counts the queries.
+    """Return the percentiles of one cell's replicates in seconds, in rising order; n counts the queries.
 
-    The interval of three processes or more is Student's t on the logs of theirs, around the point. One process has
-    its own order-statistic interval; two have none.
+    Three processes or more have a Student's t interval on the logs of their percentiles, around the point. One process
+    has its own order-statistic interval; two have none.
     """
     out, least = {}, 0.0
     for name, q in QUANTILES.items():

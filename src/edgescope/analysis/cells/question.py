@@ -1,11 +1,11 @@
-"""Which cells answer one question: what must be equal before the figures of two may stand in one table.
+"""Which cells answer the same question: the settings that must be equal before two figures share a table.
 
-A latency is that of one query under one load. Cells whose queries hold more samples, arrive another way, meet others in
-the queue or count other copies answer another question, however alike the rest is. Engine, device, precision, options,
-sharing and mode are what is chosen among. Offline everything is there at once, so there the batch, the processes and
-the queries in flight are chosen among too: its figure is the throughput.
+A latency is that of one query under one load. Cells that differ in samples per query, arrival pattern, queue or
+number of copies answer different questions, even if all else is equal. Engine, device, precision, options, sharing
+and mode are the choices. In the offline scenario all samples are there at once, so batch, processes and queries in
+flight are choices too: its figure is the throughput.
 
-A recommendation of the best throughput asks less of closed loops (choices.load): there too, those three are choices.
+When a recommendation is for the best throughput, those three are choices in closed loops as well (choices.load).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HARNESS = "null"
 
 
 def asked(trial: Trial) -> str:
-    """Return the name of the question that a trial answers, the same for all whose figures may be compared."""
+    """Return the name of the question that a trial answers; trials with the same name may be compared."""
     load = (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io)
     size = (trial.batch, trial.processes, trial.in_flight) if registry.scenario(trial.scenario).timed else ()
     shapes = {name: shape[1:] for name, shape in trial.shapes.items()}

@@ -1,15 +1,14 @@
-"""Which of the measured cells to use: the Pareto set, the pick, what it costs, what is as good, what nobody asked.
+"""Recommend one of the measured cells: the Pareto set, the pick, the cost of the constraints, and the ties.
 
     --objective throughput --constraint "p99<=33ms" --constraint "memory<=2GB"
 
-One question is put to the cells of one machine. A cell keeps a constraint when the end of its interval that hurts does
-(choices.py); the pick is the best mean of those that keep them all. Where none does, the nearest one is named with the
-constraint that binds. Nothing here measures: a pick of one process says so.
+The cells are those of one machine. A cell keeps a constraint when the worse end of its interval does (choices.py);
+the pick is the best mean of those that keep them all. If none does, the nearest one is named with the constraint
+that binds. Nothing here measures: a pick that rests on one process says so.
 
 The Pareto front: the rows that nothing beats on both axes at once.
 
-Everything off the front is a bad buy whatever one cares about; on it, each gain on one axis costs on the
-other.
+A row off the front is beaten on both axes; on the front, each gain on one axis costs on the other.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from edgescope.errors import UsageError
 from edgescope.metrics import METRICS, shown
 from edgescope.records import Absent, Measured, Result
 
-#: By how much cells of one process each must differ where nothing is known of what lies between processes.
+#: How much cells of one process each must differ if the spread between processes is not known.
 UNKNOWN_SPREAD = 0.05
 
 
@@ -42,7 +41,7 @@ class Recommendation:
     models: tuple[str, ...]
     wanted: Wanted
     choices: tuple[Row, ...]
-    """Every cell, best first; those that may not be picked have their reason in `rejected`."""
+    """Every cell, best first; a cell that may not be picked has the reason in `rejected`."""
     front: tuple[Row, ...]
     """The Pareto set of the cells that ran, with those that break a constraint; by the columns `axes`."""
     axes: tuple[str, ...]
@@ -53,14 +52,14 @@ class Recommendation:
     best: Row | None = None
     """The best cell if nothing were constrained."""
     nearest: Row | None = None
-    """Where no cell keeps every constraint: the one that breaks them the least."""
+    """If no cell keeps every constraint: the one that breaks them the least."""
     remarks: tuple[Remark, ...] = ()
 
 
 def recommend(results: Iterable[Result], wanted: Wanted, *, least: int = 1) -> Recommendation:
-    """Return the answer from these results of one machine; UsageError for none, or of several machines.
+    """Return the recommendation from the results of one machine; UsageError for none, or for several machines.
 
-    A cell of fewer than `least` processes is no pick: it is the nearest where nothing else is.
+    A cell with fewer than `least` processes is never the pick, only the nearest if nothing else is.
     """
     found = machines.one(results)
     if not found:
@@ -94,7 +93,7 @@ def _figure(choice: Row, wanted: Wanted) -> Measured | None:
 
 
 def _cost(choice: Row, wanted: Wanted) -> float:
-    """Return the log of the objective as something to be made small."""
+    """Return the log of the objective, negated if higher is better."""
     found = _figure(choice, wanted)
     if found is None:
         return math.inf
@@ -102,7 +101,7 @@ def _cost(choice: Row, wanted: Wanted) -> float:
 
 
 def _axes(found: Sequence[Row], wanted: Wanted) -> tuple[str, ...]:
-    """Return the columns of the Pareto set: the objective and what is constrained, else what is usual and measured."""
+    """Return the columns of the Pareto set: the objective and the constrained metrics, else the usual measured ones."""
     asked = [c.metric.name for c in wanted.constraints if not c.metric.artifact]
     if not asked:
         asked = [m.name for m in shown("pareto")]
@@ -119,7 +118,7 @@ def _costs(choice: Row, axes: Sequence[str]) -> tuple[float, ...] | None:
 
 
 def _worse(pick: Row, other: Row, wanted: Wanted, spreads: Spreads) -> bool:
-    """Whether a cell is surely worse than the pick."""
+    """Whether a cell is significantly worse than the pick."""
     column = wanted.goal.name
     mine, its = (rows_of.values(list(c.replicates.values()), column) for c in (pick, other))
     sure = apart(mine, its, spreads.of(column))
@@ -158,7 +157,7 @@ def _processes(count: int) -> str:
 
 
 def _price(pick: Row, best: Row, wanted: Wanted) -> str:
-    """Say what the constraints cost: the unconstrained best, by how much it is better, and what it breaks."""
+    """Return what the constraints cost: the unconstrained best, by how much it is better, and what it breaks."""
     ratio = math.exp(_cost(pick, wanted) - _cost(best, wanted))
     share = 100 * ((1 - 1 / ratio) if wanted.goal.higher else (ratio - 1))
     word = "less" if wanted.goal.higher else "more"
@@ -177,7 +176,7 @@ def _tied(pick: Row, ties: Sequence[Row], wanted: Wanted) -> str:
 
 
 def _unconfirmed(best: Row, wanted: Wanted, least: int) -> tuple[Row, tuple[str, ...]]:
-    """Return the cell that is left where what was measured again fell back, and the sentences."""
+    """Return the best unconfirmed cell, if none was confirmed, and the sentences that say so."""
     figure = replace(best.measured(wanted.goal.name), lo=None, hi=None)
     what = f"{show(figure)} over {_processes(len(best.replicates))} where {least} were asked for"
     return best, (
@@ -187,7 +186,7 @@ def _unconfirmed(best: Row, wanted: Wanted, least: int) -> tuple[Row, tuple[str,
 
 
 def _infeasible(ranked: Sequence[Row], wanted: Wanted) -> tuple[Row | None, tuple[str, ...]]:
-    """Return the nearest cell and the sentence; without one, why nothing can be chosen."""
+    """Return the nearest cell and its sentence, or None and the reason why nothing can be chosen."""
     near = [c for c in ranked if c.broken]
     if near:
         row = min(near, key=lambda c: (wanted.binding(c.metrics)[0], _cost(c, wanted)))
@@ -217,8 +216,7 @@ def pareto(
 ) -> list[Point]:
     """Return the rows on the front of two costs (less is better), by rising x.
 
-    A row without one of them is left out. Negate a key to make more better. Rows equal on both
-    all stay.
+    A row without one of the costs is left out. Negate a key if more is better. Rows equal on both costs all stay.
     """
     points = [(a, b, row) for row in rows if (a := x(row)) is not None and (b := y(row)) is not None]
     front: list[tuple[float, float, Point]] = []
@@ -229,7 +227,7 @@ def pareto(
 
 
 def nondominated(rows: Iterable[Point], costs: Callable[[Point], Sequence[float] | None]) -> list[Point]:
-    """Return the rows that no other is as good as on every cost and better on one, in their order.
+    """Return, in order, the rows that no other dominates (as good on every cost and better on one).
 
     A row without costs is left out; equals all stay.
     """

@@ -3,21 +3,21 @@
 Two processes of the same program differ (memory layout, placement, the machine's mood) by more than the noise
 within either, so the spread between replicates is what an interval must show (percentiles: analysis.cells.percentiles).
 
-What a meter cannot have seen it misses in every replicate alike (a sensor that lags behind a short warm-up): the spread
-between them does not show it, so intervals of power and energy reach at least as far as the mean of the meter's bounds.
+A meter misses the same in every replicate (a sensor that lags behind a short warm-up), and the spread between
+replicates does not show that. So intervals of power and energy reach at least as far as the mean of the meter's bounds.
 
-Means over a handful of fresh processes, and over the networks of a table, with the intervals they deserve.
+Means over a few fresh processes, and over the networks of a table, with their intervals.
 
-The interval of a mean over networks says how well the mean of these networks is known, not what another network would
-give: it joins their own intervals, which are independent, by the delta method with Welch and Satterthwaite's degrees of
+The interval of a mean over networks says how well the mean of these networks is known, not how another network would
+do: it joins their own intervals, which are independent, by the delta method with Welch and Satterthwaite's degrees of
 freedom. A mean of ratios is geometric; the arithmetic one is here because studies print it.
 
-One metric of one cell over the same metric of another, with the interval that its runs deserve.
+Ratios of one metric between two cells, with their intervals.
 
-Three replicate numbers that both cells have are pairs of neighbours in time, whose ratios have an interval of their
-own (stats.pairs). Where they do not resolve the ratio there is none, and what would resolve it stands in its place.
-With fewer, each side keeps the interval it has (from within its run, or between its own replicates) and the two are
-joined by the delta method on logs, as those of independent figures are. A figure without one gives a ratio without one.
+From three replicate numbers that both cells have, the runs are pairs (neighbours in time) and their ratios have an
+interval (stats.pairs). If the pairs do not resolve the ratio, it is Absent and the reason says what would resolve it.
+With fewer, each side keeps its interval (from within its run, or between its replicates) and the two are joined by
+the delta method on logs, as for independent figures. A figure without an interval gives a ratio without one.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from edgescope.stats.pairs import MIN_PAIRS, RESOLVED, trimmed
 from edgescope.stats.special import t_quantile
 
 MEASURED = (Status.OK, Status.UNSTABLE)
-"""What was measured counts: a replicate is never left out for what it says, an unstable one is told as such."""
+"""Statuses that count as measured: no replicate is left out for its value; an unstable one is reported as unstable."""
 MIN_REPLICATES = 3
 """Fewer replicates make an interval of Student's t that is too wide to say anything."""
 NOT_RUN = (Status.CANCELLED, Status.SKIPPED)
 NEIGHBOURS_S = 3600.0
-"""Seconds between two starts up to which runs of one number are a pair: later ones met another machine."""
+"""Two runs of one number are a pair if they start within this many seconds: later, the machine may have changed."""
 
 
 def by_replicate(results: Iterable[Result], statuses: Collection[Status] = MEASURED) -> dict[int, Result]:
-    """Return the measured replicates by number; of a number that was run twice, the one started last."""
+    """Return the measured replicates by number; if a number was run twice, the run that started last."""
     done = [r for r in results if r.status in statuses]
     return {r.trial.replicate: r for r in sorted(done, key=lambda r: r.started_at)}
 
 
 def latencies_s(result: Result) -> NDArray[np.float64] | None:
-    """Latencies of the measured window in seconds, in time order; None without raw rows or where offline.
+    """Return the latencies of the measured window in seconds, in time order; None without raw rows or for offline.
 
-    Of several workers those of the queries that fell due in it, as their stored figures are (crowd.due_in).
+    For several workers: the queries that fell due in the window, as for the stored figures (workers.due_in).
     """
     if result.queries is None or result.window is None or not registry.scenario(result.trial.scenario).timed:
         return None
@@ -70,7 +70,7 @@ def latencies_s(result: Result) -> NDArray[np.float64] | None:
 
 
 def field_of(result: Result, name: str) -> Field:
-    """One metric of one result: as stored, or derived from its raw rows; Absent with the reason."""
+    """Return one metric of one result: as stored, else derived from its raw rows, else Absent with the reason."""
     if name in result.metrics:
         return result.metrics[name]
     if result.queries is not None and result.window is not None:
@@ -87,7 +87,7 @@ def value_of(result: Result, name: str) -> float | None:
 def paired_values(
     a: Mapping[int, Result], b: Mapping[int, Result], name: str
 ) -> tuple[list[float], list[float]]:
-    """One metric of both sides, for the replicate numbers where both have a positive value."""
+    """Return one metric of both sides, for the replicate numbers at which both have a positive value."""
     both = ((value_of(a[i], name), value_of(b[i], name)) for i in sorted(a.keys() & b.keys()))
     usable = [(x, y) for x, y in both if x is not None and y is not None and x > 0 and y > 0]
     return [x for x, _ in usable], [y for _, y in usable]
@@ -95,12 +95,12 @@ def paired_values(
 
 @dataclass(frozen=True)
 class Pairs:
-    """The runs of two cells that are pairs, by number, and why other runs of a number that both have are none."""
+    """The paired runs of two cells, by number, and why other numbers that both have do not form a pair."""
 
     over: Mapping[int, Result]
     under: Mapping[int, Result]
     left_out: tuple[str, ...] = ()
-    """`replicate 3: crashed`; never for what a run measured."""
+    """`replicate 3: crashed`; a run is never left out for its values."""
 
     @property
     def words(self) -> str:
@@ -110,9 +110,9 @@ class Pairs:
 
 
 def pairs(over: Sequence[Result], under: Sequence[Result], name: str, within_s: float = math.inf) -> Pairs:
-    """Return every number that both sides ran as a pair, but what has no value of `name` to compare.
+    """Return the replicate numbers that both sides ran as pairs, without those that lack a value of `name`.
 
-    `within_s`: seconds by which the starts of a pair may differ.
+    `within_s`: how many seconds the starts of a pair may differ.
     """
     both, values = [_newest(side) for side in (over, under)], [by_replicate(over), by_replicate(under)]
     paired, left_out = [], []
@@ -130,7 +130,7 @@ def pairs(over: Sequence[Result], under: Sequence[Result], name: str, within_s: 
 
 
 def _newest(results: Iterable[Result]) -> dict[int, Result]:
-    """Return the newest run of every number that was run at all, whatever became of it."""
+    """Return the newest run of every replicate number, failed or not."""
     ran = [r for r in results if r.status not in NOT_RUN]
     return {r.trial.replicate: r for r in sorted(ran, key=lambda r: r.started_at)}
 
@@ -138,13 +138,13 @@ def _newest(results: Iterable[Result]) -> dict[int, Result]:
 def neighbours(
     a: Mapping[int, Result], b: Mapping[int, Result]
 ) -> tuple[dict[int, Result], dict[int, Result]]:
-    """Return both sides of the numbers whose two runs began within NEIGHBOURS_S of each other."""
+    """Return the runs of both sides, for the numbers whose two runs began within NEIGHBOURS_S of each other."""
     near = [i for i in sorted(a.keys() & b.keys()) if _apart_s(a[i], b[i]) <= NEIGHBOURS_S]
     return {i: a[i] for i in near}, {i: b[i] for i in near}
 
 
 def _apart_s(a: Result, b: Result) -> float:
-    """Return the seconds between two starts; infinite where one is not known."""
+    """Return the seconds between two starts, or infinity if one is not known."""
     try:
         begun = [datetime.fromisoformat(r.started_at) for r in (a, b)]
         return abs((begun[0] - begun[1]).total_seconds())
@@ -156,9 +156,9 @@ Ends = tuple[float, float]
 
 
 def bounds(result: Result, name: str) -> Ends | None:
-    """Return the meter's bounds on a power or an energy of one result; None of other metrics, or without bounds."""
+    """Return the meter's bounds on a power or an energy of one result, or None for other metrics or without bounds."""
     field = field_of(result, name)
-    # those of energy per sample may be an interval over blocks
+    # the ends of energy per sample may be an interval over blocks
     whole = field_of(result, "energy_j") if name == "energy_per_sample_j" else field
     if not scoped(name) or not isinstance(field, Measured) or not isinstance(whole, Measured):
         return None
@@ -182,7 +182,7 @@ def judged(
 ) -> tuple[Interval, Judgement] | None:
     """Return the paired ratio over / under of one metric and the judgement on it; None without a pair.
 
-    Of power and energy it reaches as far as the meter's bounds on both sides do: where they overlap, neither is better.
+    For power and energy it reaches as far as the meter's bounds on both sides: if they overlap, neither is better.
     """
     values = paired_values(over, under, name)
     if not values[0]:
@@ -203,9 +203,10 @@ def _widened(ratio: Interval, over: Sequence[Ends], under: Sequence[Ends]) -> In
 
 
 def across(results: Sequence[Result], name: str) -> Field:
-    """Mean of one metric over replicates with Student's t interval between them (from three on).
+    """Return the mean of one metric over replicates, with Student's t interval between them (from three on).
 
-    One replicate keeps the interval it has from within. Of power and energy the interval reaches to the meter's bounds.
+    One replicate keeps the interval from within its run. For power and energy the interval reaches to the meter's
+    bounds.
     """
     fields = [field_of(r, name) for r in results]
     found = [f for f in fields if isinstance(f, Measured)]
@@ -223,9 +224,9 @@ def across(results: Sequence[Result], name: str) -> Field:
 
 
 def spread(values: Sequence[float | None], unit: str, bounds: Sequence[Ends | None] = ()) -> Field:
-    """Return the mean of one value a process, with Student's t interval between them from three on.
+    """Return the mean of one value per process, with Student's t interval between them from three on.
 
-    `bounds` are a meter's, one pair a process: the interval reaches to their mean.
+    `bounds` are a meter's, one pair per process: the interval reaches to their mean.
     """
     x = np.array([v for v in values if v is not None], dtype=np.float64)
     if not len(x):
@@ -259,7 +260,7 @@ def plain_mean(ratios: Sequence[Field]) -> Field:
     half = _half([_error(f) for f in found], [f.value for f in found])
     if half is None:
         return Measured(mean, "1", n=len(found))
-    # taken on its log, as those of its parts are: no mean of ratios lies below 0, however little is known of it
+    # computed on the log, as for its parts: a mean of ratios never lies below 0, however little is known
     return Measured(mean, "1", mean * math.exp(-half / mean), mean * math.exp(half / mean), len(found))
 
 
@@ -268,7 +269,7 @@ Error = tuple[float, int]
 
 
 def _error(ratio: Measured) -> Error | None:
-    """Return what a paired ratio's interval says of its log; exact for a ratio that is 1 by definition."""
+    """Return the error of a paired ratio's log, from its interval; zero for a ratio that is 1 by definition."""
     if ratio.lo is None or ratio.hi is None or ratio.lo <= 0 or ratio.n < MIN_PAIRS:
         return (0.0, 1) if ratio.value == 1.0 else None
     half = (math.log(ratio.hi) - math.log(ratio.lo)) / 2
@@ -277,7 +278,7 @@ def _error(ratio: Measured) -> Error | None:
 
 
 def _half(errors: Sequence[Error | None], weights: Sequence[float]) -> float | None:
-    """Return the half width of the mean of weighted, independent errors; None where one of them is not known."""
+    """Return the half width of the mean of weighted, independent errors, or None if one of them is not known."""
     if any(e is None for e in errors):
         return None
     parts = [((w * e[0] / len(errors)) ** 2, e[1]) for e, w in zip(errors, weights, strict=True) if e]
@@ -289,13 +290,13 @@ def _half(errors: Sequence[Error | None], weights: Sequence[float]) -> float | N
 
 
 NOTICED = 0.05
-"""Share by which two cells must differ before a difference between them is spoken of."""
+"""Share by which two cells must differ before a difference is reported."""
 ENOUGH, MOST = 5, 20
-"""Pairs that bound a ratio on a quiet machine, and the most that are worth asking for on one that is not."""
+"""Pairs that bound a ratio on a quiet machine, and the most that are worth requesting on a noisy one."""
 
 
 def quotient(over: Sequence[Result], under: Sequence[Result], name: str) -> Field:
-    """Return `over` / `under` of one metric; n is the number of pairs, 1 where the runs were no pairs."""
+    """Return `over` / `under` of one metric; n is the number of pairs, or 1 if the runs were not pairs."""
     first, second = paired_values(by_replicate(over), by_replicate(under), name)
     if len(first) >= MIN_REPLICATES:
         return of_pairs(paired_log_ratio(first, second), "--replicates")
@@ -303,7 +304,7 @@ def quotient(over: Sequence[Result], under: Sequence[Result], name: str) -> Fiel
 
 
 def of_pairs(ratio: Interval, flag: str) -> Field:
-    """Return a paired ratio where its pairs resolve it, else why not; `flag` asks for more of them."""
+    """Return a paired ratio if its pairs resolve it, else Absent with the reason; `flag` is the flag for more pairs."""
     if ratio.reliable:
         return ratio.measured("1")
     wish = ENOUGH
@@ -331,18 +332,18 @@ def of_fields(over: Field, under: Field) -> Field:
 
 
 def _ends(field: Measured) -> tuple[float, float] | None:
-    """Return how far the interval reaches below and above, on the log; None where there is none."""
+    """Return how far the interval reaches below and above on the log, or None if there is none."""
     if field.lo is None or field.hi is None or field.lo <= 0 or not math.isfinite(field.hi):
         return None
     return math.log(field.value / field.lo), math.log(field.hi / field.value)
 
 
 def above(ratio: Field, limit: float = 1.0, *, exact: bool = False) -> bool | None:
-    """Return whether a ratio is surely above `limit` (True), surely below (False), or neither (None).
+    """Return True if a ratio is significantly above `limit`, False if significantly below, None if neither.
 
-    An interval from within runs does not hold what lies between processes: without pairs of runs a ratio must also
-    differ from the limit by NOTICED. Without an interval nothing is sure, but of figures that are read off rather
-    than sampled (`exact`: memory), of which that is enough.
+    An interval from within runs does not include the spread between processes: without pairs of runs a ratio must
+    also differ from the limit by NOTICED. Without an interval the answer is None, except for figures that are read
+    off rather than sampled (`exact`: memory): there NOTICED is enough.
     """
     if isinstance(ratio, Absent):
         return None

@@ -1,4 +1,4 @@
-"""One row of every table of cells: its trial, its metrics by name, and whether it may be used."""
+"""The row that every table of cells is made of: a trial, its metrics by name, and whether it may be used."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ class Row:
     metrics: Mapping[str, Field]
     """Name in metrics.toml -> figure.
 
-    `agreement` is of a trained classifier, `gate` has the sentence of either. `speedup` is the baseline's median
+    `agreement` is for a trained classifier; `gate` holds the sentence of the accuracy check in any case. `speedup` is
+    the baseline's median
     latency / this one's over pairs of replicates (offline: throughputs), absent where they do not resolve it."""
     scope: str = ""
-    """What the watts and joules were measured in front of; '' where no meter is known."""
+    """The scope of the watts and joules; '' if no meter is known."""
     gate: str = ""
     rejected: str = ""
-    """Why this cell can never be the best; '' where it can."""
+    """Why this cell can never be the best; '' if it can."""
     broken: tuple[str, ...] = ()
     """The constraints it breaks, with the figures: it is rejected for these alone."""
     pairs: str = ""
-    """How many pairs the speed-up is of: `5 of 5 pairs`."""
+    """How many pairs the speed-up comes from: `5 of 5 pairs`."""
     notes: tuple[str, ...] = ()
-    """What must be known of the figures: pairs left out, unstable replicates, medians that pairs do not bear out."""
+    """Warnings about the figures: pairs left out, unstable replicates, medians that the pairs contradict."""
     replicates: Mapping[int, Result] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> Field:
-        """Return one figure; Absent for a metric that this cell does not have."""
+        """Return one figure, or Absent if this cell does not have the metric."""
         return self.metrics.get(name, NOT_MEASURED)
 
     def measured(self, name: str) -> Measured:
-        """Return one figure that is known to be there; KeyError with the reason where it is not."""
+        """Return one figure that must exist; KeyError with the reason if it does not."""
         found = self[name]
         if isinstance(found, Absent):
             raise KeyError(f"{name}: {found.reason}")
@@ -75,7 +76,7 @@ class Row:
         return bool(self.rejected) and not self.broken
 
     def having(self, **fields: Field) -> Row:
-        """Return the row with other figures under these names."""
+        """Return the row with these figures replaced."""
         return replace(self, metrics={**self.metrics, **fields})
 
     def to_json(self) -> dict[str, Json]:
@@ -99,7 +100,7 @@ class Row:
 
 
 def figures(results: Sequence[Result], workload: str, scope: str) -> dict[str, Field]:
-    """Return the metrics of the replicates of one cell; those of a gate are its first replicate's."""
+    """Return the metrics of one cell's replicates; the metrics of the accuracy check come from the first replicate."""
     timed = percentiles(results)
     checked = results[0].verification if results else None
     told = checked.fields if checked else {}
@@ -117,7 +118,7 @@ def figures(results: Sequence[Result], workload: str, scope: str) -> dict[str, F
 
 
 def joined(results: Sequence[Result], metric: Metric, scope: str) -> Field:
-    """Return one figure of all replicates: of bytes the most, of the others the mean with its spread."""
+    """Return one figure over all replicates: the maximum of bytes, else the mean with its spread."""
     if metric.unit == "bytes":
         fields = [first(r, metric.of) for r in results]
         peaks = [f.value for f in fields if isinstance(f, Measured)]

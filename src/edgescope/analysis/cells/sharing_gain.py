@@ -1,8 +1,8 @@
-"""What a store of concurrent runs says unasked: where one way of sharing the device beats another at equal cells.
+"""Remarks on a store of concurrent runs: where one way of sharing the device beats another at equal cells.
 
 Two cells are equal when they differ in their sharing alone: model, precision, batch, number of processes, engine,
-options, mode and machine are the same. Total throughput is compared, as a ratio with its interval; what lies within the
-noise, or within five per cent, is not remarked on. `remarks(results)` gives the largest first; each is a sentence.
+options, mode and machine are the same. Total throughput is compared, as a ratio with its interval; a difference within
+the noise, or within five per cent, gives no remark. `remarks(results)` gives the largest first; each is a sentence.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from edgescope.records import Field, Measured, Result, Trust
 
 @dataclass(frozen=True)
 class Remark:
-    """One sentence, and the figures it stands on."""
+    """One sentence, and the figures behind it."""
 
     subject: str
-    """What kind of remark: `mps`, `pinned` or `processes`."""
+    """The kind of remark: `mps`, `pinned` or `processes`."""
     text: str
     ratio: Measured
-    """Total throughput of the one over that of the other."""
+    """The ratio of their total throughputs."""
     results: tuple[str, ...]
     """Ids of the results it was taken from."""
 
@@ -34,7 +34,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two cells that differ in how the device is shared, or in the number of processes."""
+    """Two cells that differ only in how the device is shared, or in the number of processes."""
 
     over: Cell
     under: Cell
@@ -47,9 +47,9 @@ class Pair:
 
 
 def remarks(results: Iterable[Result]) -> tuple[Remark, ...]:
-    """Return what is worth saying of these results, the most telling first; () where nothing is.
+    """Return the remarks on these results, the largest gain first; () if there are none.
 
-    Machines are not mixed: of several, each is spoken of in turn.
+    Machines are not mixed: each gets its own remarks, in turn.
     """
     machines: dict[str, list[Result]] = {}
     for result in results:
@@ -58,14 +58,14 @@ def remarks(results: Iterable[Result]) -> tuple[Remark, ...]:
 
 
 def of_cells(found: Sequence[Cell]) -> tuple[Remark, ...]:
-    """Return the remarks on cells: for each way of sharing each model's largest gain, the mean, the largest loss."""
+    """Return, for each way of sharing, each model's largest gain, the mean and the largest loss."""
     pairs = equal_pairs(found)
     said = [r for subject in ("mps", "pinned") for r in _on([p for p in pairs if p.subject == subject])]
     return (*said, *_processes(found))
 
 
 def equal_pairs(found: Sequence[Cell]) -> list[Pair]:
-    """Return each cell of a sharing of its own over the shared cell that is its equal; only several processes count."""
+    """Return each MPS or pinned cell with its equal under plain sharing; only cells of several processes count."""
     shared = {key(c.trial)[:-1]: c for c in found if c.ok and c.trial.sharing == "time_slicing"}
     own = [c for c in found if c.ok and c.trial.sharing != "time_slicing" and c.trial.processes > 1]
     both = [(c, shared[key(c.trial)[:-1]]) for c in own if key(c.trial)[:-1] in shared]
@@ -88,7 +88,7 @@ def _on(pairs: Sequence[Pair]) -> list[Remark]:
 
 
 def _of(count: int, which: str) -> str:
-    """Say that a figure was picked among several: the most extreme of noisy ones leans outwards."""
+    """Return the note that a figure was picked among several: the most extreme of noisy figures is biased outwards."""
     return (
         f"; the {which} of {count}, so leaning {'high' if which == 'largest' else 'low'}" if count > 1 else ""
     )
@@ -120,7 +120,7 @@ def _summary(pairs: Sequence[Pair]) -> Remark:
 
 
 def _processes(found: Sequence[Cell]) -> list[Remark]:
-    """Return where more processes gave the most over one process of the same model, precision and batch."""
+    """Return the remark on where more processes gained the most over one of the same model, precision and batch."""
     one = {
         key(c.trial)[:-2]: c
         for c in found
@@ -164,7 +164,7 @@ def digits(value: float) -> str:
 
 
 def _within(ratio: Measured, picked: str, *of: Cell) -> str:
-    """Say where the interval comes from, and among how many cells a figure was picked."""
+    """Return where the interval comes from, and among how many cells a figure was picked."""
     bad = any(c.verdict.trust in (Trust.DISTURBED, Trust.THROTTLED) for c in of)
     but = ("; the machine was disturbed or throttled" if bad else "") + picked
     if ratio.n > 1:

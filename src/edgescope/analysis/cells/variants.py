@@ -1,11 +1,11 @@
-"""Which variant of a model to use: one row per cell, and a pick that can be defended.
+"""The variant table of a model: one row per cell, and the pick with its reasons.
 
 A variant that gave wrong outputs, or did not run, keeps its row with the reason and can never be picked: a
 fast wrong answer is not fast. The speed-up over the baseline comes from paired replicates, and the pick says
 which other variants are not significantly different, because then price, memory or habit may decide.
 
-Short runs that only screened candidates (optimize) are no part of a variant's figures: a variant that was also
-measured over a full window is shown by that alone, and one that was not stands in `screened`, beside the table.
+Short runs that only screened candidates (optimize) are not part of a variant's figures: a variant that was also
+measured over a full window shows only that, and a variant that was not is listed in `screened`, outside the table.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from edgescope.stats.pairs import MIN_EFFECT
 WORST_FIRST = (Trust.THROTTLED, Trust.DISTURBED, Trust.UNKNOWN, Trust.CLEAN)
 
 
-#: Windows up to this long screen candidates wherever the same results hold longer ones of the same variant.
+#: Windows up to this long count as screening if the same results hold longer ones of the same variant.
 SCREEN_S = 0.5
 
 
 def variant(trial: Trial) -> str:
-    """Return the name that the cells of one variant share, however long each measured."""
+    """Return the name that all cells of one variant share, whatever their duration."""
     return trial.key(Role.all() & ~Role.EFFORT, but=("replicate",))
 
 
@@ -59,14 +59,14 @@ class VariantTable:
     screened: tuple[Row, ...] = ()
     """Variants that did not get past the short runs; their speed-ups are over the baseline's short runs."""
     wanted: Wanted = FASTEST
-    """The constraints that rows were judged by."""
+    """The constraints on which rows were judged."""
 
     def row(self, cell: str) -> Row:
-        """Return the row of a cell; KeyError where there is none."""
+        """Return the row of a cell; KeyError if there is none."""
         return {r.cell: r for r in self.rows}[cell]
 
     def ordered(self) -> list[Row]:
-        """Return the rows as people read them: baseline, then by median latency, rejected ones last."""
+        """Return the rows in reading order: the baseline, then by median latency, rejected rows last."""
 
         def key(row: Row) -> tuple[bool, bool, float]:
             p50 = row["p50_s"].value if isinstance(row["p50_s"], Measured) else math.inf
@@ -77,14 +77,14 @@ class VariantTable:
 
 @dataclass(frozen=True)
 class Pick:
-    """The variant to use, in one sentence with its figures; no row where none may be used."""
+    """The variant to use, with a sentence and its figures; no row if none may be used."""
 
     row: Row | None
     reason: str
     ties: tuple[str, ...] = ()
     """Labels of eligible variants that are not significantly worse."""
     nearest: Row | None = None
-    """Where constraints leave nothing to pick: the variant that breaks them the least."""
+    """If no variant keeps the constraints: the one that breaks them the least."""
 
 
 def table(
@@ -117,7 +117,7 @@ def table(
 
 
 def _short(groups: Mapping[str, Sequence[Result]]) -> set[str]:
-    """Return the cells of screening runs: short windows, where some variant was measured over a longer one too."""
+    """Return the cells of screening runs: short windows, if some variant was measured over a longer one too."""
     trials = {cell: group[0].trial for cell, group in groups.items()}
     longest: dict[str, float] = {}
     for t in trials.values():
@@ -142,7 +142,7 @@ def _baseline(groups: Mapping[str, Sequence[Result]], wanted: str | None) -> str
 
 
 def _against_cell(groups: Mapping[str, Sequence[Result]], cell: str, base: str) -> Sequence[Result]:
-    """Return the baseline's results that pair with a cell's: those measured as long, where there are such."""
+    """Return the baseline's results that pair with a cell's: those of the same duration, if there are any."""
     trial, wanted = groups[cell][0].trial, variant(groups[base][0].trial)
     for other, group in groups.items():
         t = group[0].trial
@@ -159,12 +159,12 @@ def _row(groups: Mapping[str, Sequence[Result]], cell: str, base: str, wanted: W
 
 
 def shown_runs(group: Sequence[Result]) -> dict[int, Result]:
-    """Return the runs a cell's figures are of, by replicate: a rejected variant's are shown too, struck out."""
+    """Return the runs behind a cell's figures, by replicate; a rejected variant's are included and shown struck out."""
     return by_replicate(group) or by_replicate(group, (Status.WRONG_OUTPUT,))
 
 
 def row_of(group: Sequence[Result], done: Mapping[int, Result], metrics: Mapping[str, Field]) -> Row:
-    """Return the row of one cell by its results and those of them that are shown."""
+    """Return the row of one cell from all its results and from `done`, those that are shown."""
     results, first = list(done.values()), next(iter(done.values()), group[0])
     return Row(
         trial=first.trial,
@@ -179,20 +179,20 @@ def row_of(group: Sequence[Result], done: Mapping[int, Result], metrics: Mapping
 
 
 def broken(row: Row, wanted: Wanted) -> Row:
-    """Return the row, rejected with the figures where it breaks a constraint and nothing else spoke against it."""
+    """Return the row, rejected with the figures if it breaks a constraint and has no other reason for rejection."""
     found = () if row.rejected else wanted.broken(row.metrics)
     return replace(row, rejected="; ".join(found), broken=found) if found else row
 
 
 def rejected(every: Sequence[Result]) -> str:
-    """Say why a cell may not be used, '' where it may."""
+    """Return why a cell may not be used, or '' if it may."""
     return rejection(every)[1]
 
 
 def rejection(every: Sequence[Result]) -> tuple[Status, str]:
-    """Return the status and the reason for which a cell may not be used; any replicate that failed speaks for all.
+    """Return the status and the reason why a cell may not be used; one failed replicate rejects the cell.
 
-    Of a replicate that was run again, the newer run speaks.
+    If a replicate was run again, only the newer run counts.
     """
     group = list({r.trial.replicate: r for r in sorted(every, key=lambda r: r.started_at)}.values())
     for r in group:
@@ -209,7 +209,7 @@ def rejection(every: Sequence[Result]) -> tuple[Status, str]:
 
 
 def worst_verdict(results: Sequence[Result]) -> Verdict:
-    """Return the worst verdict of the replicates, how many share it, and the evidence of the first that does."""
+    """Return the worst verdict of the replicates, with their count and the evidence of the first."""
     trusts = [r.verdict.trust for r in results]
     worst = next((t for t in WORST_FIRST if t in trusts), None)
     if worst is None:
@@ -221,7 +221,7 @@ def worst_verdict(results: Sequence[Result]) -> Verdict:
 
 
 def _compared(row: Row, baseline: Sequence[Result], group: Sequence[Result]) -> Row:
-    """Return the row with its speed-up over the baseline's runs, the pairs it is of, and what is to be said of them."""
+    """Return the row with its speed-up over the baseline, the number of pairs, and the warnings about them."""
     piled = not registry.scenario(row.trial.scenario).timed
     name = "throughput_sps" if piled else "latency_p50_s"
     wrong = [replace(r, status=Status.OK) for r in row.replicates.values() if r.status not in MEASURED]
@@ -255,7 +255,7 @@ def _pairless(found: Pairs) -> str:
 
 
 def _borne_out(row: Row, speedup: Measured, under: Mapping[int, Result]) -> list[str]:
-    """Return the warning that belongs to medians, as shown, whose ratio lies outside of what the pairs say; or []."""
+    """Return a warning if the ratio of the shown medians lies outside the interval of the pairs, else []."""
     theirs, ours = percentiles(list(under.values()))["p50_s"], row["p50_s"]
     if not isinstance(theirs, Measured) or not isinstance(ours, Measured) or ours.value <= 0:
         return []
@@ -274,7 +274,7 @@ def _borne_out(row: Row, speedup: Measured, under: Mapping[int, Result]) -> list
 def pick(found: VariantTable, objective: str = "latency") -> Pick:
     """Return the eligible row that is best on latency, throughput or energy, and why.
 
-    Where every variant that could be used breaks a constraint, the nearest one is named, and what binds it.
+    If every usable variant breaks a constraint, the pick names the nearest one and the binding constraint.
     """
     wished = goal(objective)
     ranked = sorted(
@@ -291,7 +291,7 @@ def pick(found: VariantTable, objective: str = "latency") -> Pick:
 
 
 def described(row: Row, wanted: Wanted = FASTEST) -> str:
-    """Return what one variant measured, as a sentence without a comparison."""
+    """Return one variant's figures as a sentence without a comparison."""
     shown = show(row[wanted.goal.name])
     text = f"{row.label}: {wanted.goal.title.lower()} {shown}"
     text += f"; {row.gate.rstrip('.')}." if row.gate else "."
@@ -301,7 +301,7 @@ def described(row: Row, wanted: Wanted = FASTEST) -> str:
 
 
 def _infeasible(found: VariantTable) -> Pick | None:
-    """Return the answer where constraints alone leave nothing: the nearest variant and what binds it."""
+    """Return the answer if only constraints exclude all variants: the nearest one and the binding constraint."""
     near = [r for r in found.rows if r.broken]
     if not near:
         return None
@@ -336,7 +336,7 @@ Tie = tuple[Row, Interval | None, Judgement]
 
 
 def _undecided(ties: Sequence[Tie]) -> list[str]:
-    """Return what is said of the variants that are not significantly worse: one sentence a kind."""
+    """Return the sentences on the variants that are not significantly worse, one per kind."""
     same = [t for t in ties if t[2] is Judgement.SAME]
     paired = [t for t in ties if t[2] is not Judgement.SAME and t[1] is not None]
     apart = [t for t in ties if t[1] is None]
@@ -346,7 +346,7 @@ def _undecided(ties: Sequence[Tie]) -> list[str]:
 
 
 def _listed(ties: Sequence[Tie]) -> str:
-    """Return the first of the names, with the ratio where it is a single one: all of them are in Pick.ties."""
+    """Return the first names, with the ratio if there is only one: Pick.ties holds all of them."""
     names = [t[0].label for t in ties]
     ratio = ties[0][1]
     if len(ties) == 1 and ratio is not None:
@@ -366,5 +366,5 @@ def _why(value: Field) -> str:
 
 
 def show(value: Field) -> str:
-    """Return `2.41 ms [2.40, 2.42]` for a sentence: four digits, with the interval where there is one."""
+    """Return `2.41 ms [2.40, 2.42]` for a sentence: four digits, with the interval if there is one."""
     return units.why(value, digits=4)

@@ -1,1 +1,1 @@
-"""Energy of a window from what sensors told."""
+"""Energy of a window from sensor readings."""

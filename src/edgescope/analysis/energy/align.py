@@ -1,12 +1,12 @@
-"""Placing another clock's power log on a run's own time by the edge of its load.
+"""Align a power log of another clock with a run's own time, by the edges of the load.
 
-Two clocks that were never set to each other differ by minutes or years; the step in power when the load begins and ends
-is seen by both. The log is correlated with what is known of the load (idle, then busy, then idle again) at every offset
-at which the log covers it. The best offset counts only where the step stands out (the load explains most of the log's
-variance) and no other offset does nearly as well: a log of two equal runs cannot say which of them was ours. Then each
-edge is placed on its own by least squares; what the two differ by is the drift between the clocks.
+Two clocks that were never synchronised differ by minutes or years, but both see the step in power when the load
+begins and ends. The log is correlated with the known load (idle, then busy, then idle again) at every offset at which
+the log covers it. The best offset counts only where the step stands out (the load explains most of the log's
+variance) and no other offset does nearly as well: a log of two equal runs cannot say which of them was ours. Then
+each edge is placed separately by least squares; the difference between the two is the drift between the clocks.
 
-A stored run's energy at the wall, from an external meter's log: aligned, integrated, told with its uncertainty.
+`wall` gives a stored run's energy at the wall from an external meter's log: aligned, integrated, with its uncertainty.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ EXPLAINED = 0.5
 RIVAL = 0.8
 """Another offset that explains this share of what the best does makes the answer ambiguous."""
 ROWS = 3
-"""Rows of the log in the shorter idle stretch at least: with fewer there is no edge to see."""
+"""Least rows of the log in the shorter idle stretch: with fewer, no edge can be seen."""
 MAX_DRIFT = 0.02
 """A log whose clock runs more than this faster or slower has lost rows or is not of this run."""
 _BINS = 500
-"""Steps of the coarse search that a run is cut into at least."""
+"""Least number of steps of the coarse search per run."""
 _POINTS = 161
 """Offsets of each of the two fine searches at an edge."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is known of a run's load: idle in [start, rise] and [fall, stop], the busy time at any moment between."""
+    """A run's load: idle in [start, rise] and [fall, stop], with the busy time up to any moment between."""
 
     start_s: float
     rise_s: float
     fall_s: float
     stop_s: float
     busy: Callable[[Floats], Floats]
-    """Moments -> seconds for which any query had been in flight by then."""
+    """Moments -> seconds for which at least one query had been in flight by then."""
 
     def level(self, t_s: Floats, width_s: float) -> Floats:
         """Return the share of the time around each moment for which the load was on."""
@@ -66,7 +66,7 @@ class Alignment:
     explained: float
     """Share of the log's variance that the load explains."""
     step_w: float
-    """Power under load less power when idle."""
+    """Power under load minus power when idle."""
     rise_s: float
     """The run's time at which offset_s holds."""
 
@@ -76,13 +76,13 @@ class Alignment:
         return abs(self.drift) > self.drift_uncertainty
 
     def run_time(self, t_s: Floats) -> Floats:
-        """Return the run's time of moments on the meter's clock; without a certain drift both run alike."""
+        """Return the run's time for moments on the meter's clock; a drift within its uncertainty counts as none."""
         rate = self.drift if self.drifts else 0.0
         return self.rise_s + (t_s - self.offset_s - self.rise_s) / (1 + rate)
 
 
 def load(queries: Queries, idle: tuple[Idle, ...], origin_ns: int) -> Load:
-    """Return the load of a run in seconds since `origin_ns`; UsageError where no idle stretch frames it."""
+    """Return the load of a run in seconds since `origin_ns`; UsageError if idle stretches do not frame it."""
     at = {i.when: ((i.start_ns - origin_ns) / 1e9, (i.stop_ns - origin_ns) / 1e9) for i in idle}
     if {"before", "after"} - set(at):
         raise _no(
@@ -107,7 +107,7 @@ def _busy(begin: Floats, end: Floats) -> Callable[[Floats], Floats]:
 
 
 def align(log: MeterLog, run: Load) -> Alignment:
-    """Return where the log lies on the run's time; UsageError where no edge stands out."""
+    """Return the alignment of the log with the run's time; UsageError if no edge stands out."""
     shortest = min(run.rise_s - run.start_s, run.stop_s - run.fall_s, run.fall_s - run.rise_s)
     if log.period_s * ROWS > shortest:
         raise _no(
@@ -174,10 +174,10 @@ def _explained(watts: Floats, level: Floats) -> Floats:
 def _edge(log: MeterLog, run: Load, guess: float, edge_s: float, reach: float) -> tuple[float, float, float]:
     """Return (offset, its uncertainty, step in W) by least squares over the rows around one edge.
 
-    The uncertainty is where the sum of squares exceeds its least by F(1, n - 3) at 95 %, half a row (a meter does not
-    say whether a row is the mean since the last one or the moment's) or half of what is missing there, and half of how
-    wide the edge itself is: whether a ramp is the machine's, which follows the load, or the meter's, which may be
-    centred on it, no log can say.
+    The uncertainty has three parts: the offset at which the sum of squares exceeds its least by F(1, n - 3) at 95 %;
+    half a row (a meter does not say whether a row is the mean since the last one or the moment's), or half of the gap
+    there; and half of the edge's own width, because no log can say whether a ramp is the machine's, which follows the
+    load, or the meter's, which may be centred on it.
     """
     near = np.abs(log.t_s - guess - edge_s) <= reach
     t, watts = log.t_s[near], log.watts[near]
@@ -220,7 +220,7 @@ _RAIL = re.compile(r"(?i)power from '(vdd|vin|pom|sys|gpu|cpu|soc)")
 
 @dataclass(frozen=True)
 class Wall:
-    """Where the log lies on the run's time, and what the run used by it."""
+    """The alignment of the log, and the energy that the run used by it."""
 
     alignment: Alignment
     consumption: Consumption
@@ -228,11 +228,11 @@ class Wall:
 
 
 def wall(result: Result, log: MeterLog, scope: str = "") -> Wall:
-    """Return the run's energy by the meter's log; UsageError where the two cannot be put together.
+    """Return the run's energy by the meter's log; UsageError if the two cannot be aligned.
 
-    The scope is the wall where none is named; a column that is called as a board's rail is must have one named.
+    The default scope is the wall; a column named like a board's rail needs a scope given.
 
-    The ends of every figure are moved outwards by what the uncertainty of the offset is worth.
+    The ends of every figure are moved outwards by the effect of the offset's uncertainty.
     """
     if result.queries is None or result.window is None:
         raise UsageError("E-METER-3", f"the result {result.id} holds no queries to place the log by")
@@ -250,14 +250,14 @@ def wall(result: Result, log: MeterLog, scope: str = "") -> Wall:
 
 
 def _readings(log: MeterLog, placed: Alignment, window: Window, scope: str) -> Readings:
-    """Return the log as readings on the run's clock; a gauge, since no log says what its rows are the mean of."""
+    """Return the log as readings on the run's clock: a gauge, since no log says over which time its rows are means."""
     t_ns = window.start_ns + (placed.run_time(log.t_s) * 1e9).round().astype(np.int64)
     channel = Channel(f"{METER}_power_w", "W", scope, "gauge", log.columns)
     return Readings((channel,), t_ns, np.zeros(len(t_ns), np.int16), log.watts)
 
 
 def _unsure(readings: Readings, window: Window, placed: Alignment) -> float:
-    """Return by how many joules the window's energy may be off because of where it was placed."""
+    """Return how many joules the window's energy may be off because of the uncertain offset."""
     found = energies(readings, window.start_ns, window.stop_ns, 0)
     total = found[0].total if found else None
     if total is None:

@@ -1,10 +1,10 @@
-"""What the machine draws while it waits, and what of a run's energy is the load's own.
+"""Split a run's energy into idle power and the dynamic energy of the load.
 
     total = dynamic + idle power x time
 
-The process, its model loaded, does nothing for a while before the load and after it, inside the same sampler's life.
-Before and after differ by what has warmed up meanwhile; the difference is told, and widens the bounds. Idle power holds
-only at the clocks it was measured at: a governor that slows an idle machine moves watts from idle to dynamic
+The process, with its model loaded, does nothing for a while before the load and after it, under the same sampler.
+Before and after differ by what has warmed up meanwhile; the difference is reported, and widens the bounds. Idle power
+holds only at the clocks it was measured at: a governor that slows an idle machine moves watts from idle to dynamic
 (jetson_clocks does the reverse), so clock channels of both stretches are compared.
 """
 
@@ -20,7 +20,7 @@ from edgescope.errors import Message
 from edgescope.records import Absent, Field, Idle, Measured, Readings, Window
 
 SETTLE = 0.2
-"""Share of an idle stretch, next to the load, that is left out: averaging sensors and regulators lag behind."""
+"""Share of an idle stretch next to the load that is left out, because averaging sensors and regulators lag behind."""
 DRIFT = 0.10
 """Share of the idle power by which before and after may differ without a warning."""
 CLOCKS = 0.05
@@ -33,7 +33,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Baseline:
-    """The idle metrics by name, and what a reader must know of them."""
+    """The idle metrics by name, and the warnings about them."""
 
     metrics: Mapping[str, Field]
     warnings: tuple[Message, ...] = ()
@@ -42,7 +42,7 @@ class Baseline:
 def baseline(
     spent: Energy, readings: Readings, idle: Sequence[Idle], window: Window, samples: int
 ) -> Baseline:
-    """Return idle power (W) and dynamic energy (J) of the meter of `spent`; each Absent with the reason without."""
+    """Return idle power (W) and dynamic energy (J) by the meter of `spent`; Absent with the reason if not known."""
     if not idle:
         return _without("no idle stretch was watched: idle_s is 0 (--idle 10s)")
     if isinstance(spent.energy_j, Absent):
@@ -72,7 +72,7 @@ def _without(reason: str) -> Baseline:
 
 
 def inner(idle: Idle) -> tuple[int, int]:
-    """Return from when to when an idle stretch counts: not next to the load."""
+    """Return (start, stop) of the part of an idle stretch that counts: away from the load."""
     cut = round(SETTLE * (idle.stop_ns - idle.start_ns))
     return (
         (idle.start_ns, idle.stop_ns - cut) if idle.when == "before" else (idle.start_ns + cut, idle.stop_ns)
@@ -86,10 +86,10 @@ def _power(spent: Energy, readings: Readings, idle: Idle) -> Field:
 
 
 def _joined(parts: Sequence[Measured]) -> Measured:
-    """Return the mean of before and after; its ends are the outer ones of both."""
+    """Return the mean of before and after; its ends are the outer ends of both."""
     value = float(np.mean([p.value for p in parts]))
     lows, highs = [p.lo for p in parts if p.lo is not None], [p.hi for p in parts if p.hi is not None]
-    lo = min(lows) if len(lows) == len(parts) else None  # an end that nothing bounds is not known
+    lo = min(lows) if len(lows) == len(parts) else None  # an end without a bound is not known
     hi = max(highs) if len(highs) == len(parts) else None
     return Measured(value, "W", lo, hi, len(parts))
 
@@ -134,7 +134,7 @@ def _drifting(metrics: Mapping[str, Field], power: Measured) -> tuple[Message, .
 
 
 def _clocks(readings: Readings, idle: Sequence[Idle], window: Window) -> tuple[Message, ...]:
-    """Return the warning that clocks were not those of the load while the machine was idle."""
+    """Return the warning that clocks differed between idle and load, or none."""
     found = []
     for channel in readings.channels:
         if channel.unit != "Hz" or channel.kind == "counter":

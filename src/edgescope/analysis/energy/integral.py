@@ -1,4 +1,4 @@
-"""Energy as the integral of what one sensor showed, with bounds on what it cannot have seen.
+"""Energy as the integral of one sensor's readings, with bounds on what it cannot have seen.
 
 A counter's difference has no sampling error; the bounds are what its steps leave open. A gauge or an average is
 integrated by trapezoid over its updates m_j, first seen at f_j. Let g_j be the time for which nobody had looked when it
@@ -23,10 +23,10 @@ sum x_j (m_j+1 - m_j-1) / 2. What the sensor itself reads wrong (its gain, offse
 bounds. That sensors show means of a part of the time only, and late, is measured in Yang, Adamek and Armour, arXiv
 2312.02741 (NVML), and said in the INA3221's data sheet, SBOS576 (averaging of up to 1024 conversions).
 
-What a polled sensor really said: each of its updates once, at its first appearance.
+Updates of a polled sensor: each new value once, at its first appearance.
 
 A sensor that converts every 430 ms and is read every 100 ms repeats itself four times; the repeats add nothing and,
-counted as readings, would smear every change of power. They are collapsed to the first. A value that comes back
+counted as readings, would smear every change of power. Repeats are collapsed to the first. A value that comes back
 unchanged from a new conversion looks just the same, so a value shown for longer than a refresh is held until one
 refresh before it changes, instead of being joined to the next by a long ramp.
 """
@@ -39,17 +39,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 MIN_COVERAGE = 0.95
-"""Share of the window that the readings must span; the rest is filled at the mean power."""
+"""Share of the window that the readings must span; the rest is filled with the mean power."""
 MAX_GAP = 0.2
-"""Longest silence of a power sensor inside the window, as a share of it; a counter counts on meanwhile."""
+"""Longest silence of a power sensor inside the window, as a share of it; a counter goes on counting meanwhile."""
 PROMPT_S = 0.1
-"""A first reading so soon after an edge tells of the edge, where the one before it is far more distant."""
+"""A first reading this soon after an edge stands for the edge, if the reading before it is far more distant."""
 _STEEPER = 2.0
 """Power in the moment until that reading is at most this multiple of the steepest that the counter showed."""
 
 
 _DELAYS = 129
-"""Delays that are tried: between two of them the energy moves by less than a thousandth of the edge's."""
+"""Number of delays tried: between two of them the energy moves by less than a thousandth of the edge's."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Curve:
     t_s: Floats
     joules: Floats
     watts: Floats | None = None
-    """Power at the points, between which it is linear; None: the energy is."""
+    """Power at the points, linear between them; None: the energy is linear between them."""
 
     def times(self, by: float) -> Curve:
         """Return the curve with all energy, and power, multiplied."""
@@ -77,7 +77,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Total:
-    """The energy of [0, stop] with its bounds (None where nothing bounds it), and the curve it is read off."""
+    """The energy of [0, stop] with its bounds (None if nothing bounds it), and the curve behind it."""
 
     joules: float
     updates: int
@@ -91,7 +91,7 @@ class Total:
 
 
 def integrate(seen: Updates, stop_s: float, *, average_s: float | None = None) -> Total | str:
-    """Return the energy of [0, stop] from power readings in W, or why there is none.
+    """Return the energy of [0, stop] from power readings in W, or the reason why there is none.
 
     `average_s` is None for a gauge, else the time that each reading is the mean of (0: that since the one before).
     """
@@ -109,15 +109,15 @@ def integrate(seen: Updates, stop_s: float, *, average_s: float | None = None) -
     below, above = _errors(seen, stop_s, average_s, curve)
     least = 0.0 if seen.value.min() >= 0 else -np.inf  # the monitor of an idle rail may read a little below 0
     lo, hi = max(least, joules - below), joules + above
-    # the value in force at the start counts as one
+    # the value that holds at the start counts as an update
     return Total(joules, 1 + seen.inside(stop_s), _polls(seen, stop_s), seen.refresh_s, curve, lo, hi)
 
 
 def _trapezoids(seen: Updates, age_s: float) -> Curve:
-    """Return the curve through the updates, each at the middle of what it is the mean of."""
+    """Return the curve through the updates, each at the middle of the time that it averages."""
     t, w = seen.held()
     t = t - age_s
-    if age_s:  # what it showed last is the best guess for the moments whose mean is still to come
+    if age_s:  # the last value is the best guess for the moments whose mean has not come yet
         t, w = np.append(t, t[-1] + age_s), np.append(w, w[-1])
     return Curve(t, np.concatenate(([0.0], np.cumsum((w[1:] + w[:-1]) * np.diff(t)) / 2)), w)
 
@@ -138,7 +138,7 @@ def _errors(seen: Updates, stop_s: float, average_s: float | None, curve: Curve)
 
 
 def _shifted(curve: Curve, stop_s: float, first_s: float, last_s: float) -> tuple[float, float]:
-    """Return how far the energy of the window lies above the least and below the most of it, moved by these delays."""
+    """Return how far the window's energy lies above the least and below the most that these delays give."""
     delays = np.linspace(first_s, last_s, _DELAYS)
     each = curve.at(stop_s + delays) - curve.at(delays)
     own = float(np.diff(curve.at(np.array([0.0, stop_s])))[0])
@@ -146,7 +146,7 @@ def _shifted(curve: Curve, stop_s: float, first_s: float, last_s: float) -> tupl
 
 
 def _inside(seen: Updates, stop_s: float, reach_s: float, gauge: bool) -> float:
-    """Return H + J in J, of the updates that the window and `reach_s` around it hold."""
+    """Return H + J in J, for the updates in the window and `reach_s` around it."""
     near = (seen.t_s[1:] > -reach_s) & (seen.t_s[:-1] < stop_s + reach_s)
     step, apart = np.abs(np.diff(seen.value))[near], np.diff(seen.t_s)[near]
     usual = seen.usual_blind_s / 2
@@ -162,14 +162,14 @@ def _inside(seen: Updates, stop_s: float, reach_s: float, gauge: bool) -> float:
 
 
 def _shown(seen: Updates, x: float, reach_s: float) -> Floats:
-    """Return what was shown within `reach_s` of x, the updates next to it included."""
+    """Return the values shown within `reach_s` of x, with the updates next to it."""
     first = max(0, int(np.searchsorted(seen.t_s, x - reach_s)) - 1)
     last = int(np.searchsorted(seen.t_s, x + reach_s, side="right")) + 1
     return seen.value[first:last]
 
 
 def count(seen: Updates, stop_s: float) -> Total | str:
-    """Return the energy of [0, stop] from a counter in J, bounded by its steps, or why there is none."""
+    """Return the energy of [0, stop] from a counter in J, bounded by its steps, or the reason why there is none."""
     if (np.diff(seen.value) < 0).any():
         return "the counter went backwards: it was reset, or wrapped over an unknown range"
     found = seen.inside(stop_s)
@@ -187,7 +187,7 @@ def count(seen: Updates, stop_s: float) -> Total | str:
 
 
 def _finest_s(seen: Updates, stop_s: float) -> float:
-    """Return the shortest time that the counter's curve can tell from its mean: the longest between two readings."""
+    """Return the shortest time that the counter's curve resolves: the longest time between two readings."""
     inside = np.clip(seen.polls_s, 0.0, stop_s)
     return max(seen.refresh_s, float(np.diff(inside).max(initial=0.0)))
 
@@ -195,9 +195,10 @@ def _finest_s(seen: Updates, stop_s: float) -> float:
 def _steps(seen: Updates, stop_s: float) -> tuple[float | None, float | None]:
     """Return bounds on the energy of [0, stop].
 
-    At a moment x no less had been used than the last value seen by then, nor (where the reading at x came a moment
-    late) than the next value seen less what a power well above the steepest uses until that; and no more than the first
-    value whose update certainly came after x: one that the reading before it, at or after x, did not show.
+    At a moment x at least the last value seen by then had been used. If the reading at x came a moment late, it was
+    also at least the next value seen, minus what a power well above the steepest uses until then. And at most the
+    first value had been used whose update certainly came after x: a value that the reading before it, at or after x,
+    did not show.
     """
     since = np.concatenate(([-np.inf], (seen.t_s - seen.blind_s)[1:]))
     least = [_least(seen, x) for x in (0.0, stop_s)]
@@ -208,7 +209,7 @@ def _steps(seen: Updates, stop_s: float) -> tuple[float | None, float | None]:
 
 
 def _least(seen: Updates, x: float) -> float | None:
-    """Return what a counter had counted at least by x, None where it was read too late to say."""
+    """Return the least that a counter had counted by x, or None if it was read too late to say."""
     before = int(np.searchsorted(seen.t_s, x, side="right")) - 1
     known = [float(seen.value[before])] if before >= 0 else []
     after = int(np.searchsorted(seen.polls_s, x, side="left"))
@@ -226,7 +227,7 @@ def _polls(seen: Updates, stop_s: float) -> int:
 
 
 def _cover(polls_s: Floats, stop_s: float) -> tuple[float, float] | str:
-    """Return the part of [0, stop] that the readings span, or why it is too little."""
+    """Return the part of [0, stop] that the readings span, or the reason why it is too little."""
     if len(polls_s) < 2:
         return f"{len(polls_s)} readings are too few"
     a, b = max(0.0, float(polls_s[0])), min(stop_s, float(polls_s[-1]))
@@ -238,26 +239,26 @@ def _cover(polls_s: Floats, stop_s: float) -> tuple[float, float] | str:
 Floats = NDArray[np.float64]
 
 _QUICK = 0.1
-"""Quantile of the times between changes that stands for the quickest: the least would be a poll that came late."""
+"""Quantile of the times between changes that stands for the quickest: the minimum would be a late poll."""
 _SAME = 1.5
 """Times between changes up to this multiple of the quickest and a poll are single refreshes, not repeats."""
 _AGREE = 3
-"""Single refreshes that must have been seen; fewer changes say nothing of the sensor."""
+"""Single refreshes that must have been seen; fewer changes say nothing about the sensor."""
 _UNKNOWN = 1.0
-"""The slowest refresh assumed of a sensor that changed too seldom to show its own: that of NVML's averages."""
+"""The slowest refresh, assumed for a sensor that changed too seldom to show its own: that of NVML's averages."""
 _SLOW = 2.0
 """A refresh takes at most this multiple of the usual one; a value shown for longer was measured again."""
 
 
 @dataclass(frozen=True)
 class Updates:
-    """The updates of one channel; times in seconds since the window's start, one entry an update."""
+    """The updates of one channel; times in seconds since the window's start, one entry per update."""
 
     t_s: Floats
     """When each was first seen."""
     value: Floats
     blind_s: Floats
-    """Time between the poll that saw it and the one before, which did not: how late it may have been seen."""
+    """Time between the poll that saw it and the poll before: how late it may have been seen."""
     polls_s: Floats
     """Every moment at which the sensor was read and answered."""
     refresh_s: float
@@ -270,12 +271,12 @@ class Updates:
 
     @property
     def irregular_s(self) -> float:
-        """How much refreshes differ by more than the polls can explain."""
+        """How much refreshes differ beyond what the polls can explain."""
         return max(0.0, self.slowest_s - self.refresh_s - self.usual_blind_s)
 
     @property
     def usual_blind_s(self) -> float:
-        """The usual time for which nobody had looked when an update was seen."""
+        """The usual time since the poll before, when an update was seen."""
         return float(np.median(self.blind_s[1:])) if len(self) > 1 else 0.0
 
     def inside(self, stop_s: float) -> int:
@@ -293,7 +294,7 @@ class Updates:
 
 
 def updates(t_ns: NDArray[np.int64], value: Floats, origin_ns: int) -> Updates:
-    """Return the updates among readings (any order, repeats and duplicates included; not finite: not answered)."""
+    """Return the updates among readings in any order, with repeats; a value that is not finite is no reading."""
     answered = np.isfinite(value)
     t_ns, first = np.unique(t_ns[answered], return_index=True)
     polls, shown = (t_ns - origin_ns) / 1e9, value[answered][first]
@@ -312,7 +313,7 @@ def _refresh(polls: Floats, changes: Floats, blind: Floats) -> tuple[float, floa
     gaps, poll = np.diff(changes), float(np.median(np.diff(polls))) if len(polls) > 1 else 0.0
     closest = float(
         (gaps + blind[:-1]).min(initial=_UNKNOWN)
-    )  # the earlier may have come while nobody looked
+    )  # the earlier change may have come between two polls
     single = gaps[gaps <= _SAME * np.quantile(gaps, _QUICK) + poll] if len(gaps) else gaps
     if len(single) < _AGREE:
         return poll, max(poll, closest)

@@ -1,9 +1,9 @@
-"""The log of an external power meter: a CSV of whatever dialect, as seconds of its own clock and watts.
+"""Read the log of an external power meter, a CSV of any dialect, as seconds of its own clock and watts.
 
 Meters differ in everything: a preamble before the header, commas or semicolons, decimal points or commas, time as ISO
 8601, as a count since 1970 in seconds to nanoseconds or as seconds since they were switched on, power in W or mW or
-only as volts and amperes. Columns are recognised by the names they carry; what cannot be told is asked for, not
-guessed. Only differences of time are used, because the meter's clock is not ours: align.py places it by the
+only as volts and amperes. Columns are recognised by their names; if a column is not clear, the user must name it:
+nothing is guessed. Only differences of time are used, because the meter's clock is not ours: align.py places it by the
 load's own edge.
 """
 
@@ -27,7 +27,7 @@ MAX_BYTES = 200_000_000
 MAX_BAD = 0.2
 """Share of rows that may be unreadable; a log with more is not understood."""
 _PREAMBLE = 50
-"""Lines before the header at most."""
+"""Most lines before the header."""
 _TIME = re.compile(r"(?i)^\W*(time|timestamp|date|date ?time|datum|zeit|elapsed|t|ts)\b|time|stamp")
 _KINDS = {
     "power": re.compile(r"(?i)power|watt|^\W*p\W*$|^\W*[muµμk]?w\W*$|leistung"),
@@ -42,7 +42,7 @@ _UNITS = {
     for kind, letters in (("power", "w|watts?"), ("voltage", "v|volts?"), ("current", "a|amps?|amperes?"))
 }
 _NEVER = re.compile(r"(?i)[muµμnk]?(vah?|varh?|[wa]h|ws|wsec|j|joules?)|dbm?[wm]?|energy")
-"""Units, whatever else the name holds, of something that is no power, voltage or current."""
+"""Units that rule a column out as power, voltage or current, whatever else its name holds."""
 _UNITLIKE = re.compile(
     rf"(?i){_PREFIX}(w|v|a|watts?|volts?|amps?|amperes?|ohms?|hz|hp)|(milli|micro|nano|kilo|mega).*"
 )
@@ -50,24 +50,24 @@ _TIMES = re.compile(r"(?i)(?<![^\W_])[\d.]+ ?[muµμnk]?w(?![^\W_])|[(\[]\W*x?\W
 """A multiple of a unit, such as 0.1W; `5v` outside of brackets is the name of a rail."""
 _BRACKET = re.compile(r"[(\[]\s*([^)\]]*?)\s*[)\]]")
 _PLAIN = re.compile(r"(?i)[^\W\d_]{3,}.*|ch ?\d+|\d+|[ad]c|in|out|")
-"""What stands in brackets and is no unit."""
+"""Text in brackets that is not a unit."""
 _CELL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*[WVA]?")
 _SCALE = {"": 1.0, "m": 1e-3, "milli": 1e-3, "k": 1e3, "kilo": 1e3, "n": 1e-9, "nano": 1e-9}
 _SCALE |= dict.fromkeys(("u", "µ", "μ", "micro"), 1e-6)
 _EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
-"""From this size on a count since 1970 is in nano-, micro- and milliseconds."""
+"""From these sizes on, a count since 1970 is in nano-, micro- and milliseconds."""
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2}):(\d{2}(?:\.\d+)?)")
 _DAY_S = 86_400.0
 
 
 @dataclass(frozen=True)
 class MeterLog:
-    """What a meter wrote: moments in seconds since its first row, rising, and watts."""
+    """A meter's log: moments in seconds since its first row, rising, and watts."""
 
     t_s: Floats
     watts: Floats
     columns: str
-    """Which columns were taken for what."""
+    """Which columns were read as time and power."""
     skipped: int = 0
     """Rows that could not be read."""
 
@@ -115,7 +115,7 @@ def _text(path: Path) -> str:
 
 
 def _rows(text: str) -> list[list[str]]:
-    """Return the cells; the delimiter is the one that most lines agree on."""
+    """Return the cells, split at the delimiter on which most lines agree."""
     lines = [line for line in text.replace("\0", "").splitlines() if not line.startswith("#")]
     sample = lines[: 4 * _PREAMBLE]
 
@@ -124,7 +124,7 @@ def _rows(text: str) -> list[list[str]]:
         usual = max(set(counts), key=counts.count) if counts else 0
         return (counts.count(usual), usual) if usual else (0, 0)
 
-    delimiter = max(";\t,|", key=agreed)  # of equals the first: a comma beside semicolons is a decimal one
+    delimiter = max(";\t,|", key=agreed)  # the first of equals: a comma next to semicolons is a decimal comma
     try:
         rows = list(csv.reader(lines, delimiter=delimiter))
     except csv.Error as error:
@@ -152,7 +152,7 @@ def _named(head: Sequence[str], kind: str) -> list[str]:
 
 
 def _only(head: Sequence[str], kind: str, path: Path) -> str:
-    """Return the column of a kind, '' without one; which of several is meant cannot be told."""
+    """Return the column of a kind, or '' if there is none; UsageError if there are several."""
     names = _named(head, kind)
     if len(names) > 1:
         what = f"{path.name} has several columns of {kind}"
@@ -174,7 +174,7 @@ def _place(head: Sequence[str], name: str, path: Path) -> int:
 
 @dataclass(frozen=True)
 class _Column:
-    """How one quantity is read from a row; None where the row does not hold it."""
+    """A reader of one quantity in a row; it returns None if the row does not hold it."""
 
     words: str
     read: Callable[[Sequence[str]], float | None]
@@ -182,7 +182,7 @@ class _Column:
 
 def _time_column(head: Sequence[str], name: str, path: Path) -> _Column:
     named = [cell for cell in head if _TIME.search(cell)]
-    # a date beside a time of day moves once a day
+    # a date next to a time of day changes once a day
     name = name or min(named, key=lambda cell: bool(re.fullmatch(r"(?i)\W*(date|datum)\W*", cell)))
     place = _place(head, name, path)
     unit = re.search(r"(?i)(?:^|[\W_])(n|u|m|nano|micro|milli)(?:s|secs?|seconds?)\W*$", name)
@@ -193,7 +193,7 @@ def _time_column(head: Sequence[str], name: str, path: Path) -> _Column:
 
 
 def _moment(cell: str, factor: float) -> float | None:
-    """Return seconds on the meter's clock, whatever they count from."""
+    """Return seconds on the meter's clock, from any origin."""
     text = cell.strip().strip('"')
     value = _number(text)
     if value is not None:
@@ -232,9 +232,9 @@ def _watts(head: Sequence[str], name: str, path: Path) -> _Column:
 
 
 def _factor(name: str, kind: str, path: Path) -> float:
-    """Return SI of one unit of a column, its prefix wherever the name holds it; 1 where no unit is written.
+    """Return the factor from a column's unit to SI, with the prefix anywhere in the name; 1 if no unit is written.
 
-    UsageError for what may be another unit: MW is as often milli in capitals as mega.
+    UsageError for an ambiguous unit: MW is as often milli in capitals as mega.
     """
     words = re.findall(r"[^\W\d_]+", name)
     units = {(found[1] or "").lower() for word in words if (found := _UNITS[kind].fullmatch(word))}
@@ -253,13 +253,13 @@ def _factor(name: str, kind: str, path: Path) -> float:
 
 
 def _scaled(row: Sequence[str], place: int, factor: float) -> float | None:
-    """Return one cell in SI; W, V or A behind the number is dropped, another unit makes the cell unreadable."""
+    """Return one cell in SI; a W, V or A after the number is dropped, another unit makes the cell unreadable."""
     found = _CELL.fullmatch(row[place].strip()) if place < len(row) else None
     return None if found is None else float(found[1]) * factor
 
 
 def _log(rows: Floats, columns: str, skipped: int, path: Path) -> MeterLog:
-    """Return the log; rows of one stamp are averaged, a clock of the day may pass midnight, no other goes back."""
+    """Return the log; rows with one time stamp are averaged. Only a time of day may go back, at midnight."""
     t, watts = rows[:, 0], rows[:, 1]
     back = np.diff(t)
     if t.max() < _DAY_S and (back < -_DAY_S / 2).any():

@@ -1,4 +1,4 @@
-"""The watts and joules of one run, as its metrics: which meter, how much in all, per sample, and beyond idling."""
+"""The watts and joules of one run as metrics: the meter, the total, per sample, and beyond idle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A_SAMPLE = ("energy_per_sample_j", "energy_dynamic_per_sample_j")
 
 @dataclass(frozen=True)
 class Consumption:
-    """Metrics by name, the meter behind them (None: none answered), and what a reader must know."""
+    """Metrics by name, the meter behind them (None: none answered), and the warnings about them."""
 
     metrics: Mapping[str, Field]
     meter: Meter | None
@@ -34,9 +34,9 @@ def consumption(
     board: str = "gpu0",
     colocated: str = "",
 ) -> Consumption:
-    """Return what the window used by the named meter, else by the one of the widest scope that sees the device.
+    """Return the window's consumption by the named meter, else by the meter of the widest scope that sees the device.
 
-    `colocated` are other models that ran in it: the joules are theirs, too, so none are a sample's.
+    `colocated` are other models that ran meanwhile: the joules are theirs, too, so energy per sample is Absent.
     """
     samples = done(queries, window)
     span = window.start_ns, window.stop_ns
@@ -72,7 +72,7 @@ def _per_sample(spent: Energy, queries: Queries, window: Window) -> Field:
 
 
 def _rate(spent: Energy, seconds: float) -> Field:
-    """Return distinct updates of the meter per second of the window, n their number."""
+    """Return the meter's distinct updates per second of the window; n is their number."""
     if spent.total is None or isinstance(spent.energy_j, Absent):
         return spent.energy_j
     return Measured(spent.total.updates / seconds, "Hz", n=spent.total.updates)

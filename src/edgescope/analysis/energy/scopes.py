@@ -1,12 +1,12 @@
-"""What the watts of a result were measured in front of: figures of two scopes are never compared.
+"""The scope of a result's watts, that is, the part of the machine they cover: figures of two scopes are never compared.
 
-A module's rail, a GPU board's counter and a plug at the wall see different consumers, so that one variant may look
-twice as frugal as another for no reason but its meter. Two rails share a scope's name and still feed different things.
+A module's rail, a GPU board's counter and a plug at the wall see different consumers, so one variant may look
+twice as frugal as another only because of its meter. Two rails share a scope's name and still feed different parts.
 
-What stands beside a power or an energy of one run: an interval at 95 %, or bounds that hold for certain.
+A power or energy of one run has either a 95 % interval or bounds that hold for certain.
 
-Only energy per sample has an interval within one run (window.py); every other pair of ends says what the meter
-cannot have seen of this window. The two answer different questions and may differ in width by a lot.
+Only energy per sample has an interval within one run (window.py); every other pair of ends bounds what the meter
+cannot have seen of this window. The two answer different questions and may differ widely in width.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgescope.records import Absent, Field, Measured, Result
 
 
 def scope(result: Result) -> str:
-    """Return the scope of a result's watts, with the rail's name where it is one rail; '' where none is known."""
+    """Return the scope of a result's watts, with the rail's name if it is one rail; '' if none is known."""
     if result.meter is None:
         return ""
     return f"rail {result.meter.name}" if result.meter.scope == "rail" else result.meter.scope
@@ -27,7 +27,7 @@ def scope(result: Result) -> str:
 def scopes(results: Iterable[Result]) -> set[str]:
     """Return the scopes that power or energy was measured in.
 
-    Of a result that names no meter, as older ones do not: those of its channels, where they are loaded.
+    For a result without a meter (older results): the scopes of its channels, if they are loaded.
     """
     found: set[str] = set()
     for result in results:
@@ -40,13 +40,13 @@ def scopes(results: Iterable[Result]) -> set[str]:
 
 
 def usual(results: Sequence[Result]) -> str:
-    """Return the scope that most of them were measured in, the first of equals; '' where none is known."""
+    """Return the most frequent scope of these results (the first of equals), or '' if none is known."""
     counted = Counter(filter(None, map(scope, results)))
     return counted.most_common(1)[0][0] if counted else ""
 
 
 def within(field: Field, results: Sequence[Result], wanted: str) -> Field:
-    """Return a power or energy field of these results, Absent where one was measured in another scope."""
+    """Return a power or energy field of these results, or Absent if one was measured in another scope."""
     others = sorted({s for s in map(scope, results) if s} - {wanted})
     if not wanted or not others or not isinstance(field, Measured):
         return field
@@ -54,9 +54,9 @@ def within(field: Field, results: Sequence[Result], wanted: str) -> Field:
 
 
 def ends(field: Field | None, whole: Field | None) -> str:
-    """Return `bounds`, `95 % over 12 blocks`, or '' without ends; `whole` is the energy of the same window.
+    """Return `bounds`, `95 % over 12 blocks`, or '' if it has no ends; `whole` is the energy of the same window.
 
-    Bounds are those of the whole window divided, so that they count the same updates; blocks are fewer.
+    Bounds come from dividing those of the whole window, so they count the same updates; blocks are fewer.
     """
     if field is None or isinstance(field, Absent) or field.lo is None or field.hi is None:
         return ""

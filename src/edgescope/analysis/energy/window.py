@@ -1,22 +1,22 @@
 """Energy over a window: a counter's difference where the hardware has one, else power integrated over time.
 
-A counter (RAPL, NVML) has no sampling error but moves in steps (1 ms to 100 ms), so its value at the window's
-edges is interpolated between its updates. One that is dear to read (NVML's) is read about the edges, and the course of
-the energy between them is that of the power beside it. Power readings are collapsed to the sensor's own updates and
-integrated by trapezoid with interpolated edges; polling faster than the sensor adds no knowledge, so the number of
-distinct updates is reported and too few of them are a warning. `lo` and `hi` bound what either cannot have seen
-(analysis.energy.integral).
-Energy has a scope: what the meter sits in front of. Figures of two scopes must not be compared.
+A counter (RAPL, NVML) has no sampling error but moves in steps (1 ms to 100 ms), so its value at the window's edges
+is interpolated between its updates. A counter that is slow to read (NVML's) is read only near the edges, and between
+them the energy follows the power reading. Power readings are collapsed to the sensor's own updates and integrated by
+trapezoid with interpolated edges; polling faster than the sensor adds no knowledge, so the number of distinct updates
+is reported and too few of them are a warning. `lo` and `hi` bound what either cannot have seen
+(analysis.energy.integral). Energy has a scope: the part of the machine that the meter covers. Figures of two scopes
+must not be compared.
 
-How sure one long run is of its energy per sample: Student's t over blocks of its window, never over samples.
+The interval of one long run's energy per sample is Student's t over blocks of its window, never over samples.
 
 Power is correlated from one inference to the next, and a sensor shows each watt several times, so thousands of samples
 are not thousands of opinions (an interval over them covers the truth a third of the time at a correlation of 0.9). The
 window is cut into blocks of several sensor periods; each has its energy and its samples, and the interval is that of a
 ratio of sums (Cochran, Sampling Techniques, 3rd ed. 1977, chapter 6). Blocks are joined while neighbours still
-resemble each other; where the last ten to twenty still do, the window is too short to say. The meter's error at a
-block's edge is its neighbour's with the other sign and adds nothing to the sum; it makes the interval wider than it
-must be, not narrower.
+resemble each other; if the last ten to twenty still do, the window is too short for an interval. The meter's error at
+a block's edge counts in the next block with the other sign and adds nothing to the sum; it makes the interval wider
+than necessary, not narrower.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from edgescope.stats.special import normal_quantile, t_quantile
 SCOPES = ("wall", "carrier", "module", "sum_of_rails", "gpu_board", "cpu_package", "rail")
 """Widest first: the order in which a meter is picked when none is named."""
 BLIND = {"cpu": ("gpu_board",), "cuda": ("cpu_package",)}
-"""Device -> scopes of meters that see nothing of its work: a GPU board's joules say nothing of a CPU's."""
+"""Device -> scopes of meters that do not see its work: a GPU board's joules say nothing about a CPU."""
 _SUFFIXES = ("_energy_j", "_power_w", "_power_average_w")
-"""A counter misses nothing between its readings. Readings of an instant miss what lies between them, averages smear the
-edges: which of them says more depends on the window and the load, and their bounds know."""
+"""A counter misses nothing between its readings. Readings of an instant miss what lies between them, and averages smear
+the edges: which of them is better depends on the window and the load, so their bounds decide."""
 MIN_UPDATES = {"counter": 5, "gauge": 20, "average": 20}
 """Fewer distinct updates inside the window than this: a warning; a counter's error is at its edges only."""
 NARROW = 0.2
@@ -66,10 +66,10 @@ _LEFT_OUT = {
 
 @dataclass(frozen=True)
 class Energy:
-    """What one meter says of one window."""
+    """The power and energy of one window by one meter."""
 
     meter: str
-    """Channel name without its suffix: `gpu0`, `cpu_package`; '' where there is none."""
+    """Channel name without its suffix: `gpu0`, `cpu_package`; '' if there is none."""
     scope: str
     method: str
     """`counter`, `trapezoid`, `trapezoid of averages`, or '' where absent."""
@@ -91,12 +91,11 @@ def energy(
     device: str = "",
     board: str = "gpu0",
 ) -> Energy:
-    """Return the energy of [start_ns, stop_ns] by the named meter, else by the one of the widest scope.
+    """Return the energy of [start_ns, stop_ns] by the named meter, else by the meter of the widest scope.
 
-    One rail of several is no total, and must be named. `device` is where the work ran, `board` the meter of its
-    GPU: one that does not sit before it is no meter of it.
-    `lo` and `hi` bound what the meter cannot have seen. Every figure is Absent with the reason where no meter
-    answered.
+    One rail of several is no total, so it must be named. `device` is where the work ran, `board` the meter of its
+    GPU: a meter that does not see the device is not used. `lo` and `hi` bound what the meter cannot have seen. Every
+    figure is Absent with the reason where no meter answered.
     """
     every = energies(readings, start_ns, stop_ns, samples)
     mine = [
@@ -116,7 +115,7 @@ def energy(
 
 
 def energies(readings: Readings, start_ns: int, stop_ns: int, samples: int) -> tuple[Energy, ...]:
-    """Return one Energy a meter that gave readings, widest scope first."""
+    """Return one Energy for each meter that gave readings, widest scope first."""
     found: dict[str, list[Channel]] = {}
     for suffix in _SUFFIXES:
         for channel in readings.channels:
@@ -130,7 +129,7 @@ def energies(readings: Readings, start_ns: int, stop_ns: int, samples: int) -> t
 def _best(
     readings: Readings, meter: str, channels: Sequence[Channel], span: tuple[int, int], samples: int
 ) -> Energy:
-    """Return a counter that saw enough updates, else the power so read whose bound is narrower, else what saw most."""
+    """Return a counter with enough updates, else the reading with the narrower bounds, else that with most updates."""
     ways = [_one(readings, meter, channel, span, samples) for channel in channels]
     measured = [w for w in ways if isinstance(w.energy_j, Measured)]
     if sure := [w for w in measured if not w.warnings]:
@@ -140,7 +139,7 @@ def _best(
 
 
 def _shaped(counter: Energy, others: Sequence[Energy]) -> Energy:
-    """Return a counter that was read at its edges only with the course of power between them."""
+    """Return a counter that was read only at its edges with the curve of the power reading between them."""
     finer = next((w.total for w in others if w.total and w.total.joules > 0), None)
     total = counter.total
     if counter.method != "counter" or not total or not finer or finer.refresh_s >= total.refresh_s:
@@ -208,7 +207,7 @@ def _total(readings: Readings, channel: Channel, start_ns: int, seconds: float) 
 
 
 def _unsure(total: Total, seen: Updates, seconds: float) -> Total:
-    """Return the total with bounds that hold for a gauge and for an average of SMEARED_S alike."""
+    """Return the total with bounds that hold both for a gauge and for an average of SMEARED_S."""
     smeared = integrate(seen, seconds, average_s=SMEARED_S)
     if isinstance(smeared, str) or None in (total.lo, total.hi, smeared.lo, smeared.hi):
         return total
@@ -258,7 +257,7 @@ def _between(total: Total) -> str:
 
 
 def scope_note(meter: str, scope: str) -> Message | None:
-    """Return the warning that says what a meter of this scope does not see; '' for one at the wall."""
+    """Return the warning about what a meter of this scope does not see, or '' for a meter at the wall."""
     if scope == "wall":
         return None
     missing = _LEFT_OUT.get(scope, "whatever lies outside of it")
@@ -272,13 +271,13 @@ MIN_BLOCKS = 10
 MAX_BLOCKS = 64
 """More would narrow Student's t by less than 2 %; longer ones forgive a slow drift of the load."""
 _ALIKE = 0.9
-"""Correlation of neighbouring blocks that the interval is widened for at most."""
+"""Largest correlation of neighbouring blocks for which the interval is widened."""
 PERIODS = 4
-"""Sensor periods in a block at least."""
+"""Least number of sensor periods in a block."""
 
 
 def interval(total: Total, queries: Queries, window: Window) -> Measured | None:
-    """Return the window's joules per sample with its 95 % interval, n the blocks; None where it holds too few."""
+    """Return the window's joules per sample with its 95 % interval (n: blocks), or None if it holds too few blocks."""
     seconds = (window.stop_ns - window.start_ns) / 1e9
     found = min(MAX_BLOCKS, int(seconds / (PERIODS * total.refresh_s)) if total.refresh_s > 0 else MAX_BLOCKS)
     if found < MIN_BLOCKS:
@@ -290,8 +289,8 @@ def interval(total: Total, queries: Queries, window: Window) -> Measured | None:
 def ratio(joules: Floats, samples: Floats) -> Measured | None:
     """Return sum(joules) / sum(samples) with Student's interval over the blocks.
 
-    None without ten of them, or where neighbours still resemble each other when no more can be joined. It is widened
-    for the correlation that may be there unseen, its upper end at 90 %.
+    None with fewer than ten blocks, or if neighbours still resemble each other when no more can be joined. The interval
+    is widened for correlation that may be there unseen (its upper end at 90 %).
     """
     if samples.sum() <= 0 or len(joules) < MIN_BLOCKS:
         return None
@@ -311,12 +310,12 @@ def ratio(joules: Floats, samples: Floats) -> Measured | None:
 
 
 def of_window(per_sample: Measured, blocks: Measured | None) -> Measured:
-    """Return the energy per sample, with the interval over blocks where there is one, else the meter's bounds."""
+    """Return the energy per sample, with the interval over blocks if there is one, else the meter's bounds."""
     return replace(per_sample, lo=blocks.lo, hi=blocks.hi, n=blocks.n) if blocks else per_sample
 
 
 def _done(queries: Queries, window: Window, edges_s: Floats) -> Floats:
-    """Return the samples done by each moment; one query's are spread over the time since the one before."""
+    """Return the samples done by each moment; a query's samples are spread over the time since the query before."""
     c = queries.rows(window).columns
     ok = c["status"] == QUERY_OK
     t = (c["done_ns"][ok] - window.start_ns) / 1e9
@@ -326,7 +325,7 @@ def _done(queries: Queries, window: Window, edges_s: Floats) -> Floats:
 
 
 def _doubt(n: int) -> float:
-    """Return the correlation that n blocks without any show once in ten times."""
+    """Return the correlation that n independent blocks show by chance once in ten times."""
     return normal_quantile(0.9) / math.sqrt(n)
 
 

@@ -1,1 +1,1 @@
-"""Here or over the network: when sending the work away pays."""
+"""Whether to compute at the edge or to offload over the network."""

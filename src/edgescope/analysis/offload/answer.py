@@ -1,7 +1,7 @@
-"""The answer: edge, cloud, or shared among more devices; why; and at which network it would be another one.
+"""The offload answer: edge, cloud or shared among devices, with the reason and the network at which it changes.
 
-Edge and cloud come first, the better by the objective; where their intervals overlap the edge stays, because it needs
-no network. Where neither keeps the constraints, queries are shared: over more boards, or between board and cloud.
+Edge and cloud are compared first, by the objective; if their intervals overlap the edge stays, because it needs
+no network. If neither keeps the constraints, queries are shared: over more boards, or between board and cloud.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ STEPS = 18
 
 @dataclass(frozen=True)
 class Flip:
-    """Where the answer changes when one property of the network does: `at` in SI, and what it is beyond."""
+    """The value (`at`, in SI) of one network property at which the answer changes, and the answer beyond it."""
 
     what: str
     """bandwidth or rtt."""
     at: float
     becomes: str
     below: bool
-    """Whether the other answer lies below `at`."""
+    """Whether the other answer holds below `at`."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Answer:
 
     options: tuple[Option, ...]
     pick: Option | None
-    """None where nothing keeps the constraints."""
+    """None if nothing keeps the constraints."""
     reason: str
     nearest: Option | None = None
-    """Where there is no pick: the option that breaks the constraints the least."""
+    """If there is no pick: the option that breaks the constraints the least."""
 
 
 def answer(model: Model, network: Profile) -> Answer:
@@ -83,7 +83,7 @@ def answer(model: Model, network: Profile) -> Answer:
 
 
 def kind(model: Model, network: Profile) -> str:
-    """Return only which of edge, cloud, shared or nothing answers: what a change of the network can flip."""
+    """Return the kind of answer (edge, cloud, shared or nothing), which a change of the network can flip."""
     rate = model.request.rate
     fit = [o for o in (edge(model, rate), cloud(model, network, rate)) if o.fits]
     best = _better(model, fit)
@@ -91,7 +91,7 @@ def kind(model: Model, network: Profile) -> str:
 
 
 def boards(model: Model, rate: float) -> Option | None:
-    """Return the fewest boards (2 to MOST_BOARDS) that keep the constraints, the most of them where none do."""
+    """Return the option of the fewest boards (2 to MOST_BOARDS) that keeps the constraints, else of the most."""
     found = None
     for n in range(2, MOST_BOARDS + 1):
         found = edge(model, rate, n)
@@ -101,7 +101,7 @@ def boards(model: Model, rate: float) -> Option | None:
 
 
 def split(model: Model, network: Profile, rate: float) -> Option | None:
-    """Return the sharing in which the edge takes what it can within the constraints; None where it can take nothing."""
+    """Return the split in which the edge takes as much as the constraints allow, or None if it can take nothing."""
     own = part(model.wanted)
 
     def fits(share: float) -> bool:
@@ -121,7 +121,7 @@ def _only_saturation(option: Option) -> tuple[str, ...]:
 
 
 def _mixed(model: Model, network: Profile, rate: float, kept: float) -> Option:
-    """Return edge and cloud together: `kept` of the queries stay; each side must keep the constraints itself."""
+    """Return the option of edge and cloud together: the share `kept` stays, and each side must keep the constraints."""
     near, far = edge(model, rate * kept), cloud(model, network, rate * (1 - kept), whole=False)
     over = _only_saturation(far)
     row = untimed(near.figures, over[0]) if over else _mixture(model, network, rate, kept)
@@ -130,7 +130,7 @@ def _mixed(model: Model, network: Profile, rate: float, kept: float) -> Option:
         energy_per_sample_j=_weighted(
             near.figures["energy_per_sample_j"], far.figures["energy_per_sample_j"], kept
         ),
-        power_w=Absent("sending beside computing was not run: its power is not measured here"),
+        power_w=Absent("sending while computing was not run, so its power is not measured"),
     )
     words = f"{kept:.0%} at the edge, {1 - kept:.0%} in the cloud"
     mixed = judged(
@@ -140,7 +140,7 @@ def _mixed(model: Model, network: Profile, rate: float, kept: float) -> Option:
 
 
 def _mixture(model: Model, network: Profile, rate: float, kept: float) -> Row:
-    """Return the percentiles of all queries, wherever they were answered: the draws of both, in proportion."""
+    """Return the percentiles over the queries of both sides: the draws of both, in proportion."""
 
     def mixed(draws: Draws) -> Floats:
         near = model.edge_s(draws, rate * kept)
@@ -165,7 +165,7 @@ def _weighted(a: Field, b: Field, share: float) -> Field:
 
 
 def _better(model: Model, options: Sequence[Option]) -> Option | None:
-    """Return the best by the objective: the first (which needs less network) unless another is clearly better."""
+    """Return the best option by the objective: the first (least network) unless another is clearly better."""
     if not options:
         return None
     best = options[0]
@@ -176,7 +176,7 @@ def _better(model: Model, options: Sequence[Option]) -> Option | None:
 
 
 def clearly_better(model: Model, a: Option, b: Option) -> bool:
-    """Whether a beats b by the objective with intervals that do not overlap; what was not measured beats nothing."""
+    """Whether a beats b by the objective with intervals that do not overlap; False if a was not measured."""
     goal = model.wanted.goal
     x: Field = a.figures[goal.name]
     y: Field = b.figures[goal.name]
@@ -214,7 +214,7 @@ def _why(model: Model, options: Sequence[Option], chosen: Option) -> str:
 
 
 def flips(model: Model, network: Profile) -> list[Flip]:
-    """Return where edge-or-cloud changes when bandwidth or round trip does, all else equal; at most one each way."""
+    """Return the values of bandwidth and round trip at which the answer flips, all else equal; at most one each way."""
     found = []
     for what, span, moved, here in (
         ("bandwidth", (LEAST_BPS, FASTEST_BPS), with_bandwidth, network.up_bps),
@@ -232,7 +232,7 @@ def flips(model: Model, network: Profile) -> list[Flip]:
 
 
 def _flip_at(span: tuple[float, float], then: Callable[[float], str]) -> float | None:
-    """Return where the answer stops to be that of span[0] on the way to span[1]; None where it never does."""
+    """Return the value in `span` at which the answer stops being that of span[0], or None if it never does."""
     here, end = span
     now = then(here)
     if here == end or then(end) == now:
@@ -244,7 +244,7 @@ def _flip_at(span: tuple[float, float], then: Callable[[float], str]) -> float |
 
 
 def time_limit_s(model: Model) -> tuple[str, float] | None:
-    """Return the tightest constraint on a latency as (p50, p99 ..., seconds); None where there is none."""
+    """Return the tightest latency constraint as (percentile, seconds), or None if there is none."""
     times = [c for c in model.wanted.constraints if c.quantile]
     tightest = min(times, key=lambda c: c.limit, default=None)
     return (tightest.name, tightest.limit) if tightest else None

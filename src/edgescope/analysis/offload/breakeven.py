@@ -2,11 +2,11 @@
 
 Two borders over the round trip, each found by bisection (a network can be ordered: more bandwidth never hurts):
 
-* equal: the cloud's p99 (p50 where a p99 was refused) is that of the edge;
-* fits: the cloud keeps every constraint, judged on the end of the interval that hurts.
+* equal: the cloud's p99 (p50 if there are too few rows for a p99) equals the edge's;
+* fits: the cloud keeps every constraint, judged on the worse end of the interval.
 
-Below a border the edge is better, or the cloud will not do. Where no bandwidth helps, because round trip and remote
-service alone are too long, the border ends; the round trip at which it does stands beside it.
+Below a border the edge is better, or the cloud breaks a constraint. The border ends at the round trip from which no
+bandwidth helps, because round trip and remote service alone are too long; the Curve names that round trip.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POINTS = 14
 
 @dataclass(frozen=True)
 class Point:
-    """The border at one round trip: bits per second up, None where no bandwidth is enough, 0 where any is."""
+    """The border at one round trip: bits per second up, None if no bandwidth is enough, 0 if any is."""
 
     rtt_s: float
     equal_bps: float | None
@@ -39,21 +39,21 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """The borders, and what they mean here."""
+    """The two borders, with the quantity they compare and the round trips at which they end."""
 
     points: tuple[Point, ...]
     quantity: str
     """p99 or p50: what `equal` compares."""
     edge_s: Field
-    """The edge's own figure; Absent where it cannot carry the load."""
+    """The edge's own figure; Absent if it cannot carry the load."""
     equal_ends_s: float | None
-    """The round trip from which no bandwidth makes the cloud equal; None where there is none."""
+    """The round trip from which no bandwidth makes the cloud equal; None if there is none."""
     fits_ends_s: float | None
     down_per_up: float
 
 
 def curve(model: Model, network: Profile) -> Curve:
-    """Return the borders around this network; bandwidth down moves with the one up, in the same proportion."""
+    """Return the borders around this network; bandwidth down changes with bandwidth up, in proportion."""
     rate = model.request.rate
     own = edge(model, rate).figures
     quantity, target = ("p99", own["p99_s"]) if _comparable(model, network) else ("p50", own["p50_s"])
@@ -75,13 +75,13 @@ def curve(model: Model, network: Profile) -> Curve:
 
 
 def _comparable(model: Model, network: Profile) -> bool:
-    """Whether both p99 can be told."""
+    """Whether both sides have enough rows for a p99."""
     own, sent = edge(model, None).figures, cloud(model, network, None).figures
     return isinstance(own["p99_s"], Measured) and isinstance(sent["p99_s"], Measured)
 
 
 def _equal(model: Model, target: Field, q: float) -> Callable[[Profile], bool]:
-    """Return whether the cloud is as fast as the edge; where the edge carries no load, any cloud that does is."""
+    """Return a test whether the cloud is as fast as the edge; an edge that cannot carry the load loses to any cloud."""
     rate = model.request.rate
 
     def test(at: Profile) -> bool:
@@ -95,7 +95,7 @@ def _equal(model: Model, target: Field, q: float) -> Callable[[Profile], bool]:
 
 
 def _grid(model: Model, network: Profile, target: Field) -> list[float]:
-    """Return round trips up to what matters: the limit, the edge's latency, or one and a half times the network's."""
+    """Return the round trips of the curve: up to the limit, the edge's latency, or 1.5 times the network's."""
     limit = time_limit_s(model)
     scale = [target.value] if isinstance(target, Measured) else []
     scale += [limit[1]] if limit else []
@@ -104,7 +104,7 @@ def _grid(model: Model, network: Profile, target: Field) -> list[float]:
 
 
 def _border(network: Profile, rtt_s: float, good: Callable[[Profile], bool]) -> float | None:
-    """Return the least bandwidth up at which `good` holds; None where it never does, 0 where it always does."""
+    """Return the least bandwidth up at which `good` holds, None if it never does, 0 if it always does."""
     at = with_rtt(network, rtt_s)
     low, high = LEAST_BPS, MOST_BPS
     if not good(with_bandwidth(at, high)):
@@ -118,7 +118,7 @@ def _border(network: Profile, rtt_s: float, good: Callable[[Profile], bool]) -> 
 
 
 def _last(network: Profile, good: Callable[[Profile], bool]) -> float | None:
-    """Return the longest round trip at which some bandwidth is enough; None where none is, even without distance."""
+    """Return the longest round trip at which some bandwidth is enough, or None if none is, even at the shortest."""
     wide = with_bandwidth(network, MOST_BPS)
     low, high = 1e-6, 10.0
     if not good(with_rtt(wide, low)):

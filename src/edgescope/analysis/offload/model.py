@@ -5,9 +5,9 @@
     boards = the same edge, several times: queries take the boards in turn
     split  = the edge takes what it can within the constraints, the cloud the rest: queries are shared, not layers
 
-The two machines stay apart: each option names the machine that was measured. What comes out for anything but the
-unloaded edge is *modelled* from measured rows, and says so. The percentiles are of drawn sums, and stand with a 95 %
-interval over bootstraps of the rows. Constraints are judged on the end that hurts, as everywhere
+The two machines stay apart: each option names the machine that was measured. Everything but the unloaded edge is
+*modelled* from measured rows, and says so. The percentiles are those of drawn sums, with a 95 % interval over
+bootstraps of the rows. Constraints are judged on the worse end of the interval, as everywhere
 (analysis.cells.objective).
 """
 
@@ -29,17 +29,17 @@ from edgescope.records import Absent, Field, Measured
 from edgescope.stats import needed, refusal
 
 POINTS, ROWS, DRAWS = 20_000, 32, 3_000
-"""Draws behind a point; bootstraps, and draws in each, behind an interval."""
+"""Number of draws behind a point; number of bootstraps, and of draws in each, behind an interval."""
 MOST_BOARDS = 16
 SHARES = 24
-"""Halvings when the edge's share is sought."""
+"""Halvings in the search for the edge's share."""
 QUANTILES = metrics.quantiles()
 """Metrics of a row that the network changes."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One machine with the cell that was measured on it."""
+    """One machine, with the cell that was measured on it."""
 
     row: Row
     service: Service
@@ -50,15 +50,15 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked of both places: sizes, load, and what sending costs the board."""
+    """The request to both places: payload sizes, load, and the board's cost of sending."""
 
     up_bytes: float
-    """Of one query: batch x payload."""
+    """Size of one query: batch x payload."""
     down_bytes: float
     rate: float | None = None
-    """Queries per second that arrive; None asks about one query at a time."""
+    """Queries per second that arrive; None: one query at a time."""
     poisson: bool = True
-    """Arrivals at random; False for a camera's steady beat."""
+    """Whether queries arrive at random; False for a camera's fixed period."""
     servers: int = 1
     """Machines like the remote one that share the load."""
     radio_w: float | None = None
@@ -68,16 +68,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Option:
-    """One way to answer, with its figures; `figures` is a row in which the network has been counted."""
+    """One way to answer; `figures` is its row, with the network included."""
 
     name: str
     """edge, cloud, boards or split."""
     words: str
     figures: Row
     busy: tuple[tuple[str, float], ...] = ()
-    """(what, share of its time) for everything with a queue."""
+    """(name, share of its time in use) for everything with a queue."""
     broken: tuple[str, ...] = ()
-    """Constraints it breaks, or what saturates; empty where it will do."""
+    """Constraints that it breaks, or what saturates; empty if it is usable."""
     modelled: bool = True
     boards: int = 1
     share: float = 0.0
@@ -165,7 +165,7 @@ class Model:
 
 
 def saturated(busy: Sequence[tuple[str, float]]) -> tuple[str, ...]:
-    """Return what cannot carry its load, with the figures."""
+    """Return a sentence for each part that cannot carry its load."""
     return tuple(
         f"the {what} is saturated: it would be busy {share:.0%} of the time"
         for what, share in busy
@@ -174,7 +174,7 @@ def saturated(busy: Sequence[tuple[str, float]]) -> tuple[str, ...]:
 
 
 def quantiles(points: Floats, ends: Floats, rows: int) -> list[Field]:
-    """Return the points' quantiles in the order of QUANTILES, with 95 % intervals of those of the bootstraps."""
+    """Return the points' quantiles in the order of QUANTILES, with 95 % intervals from the bootstraps."""
     values = np.quantile(points, list(QUANTILES.values()))
     each = np.quantile(ends, list(QUANTILES.values()), axis=1)
     lows, highs = np.quantile(each, (0.025, 0.975), axis=1)
@@ -183,9 +183,9 @@ def quantiles(points: Floats, ends: Floats, rows: int) -> list[Field]:
 
 
 def _told(q: float, found: tuple[float, float, float], rows: int) -> Field:
-    """Return what `rows` raw rows can say of a q-quantile found as (value, lo, hi).
+    """Return a q-quantile found as (value, lo, hi), as far as `rows` raw rows support it.
 
-    Refused without a raw row beyond the quantile; without an interval where the rows would give none themselves.
+    Absent without a raw row beyond the quantile; without an interval if the rows themselves would give none.
     """
     least = max(2, math.ceil(round(1 / (1 - q), 6)))
     if rows < least:
@@ -202,7 +202,7 @@ def timed(row: Row, points: Floats, ends: Floats, rows: int) -> Row:
 
 
 def untimed(row: Row, why: str) -> Row:
-    """Return the row without percentiles, for `why`."""
+    """Return the row with its percentiles Absent for the reason `why`."""
     return row.having(**dict.fromkeys(QUANTILES, Absent(why)))
 
 
@@ -238,29 +238,29 @@ def cloud(model: Model, network: Profile, rate: float | None, *, whole: bool = T
     row = row.having(
         throughput_sps=_least(model, network),
         energy_per_sample_j=sending_j(model, network, mean),
-        peak_rss_bytes=Absent("sending was not run on the edge board: its memory is not measured here"),
+        peak_rss_bytes=Absent("sending was not run on the edge board, so its memory is not measured"),
         gpu_memory_bytes=Absent("the edge board's GPU is not used"),
-        power_w=Absent("sending was not run on the edge board: its power is not measured here"),
+        power_w=Absent("sending was not run on the edge board, so its power is not measured"),
     )
     option = Option("cloud", "in the cloud", row, busy, share=1.0)
     return judged(option, model.wanted if whole else part(model.wanted), over)
 
 
 def rows_behind(model: Model, network: Profile) -> int:
-    """Return how many raw rows the thinnest of what a sent query is made of has: answers there, round trips."""
+    """Return the smallest number of raw rows behind a sent query: remote answers, or round trips."""
     rtts = len(network.rtt_samples_s)
     return min(model.remote.service.n, rtts) if rtts else model.remote.service.n
 
 
 def part(wanted: Wanted) -> Wanted:
-    """Return what each half of a split must keep: everything but the throughput, which they reach together."""
+    """Return the constraints that each half of a split must keep: all but throughput, which they reach together."""
     return replace(
         wanted, constraints=tuple(c for c in wanted.constraints if c.metric.name != "throughput_sps")
     )
 
 
 def judged(option: Option, wanted: Wanted, over: Sequence[str] = ()) -> Option:
-    """Return the option with what it breaks: saturation first, then every constraint that can still be judged."""
+    """Return the option with its broken limits: saturation first, then every constraint that can still be judged."""
     timeless = tuple(c for c in wanted.constraints if not c.quantile)
     left = replace(wanted, constraints=timeless if over else wanted.constraints)
     return replace(option, broken=(*over, *left.broken(option.figures.metrics)))
@@ -274,7 +274,7 @@ def _times(field: Field, factor: int) -> Field:
 
 
 def _least(model: Model, network: Profile) -> Field:
-    """Return the throughput through the network: what the link carries, or what the servers do."""
+    """Return the throughput through the network: the lesser of the link's and the servers'."""
     served, link = _times(model.remote.row["throughput_sps"], model.request.servers), model.link_sps(network)
     if isinstance(served, Absent) or served.value <= link:
         return served
@@ -282,7 +282,7 @@ def _least(model: Model, network: Profile) -> Field:
 
 
 def sending_j(model: Model, network: Profile, latency_s: float | None) -> Field:
-    """Return the joules that the board spends on one sample that it sends: its radio, and idling until the answer."""
+    """Return the joules that the board spends to send one sample: the radio, and idle power until the answer."""
     ask, batch = model.request, model.local.row.trial.batch
     if ask.radio_w is None and ask.radio_j_per_mb is None:
         return Absent("not measured here: give --radio-power or --radio-energy")

@@ -1,4 +1,4 @@
-"""What lies between a device and a remote machine: round trip, bandwidth each way, loss. Given, or measured by a probe.
+"""The network between a device and a remote machine: round trip, bandwidth each way, loss; given or probed.
 
 A profile is a TOML or JSON file, or flags; flags win. In TOML, as a person writes it:
 
@@ -40,7 +40,7 @@ SHARE = {"%": 0.01, "": 1.0}
 SLOWEST_BPS, FASTEST_BPS = 1e2, 1e13
 LONGEST_S = 60.0
 MOST_LOSS = 0.5
-"""From here on TCP makes no progress worth modelling."""
+"""From this loss on, TCP makes no progress worth modelling."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Profile:
     up_samples_bps: tuple[float, ...] = ()
     down_samples_bps: tuple[float, ...] = ()
     loss_absent: str = ""
-    """Why the loss is not known; '' where it was given."""
+    """Why the loss is not known; '' if it was given."""
     source: str = "given"
     """Where the numbers come from: `given`, or host, peer and time of a probe."""
 
@@ -90,7 +90,7 @@ def read_share(text: str) -> float:
 
 
 def _read(text: str, units: Mapping[str, float], form: str, least: float, most: float) -> float:
-    """Return the SI value; ValueError with the wanted form where it is none or lies outside [least, most]."""
+    """Return the SI value; ValueError with the expected form if it cannot be read or lies outside [least, most]."""
     match = FORM.fullmatch(text)
     if match is None or match[2] not in units:
         raise ValueError(f"{text!r} is not {form}")
@@ -119,7 +119,7 @@ MAX_FILE_BYTES = 50_000_000
 
 
 def load(path: Path) -> dict[str, Json]:
-    """Return the keys of a profile file, TOML or JSON; UsageError where it cannot be read."""
+    """Return the keys of a profile file, TOML or JSON; UsageError if it cannot be read."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ValueError(f"it is larger than {MAX_FILE_BYTES / 1e6:.0f} MB")
@@ -137,16 +137,16 @@ def load(path: Path) -> dict[str, Json]:
 
 
 def profile(keys: Mapping[str, Json]) -> Profile:
-    """Return the Profile that a file's keys and flags make; UsageError for what is wrong or missing."""
+    """Return the Profile made of a file's keys and flags; UsageError if something is wrong or missing."""
     given = {name: _value(name, keys[name]) for name in WRITTEN if keys.get(name) is not None}
     found = {name: _samples(name, keys[name], span) for name, span in SAMPLES.items() if keys.get(name)}
     rtts = found.get("rtt_samples_s", ())
-    if "rtt" in given and rtts:  # a typed round trip moves the measured ones: their spread stays
+    if "rtt" in given and rtts:  # a given round trip shifts the measured ones: their spread stays
         rtts = moved(rtts, given["rtt"])
     if "jitter" in given and rtts:
         raise UsageError(
             "E-NET-2",
-            "a jitter is given beside measured round trips",
+            "a jitter is given in addition to measured round trips",
             evidence=f"{len(rtts)} samples, which have a spread of their own",
             effect="Only one of the two could count",
             fix="--rtt alone, which moves the samples; or --rtt, --jitter and --bandwidth without --profile",
@@ -166,7 +166,7 @@ def profile(keys: Mapping[str, Json]) -> Profile:
 
 
 def moved(samples: tuple[float, ...], to_s: float) -> tuple[float, ...]:
-    """Return round trips shifted so that their median is `to_s`; none becomes negative."""
+    """Return the round trips shifted so that their median is `to_s`; none becomes negative."""
     by = to_s - median(samples)
     return tuple(max(0.0, s + by) for s in samples)
 
@@ -190,7 +190,7 @@ def _needed(given: Mapping[str, float], name: str, fix: str) -> float:
         raise UsageError(
             "E-NET-1",
             f"the network's {name} is not known",
-            effect="What sending costs cannot be said",
+            effect="The cost of sending cannot be computed",
             fix=f"{fix}, or measure: edgescope offload --probe HOST",
         )
     return given[name]

@@ -1,4 +1,4 @@
-"""The two places of a question: one cell of one machine each, found in a store and checked before they are believed."""
+"""The two places of an offload question: one cell of one machine each, found in a store and checked."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from edgescope.records import Result
 
 
 def place(results: Sequence[Result], which: str, side: str) -> Place:
-    """Return the place of one cell's replicates of one machine (with raw rows).
+    """Return the Place of one cell, from its replicates on one machine (with raw rows).
 
-    `which` is what was typed, `side` edge or cloud. UsageError where they are several cells, or cannot be used.
+    `which` is the name as typed, `side` is edge or cloud. UsageError if it names several cells, or one that cannot be
+    used.
     """
     cells = {r.trial.cell: f"{r.trial.model} {r.trial.label}" for r in results}
     if len(cells) > 1:
@@ -33,7 +34,7 @@ def place(results: Sequence[Result], which: str, side: str) -> Place:
 
 
 def remarks(local: Place, remote: Place) -> list[Message]:
-    """Return what a reader must know of this pair; UsageError where the two answer different queries."""
+    """Return the warnings about this pair; UsageError if the two answer different queries."""
     a, b = local.row.trial, remote.row.trial
     if a.batch != b.batch:
         raise UsageError(

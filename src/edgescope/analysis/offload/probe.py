@@ -1,8 +1,8 @@
-"""A network as `iperf3 --json` and `ping` measured it: their output as the keys of a profile, from files or run here.
+"""Turn the output of `iperf3 --json` and `ping`, from files or run here, into the keys of a network profile.
 
 iperf3 gives the bandwidth of each second (the far end runs `iperf3 -s`), ping the round trips. Bits go up where the
-client sent, down where it ran with --reverse; --bidir holds both. TCP hides loss, so what iperf3 counted as sent again
-and what ping lost are evidence, not a loss rate.
+client sent, down if it ran with --reverse; --bidir holds both. TCP hides loss, so iperf3's count of retransmissions
+and ping's lost packets are evidence, not a loss rate.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from edgescope.errors import DeviceError, UnavailableError, UsageError
 from edgescope.records import Json
 
 PORT = 5201
-"""Where iperf3 listens unless told otherwise."""
+"""Default port of iperf3."""
 PINGS, SECONDS, LIMIT_S = 100, 5, 60.0
 REPLY = re.compile(r"\btime[=<](\d+(?:\.\d+)?) ?ms\b(?!.*\(DUP!\))")
 LOST = re.compile(r"(\d+) packets transmitted, (\d+) (?:packets )?received")
 ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|(?!-)([^:\[\]\s]+))(?::(\d{1,5}))?")
 PEER = re.compile(r"^PING (\S+)", re.MULTILINE)
-HIDDEN = "TCP hides loss: what it cost is in the measured times"
+HIDDEN = "TCP hides loss: its cost is in the measured times"
 
 
 def probe(where: str, tell: Callable[[str], None] = lambda text: None) -> dict[str, Json]:
@@ -43,7 +43,7 @@ def probe(where: str, tell: Callable[[str], None] = lambda text: None) -> dict[s
 
 
 def address(text: str) -> tuple[str, int]:
-    """Read HOST or HOST:PORT ([v6] too); UsageError where it is neither."""
+    """Return (host, port) of HOST or HOST:PORT ([v6] too); UsageError if it is neither."""
     match = ADDRESS.fullmatch(text)
     host, port = (match[1] or match[2], match[3] or str(PORT)) if match else ("", "")
     if not host or not 0 < int(port) < 65536:
@@ -53,13 +53,13 @@ def address(text: str) -> tuple[str, int]:
 
 
 def read(iperf3: Sequence[Path], ping: Path | None) -> dict[str, Json]:
-    """Return the keys of a profile that files hold."""
+    """Return the keys of a profile from files of iperf3's and ping's output."""
     found = [from_iperf3(_text(path), str(path)) for path in iperf3]
     return merged(found + ([from_ping(_text(ping), str(ping))] if ping else []))
 
 
 def merged(parts: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
-    """Return one profile of several runs: samples and evidence of all, facts of the last."""
+    """Return one profile from several runs: the samples and evidence of all, the facts of the last."""
     out: dict[str, Json] = {}
     for part in parts:
         for name, value in part.items():
@@ -69,7 +69,7 @@ def merged(parts: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
 
 
 def from_iperf3(text: str, source: str) -> dict[str, Json]:
-    """Return bandwidth samples, and what was sent again, of a client's `iperf3 --json`."""
+    """Return bandwidth samples and retransmission counts from a client's `iperf3 --json`."""
     try:
         said = json.loads(text)
         if said.get("error"):
@@ -84,7 +84,7 @@ def from_iperf3(text: str, source: str) -> dict[str, Json]:
 def _bandwidths(said: Mapping[str, Any]) -> dict[str, Json]:
     start, end = said["start"], said["end"]
     if start["test_start"]["protocol"] != "TCP":
-        raise ValueError("a UDP run carries what it was asked to, not what the network can")
+        raise ValueError("a UDP run carries the requested rate, not what the network can carry")
     if "connecting_to" not in start:
         raise ValueError("it is the server's; the client knows which way was up")
     ways = {"sum": "down" if start["test_start"]["reverse"] else "up", "sum_bidir_reverse": "down"}
@@ -106,7 +106,7 @@ def _bandwidths(said: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def _steady(seconds: Sequence[Mapping[str, Any]], mean_bps: float) -> list[float]:
-    """Return the bit rate of each whole interval after those omitted; the mean alone where one was a stall."""
+    """Return the bit rate of each whole interval after the omitted ones; only the mean if an interval stalled."""
     kept = [s for s in seconds if not s.get("omitted")]
     longest = max((s["seconds"] for s in kept), default=0.0)
     rates = [float(s["bits_per_second"]) for s in kept if s["seconds"] >= longest / 2]
@@ -114,7 +114,7 @@ def _steady(seconds: Sequence[Mapping[str, Any]], mean_bps: float) -> list[float
 
 
 def from_ping(text: str, source: str) -> dict[str, Json]:
-    """Return the round trips in what ping printed (iputils, BusyBox, BSD), and how many had no answer."""
+    """Return the round trips in ping's output (iputils, BusyBox, BSD), and how many had no answer."""
     rtts: list[Json] = [float(ms) / 1e3 for ms in REPLY.findall(text)]
     if not rtts:
         lines = text.strip().splitlines()
@@ -143,7 +143,7 @@ def _unreadable(source: str, program: str, why: str, fix: str) -> UsageError:
 
 
 def _output(argv: Sequence[str], where: str) -> str:
-    """Return what a program printed; an error says that it is not here, hung or could not reach the far end."""
+    """Return a program's output; the error says if it is not installed, hung or could not reach the far end."""
     try:
         done = subprocess.run(
             argv,

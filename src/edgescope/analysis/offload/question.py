@@ -1,4 +1,4 @@
-"""One question answered whole: the options, the pick, what would change it, the curve, and what was assumed."""
+"""The whole answer to an offload question: options, pick, flips, break-even curve and assumptions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def question(model: Model, network: Profile, notes: Iterable[str] = ()) -> Quest
 
 
 def _assumed(model: Model, network: Profile) -> list[str]:
-    """Return what the figures rest on that nobody measured."""
+    """Return the assumptions behind the figures: everything that was not measured."""
     out = []
     if not network.measured:
         shape = "without jitter" if network.jitter_s == 0 else "RTT jitter modelled as exponential"

@@ -1,6 +1,6 @@
 """How long one machine takes to answer a query: its measured service times, resampled, and the queue before it.
 
-A service time is issued to done of a query of the measured window, so a load's own waiting is not in it. Draws are
+A service time runs from issued to done of a query in the measured window, so time in the queue is not in it. Draws are
 taken from the raw rows, never from percentiles: the sum of two p99 is no p99. Neighbouring rows resemble each other,
 so rows are drawn in blocks (moving blocks: Kuensch, Annals of Statistics 17, 1989); replicates are drawn first,
 because fresh processes differ by more than the rows within one.
@@ -24,7 +24,7 @@ from edgescope.stats import tau
 Floats = NDArray[np.float64]
 
 MOST_UTILISED = 0.95
-"""Share of a server's or a link's time from which on no steady tail can be told: the queue's memory gets too long."""
+"""Utilisation of a server or link from which no steady tail can be given: the queue's memory gets too long."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Service:
 
     replicates: tuple[Floats, ...]
     slots: int = 1
-    """Queries that the machine serves at once, as measured: processes x in_flight."""
+    """Queries that the machine serves at once, as it was measured: processes x in_flight."""
 
     @property
     def n(self) -> int:
@@ -47,7 +47,7 @@ class Service:
 
 
 def service(results: Sequence[Result]) -> Service | None:
-    """Return the service times of a cell's finished replicates (with raw rows); None where none has any."""
+    """Return the service times of a cell's finished replicates (with raw rows), or None if none has rows."""
     found = tuple(x for x in (_times_s(r) for r in results) if len(x))
     if not found:
         return None
@@ -59,7 +59,7 @@ def _times_s(result: Result) -> Floats:
     if result.queries is None or result.window is None:
         return np.zeros(0)
     c = result.queries.rows(result.window).columns
-    ok = (c["status"] == QUERY_OK) & (c["worker"] < result.trial.processes)  # models beside it have rows too
+    ok = (c["status"] == QUERY_OK) & (c["worker"] < result.trial.processes)  # colocated models have rows too
     return np.asarray((c["done_ns"] - c["issued_ns"])[ok] * 1e-9, dtype=np.float64)
 
 

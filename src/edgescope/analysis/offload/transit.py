@@ -1,4 +1,4 @@
-"""How long a request takes to get there and its answer to come back: draws that any network can be applied to.
+"""How long a request and its answer take on the way, as random draws to which any network can be applied.
 
     one way = payload / bandwidth (a FIFO queue where a rate is offered) + recovery of lost segments
     there and back = up + down + one round trip
@@ -40,12 +40,12 @@ MOST_ROUNDS = 12
 
 @dataclass(frozen=True)
 class Transit:
-    """Random numbers of N queries, (rows, N): what any profile makes of them is arithmetic."""
+    """Random numbers for N queries, (rows, N): a profile turns them into times by arithmetic alone."""
 
     rtt_pick: NDArray[np.int64]
-    """Which measured round trip each query meets; one of 2^31."""
+    """Which measured round trip each query takes, as a number below 2^31."""
     excess: Floats
-    """Exponential, mean 1: the round trip's excess where only a jitter is known."""
+    """Exponential, mean 1: the round trip's excess if only a jitter is known."""
     band_pick: NDArray[np.int64]
     body: Floats
     tail: Floats
@@ -75,7 +75,7 @@ def round_trips(profile: Profile, draws: Transit) -> Floats:
 
 
 def deviation_s(profile: Profile) -> float:
-    """Return the mean deviation that TCP's time-out is made of."""
+    """Return the mean deviation of the round trip, which TCP's time-out uses."""
     if profile.rtt_samples_s:
         spread = np.array(profile.rtt_samples_s)
         return float(np.abs(spread - spread.mean()).mean())
@@ -83,7 +83,7 @@ def deviation_s(profile: Profile) -> float:
 
 
 def bandwidth(profile: Profile, way: str) -> float:
-    """Return the bits per second that one connection gets: what is given, unless loss holds TCP below it.
+    """Return the bits per second that one connection gets: the given bandwidth, unless loss holds TCP below it.
 
     Mathis et al. (CCR 27(3), 1997): segment / RTT x sqrt(3/2) / sqrt(p), for Reno; CUBIC and BBR do better on long fat
     links. A measured bandwidth has its losses in it already.
@@ -123,7 +123,7 @@ def recovery(profile: Profile, draws: Transit, rtt: Floats, payload_bytes: float
 
 
 def _rounds(p: float, m: int, u: Floats) -> Floats:
-    """Return how often something must be sent again until all of m segments are through."""
+    """Return how many rounds of sending again it takes until all m segments are through."""
     if m <= 0:
         return np.zeros(u.shape)
     # (1 - p^k)^m >= u  <=>  k >= log(1 - u^(1/m)) / log(p), k = r + 1 sendings; expm1 keeps the tail's digits
@@ -132,13 +132,13 @@ def _rounds(p: float, m: int, u: Floats) -> Floats:
 
 
 def with_rtt(profile: Profile, rtt_s: float) -> Profile:
-    """Return the same network with another median round trip; its spread stays."""
+    """Return the network with another median round trip; its spread stays."""
     samples = moved(profile.rtt_samples_s, rtt_s) if profile.rtt_samples_s else ()
     return replace(profile, rtt_s=rtt_s, rtt_samples_s=samples)
 
 
 def with_bandwidth(profile: Profile, up_bps: float) -> Profile:
-    """Return the same network with another bandwidth up, and down in the same proportion."""
+    """Return the network with another bandwidth up, and down in the same proportion."""
     ratio = up_bps / profile.up_bps
     return replace(
         profile,

@@ -1,1 +1,1 @@
-"""What has not been measured, from what has: regression, queueing, roofline."""
+"""Predictions from measurements: regression, queueing, roofline."""

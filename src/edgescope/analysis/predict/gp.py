@@ -1,13 +1,13 @@
-"""Guesses what a grid's unmeasured cells would give, with how unsure each guess is, from a handful of measured ones.
+"""Predict the unmeasured cells of a grid, with the uncertainty of each prediction, from a few measured cells.
 
 Logarithms of throughput, power and memory are guessed, because what an axis does to them is mostly a factor (twice the
 batch, 1.3 times the throughput): on a log scale factors add. A guess is a Gaussian process whose covariance is a sum
 over the axes (each alone, and a smaller part for each pair), so that one cell teaches about every cell that shares a
 level with it; numbers (batch, processes, threads) lie on a log2 scale and neighbours resemble each other, words
-(precision, sharing) are alike or not. Its mean are slopes that physics suggests (priors.py), themselves unsure.
+(precision, sharing) are alike or not. Its mean is a sum of slopes from physics (priors.py), each with an uncertainty.
 
-How strong each axis is cannot be fitted to five points. Some dozens of settings are drawn once and averaged, each
-weighted by how well it explains what was seen. numpy alone; a grid of a thousand cells takes milliseconds.
+The strength of each axis cannot be fitted to five points. So some dozens of settings are drawn once and averaged, each
+weighted by how well it explains the measured cells. numpy alone; a grid of a thousand cells takes milliseconds.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ NO_AXES = {
 SETTINGS = 32
 #: Log units: the usual strength of one axis alone, and of a pair beyond its two.
 ALONE, TOGETHER = 0.3, 0.05
-#: Log units: the level of a whole grid may be anything.
+#: Log units: a whole grid may lie at any level.
 LEVEL_SD = 4.0
 
 
 def coordinates(trial: Trial) -> dict[str, Json]:
-    """Return what places a trial in a grid: its keys, and its options as `options.threads`."""
+    """Return a trial's coordinates in a grid: its keys, and its options as `options.threads`."""
     plain = {k: v for k, v in trial.to_json().items() if k not in NO_AXES}
     tables = {name: getattr(trial, name) for name in TABLES}
     inner = ((f"{table}.{name}", value) for table, given in tables.items() for name, value in given.items())
@@ -44,7 +44,7 @@ def coordinates(trial: Trial) -> dict[str, Json]:
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that differs within a grid: its level in each cell, as log2 or as a code."""
+    """One property that differs within a grid, with its level in each cell as log2 or as a code."""
 
     name: str
     levels: tuple[Scalar | None, ...]
@@ -54,7 +54,7 @@ class Axis:
     ordinal: bool
 
     def alike(self, rows: NDArray[np.int64], reach: float) -> Floats:
-        """Return the likeness of every cell to the cells `rows`, shape (cells, rows), 1 where they are level."""
+        """Return the similarity of every cell to the cells `rows`, shape (cells, rows); 1 at equal levels."""
         apart = np.abs(self.at[:, None] - self.at[rows][None, :])
         if self.ordinal:
             return np.asarray(np.exp(-0.5 * (apart / reach) ** 2))
@@ -62,7 +62,7 @@ class Axis:
 
 
 def axes(trials: Sequence[Trial]) -> tuple[Axis, ...]:
-    """Return what differs within these trials."""
+    """Return an axis for each property that differs within these trials."""
     plain = [coordinates(t) for t in trials]
     names = dict.fromkeys(name for p in plain for name in p)
     found = (_axis(name, [p.get(name) for p in plain]) for name in names)
@@ -70,7 +70,7 @@ def axes(trials: Sequence[Trial]) -> tuple[Axis, ...]:
 
 
 def product(name: str, values: Sequence[float]) -> Axis:
-    """Return what several axes come to together, as an axis of its own: cells with the same product are alike.
+    """Return the product of several axes as an axis of its own: cells with the same product are alike.
 
     A device is filled by processes x batch alike, cores are taken by processes x threads alike.
     """
@@ -87,7 +87,7 @@ def _axis(name: str, values: Sequence[Scalar | None]) -> Axis:
 
 @dataclass(frozen=True)
 class Slope:
-    """What is expected along one feature before anything is measured: log units for each of its units."""
+    """The expected slope along one feature before anything is measured, in log units per unit of the feature."""
 
     feature: Floats
     """Shape (cells,)."""
@@ -104,7 +104,7 @@ class _Setting:
     pairs: float
     """Variance of each pair of axes."""
     reach: float
-    """Octaves over which a number's neighbours resemble it."""
+    """Octaves over which neighbouring numbers resemble each other."""
     noise: float
     """Standard deviation between two processes of one cell."""
 
@@ -123,15 +123,15 @@ def _drawn(count: int, scale: float) -> list[_Setting]:
 
 
 class Surrogate:
-    """The guess of one quantity over one grid."""
+    """The prediction of one quantity over one grid."""
 
     def __init__(self, grid: Sequence[Axis], slopes: Sequence[Slope], cells: int, scale: float = 1.0) -> None:
-        """`scale`: how far the quantity varies beside throughput, which varies the most."""
+        """Build the prior. `scale`: how much the quantity varies relative to throughput, which varies the most."""
         self.grid, self.slopes, self.cells = grid, slopes, cells
         self.settings = _drawn(len(grid), scale)
         self.expected = sum((s.feature * s.mean for s in slopes), np.zeros(cells))
         self.memory: tuple[dict[int, float], tuple[Floats, Floats, Floats]] | None = None
-        """The last answer and what it was given."""
+        """The last answer and its input."""
 
     def posterior(self, seen: Mapping[int, float]) -> tuple[Floats, Floats, Floats]:
         """Return (weights, means, sds) of the settings given log values by cell.
@@ -162,7 +162,7 @@ class Surrogate:
         return np.asarray(means[which] + sds[which] * rng.normal(size=(count, self.cells)))
 
     def _fit(self, setting: _Setting, rows: NDArray[np.int64], y: Floats) -> tuple[float, Floats, Floats]:
-        """Return the log likelihood of what was seen, and mean and standard deviation of every cell."""
+        """Return the log likelihood of the measured values, with the mean and standard deviation of every cell."""
         every = self._covariance(setting, rows)
         variance = self._variance(setting)
         if not len(rows):

@@ -1,7 +1,7 @@
-"""What a queue would do: service times that were measured, arrivals that were not, first come first served.
+"""Simulate a first-come-first-served queue from measured service times and assumed arrivals.
 
-A closed loop tells how long one query takes when nothing waits. Replaying those times against the arrivals of N clients
-(Lindley 1952; several servers after Kiefer and Wolfowitz) says about where the tail will leave its limit, and how much
+A closed loop shows how long one query takes when nothing waits. Replaying those times against the arrivals of N clients
+(Lindley 1952; several servers after Kiefer and Wolfowitz) shows roughly where the tail exceeds its limit, and how much
 longer a run must be than its queries suggest: latencies that queue resemble their neighbours, so a thousand of them may
 be worth fifty. It is a place to start the search from and a length to give a run. No answer rests on it.
 """
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 #: Queries of one forecast: enough for a p99 of strongly correlated latencies within some 5 %.
 QUERIES = 20_000
 CONFIDENCE = 0.99
-#: A run is planned longer by this share than the forecast says it must be: the next run's tail is another.
+#: A run is planned longer than the forecast by this share, because the next run's tail differs.
 SPARE = 2.0
 #: Beyond this utilisation a queue takes longer to fill than any run lasts.
 FULL = 0.98
@@ -32,7 +32,7 @@ FULL = 0.98
 
 @dataclass(frozen=True)
 class Load:
-    """How N clients offer their queries: how often each, in which pattern, to how many servers."""
+    """The load of N clients: the rate of each, the arrival pattern, and the number of servers."""
 
     rate: float
     """Queries per second of one client."""
@@ -42,7 +42,7 @@ class Load:
 
 
 def latencies(service_s: Floats, load: Load, clients: int, *, seed: int = 0, n: int = QUERIES) -> Floats:
-    """Return seconds from due to done of `n` queries; the service times are used in their order, again and again."""
+    """Return the seconds from due to done of `n` queries; the service times are repeated in their order."""
     rng = np.random.default_rng((seed, clients))
     due = arrivals(load, clients, n, rng)
     service = np.resize(np.roll(service_s, -int(rng.integers(len(service_s)))), n)
@@ -77,12 +77,12 @@ def _several(due: Floats, service: Floats, servers: int) -> Floats:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run of N clients may be expected to give for one quantile."""
+    """The expected result of a run of N clients for one quantile."""
 
     quantile_s: float
     """The quantile itself."""
     seconds: float
-    """How long a run must be for its upper bound, or the length asked for where that is longer."""
+    """How long a run must be for its upper bound, at least the requested length."""
     over: float
     """The bound that such a run will give, as a multiple of the quantile."""
 
@@ -107,7 +107,7 @@ def ceiling(service_s: Floats, load: Load) -> int:
 
 
 def estimate(service_s: Floats, load: Load, promised: Sequence[Constraint], confirm_s: float) -> int:
-    """Return about how many clients fit, at least 1: the most whose forecast bounds are within every latency limit."""
+    """Return roughly how many clients fit, at least 1: the most whose forecast bounds keep every latency limit."""
     most = max(1, ceiling(service_s, load))
     timed = [s for s in promised if s.quantile is not None]
 

@@ -1,4 +1,4 @@
-"""How fast a network could run on this machine at best, from what it must compute and must move.
+"""The least time of a network on this machine (roofline), from the work it must compute and the bytes it must move.
 
     limit = max(2 MACs / peak, compulsory bytes / bandwidth) + transfers + launch floor
 
@@ -32,7 +32,7 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What one machine was seen to reach."""
+    """The measured ceilings of one machine."""
 
     machine_id: str
     device: str
@@ -43,13 +43,13 @@ class Ceilings:
     launch_s: float
     """Seconds of launching nothing and waiting for it."""
     h2d: Points
-    """(bytes, seconds) of a copy from host to device; empty where there is none."""
+    """(bytes, seconds) of a copy from host to device; empty if there is none."""
     d2h: Points
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one query must do at least."""
+    """The least work of one query."""
 
     macs: int
     params: int
@@ -80,7 +80,7 @@ class Limit:
 
     @property
     def bound_by(self) -> str:
-        """Return the largest part: compute, memory, transfers or launch."""
+        """Return the name of the largest part: compute, memory, transfers or launch."""
         parts = {
             "compute": self.compute_s,
             "memory": self.memory_s,
@@ -91,7 +91,7 @@ class Limit:
 
 
 def limit(work: Work, ceilings: Ceilings) -> Limit | Absent:
-    """Return the bound of one query; Absent where no ceiling was measured for the precision."""
+    """Return the bound of one query, or Absent if no ceiling was measured for the precision."""
     peak = ceilings.flops.get(work.precision, Absent(f"no {work.precision} ceiling was measured"))
     if isinstance(peak, Absent):
         return peak
@@ -110,7 +110,7 @@ def bandwidth_at(points: Points, size: float) -> float:
 
 
 def _seconds(points: Points, size: float) -> float:
-    """Return the seconds of a copy of `size` bytes, on the line through the two points around it; 0 where none are."""
+    """Return the seconds of a copy of `size` bytes, interpolated between the points around it; 0 if there are none."""
     if not points:
         return 0.0
     first, last = points[0], points[-1]
@@ -123,7 +123,7 @@ def _seconds(points: Points, size: float) -> float:
 
 
 def read(path: Path) -> Ceilings:
-    """Return the ceilings in a file written by benchmarks/ceilings.py; UsageError where it is none."""
+    """Return the ceilings in a file written by benchmarks/ceilings.py; UsageError if it is no such file."""
     try:
         page = json.loads(path.read_text(encoding="utf-8"))
         return _ceilings(page["machine_id"], page["figures"])

@@ -1,1 +1,1 @@
-"""One result: its rows and readings become metrics."""
+"""Metrics of one result, from its rows and readings."""

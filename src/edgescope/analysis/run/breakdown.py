@@ -1,4 +1,4 @@
-"""What a unit's time goes to, from its spans: the median of each phase or stage."""
+"""The breakdown of a unit's time from its spans: the median of each phase or stage."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from edgescope.analysis.run.summary import quantile_metric
 from edgescope.records import UNIT, Absent, Field, Spans
 
-UNTOLD = "the engine does not tell: it waits for the device within its own call"
+UNTOLD = "the engine does not report it: it waits for the device within its own call"
 
 
 def metrics(spans: Spans) -> dict[str, Field]:
     """Return `NAME_s`, the median length of each named span in seconds, and `phased_latency_s` of whole units.
 
-    {} where nothing was said. The units were run one by one after the window, with timing around their parts, so
+    {} if there are no spans. The units were run one by one after the window, with timing around their parts, so
     `phased_latency_s` against the latency of the window says what the timing cost.
     """
     return {_metric(name): _median(spans, name) for name in spans.names}

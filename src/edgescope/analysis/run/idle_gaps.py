@@ -1,7 +1,8 @@
-"""The idle-gap curve: the latency of the first query after a while without one, beside that back to back.
+"""The idle-gap curve: the latency of the first query after an idle gap, relative to queries back to back.
 
-The scenario idle_gap numbers its gaps in the column `stream`. How long each was asked to be is scheduled - done of the
-query before, how long it was issued - that; latency runs from issued, for the timer's lateness is not the model's.
+The scenario idle_gap numbers its gaps in the column `stream`. The requested length of a gap is scheduled - done of the
+query before; its actual length is issued - done of the query before. Latency runs from issued, because the timer's
+delay is not the model's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from edgescope.stats import Interval, percentile, quantile_interval, refusal
 from edgescope.stats.intervals import Floats
 
 LEVEL = 0.975
-"""Of each median's interval: the ratio of two such intervals' ends holds the ratio of medians at 95 % or more."""
+"""Level of each median's interval: the ratio of two such intervals' ends covers that of the medians at 95 % or more."""
 
 
 @dataclass(frozen=True)
@@ -23,22 +24,22 @@ class Gap:
     """One point of the curve."""
 
     asked_s: float
-    """Idleness that was asked for."""
+    """Requested idle time."""
     idle_s: float
-    """Median idleness before these queries; the timer is late."""
+    """Median actual idle time before these queries; the timer is late."""
     latency: Field
     """Their median latency in seconds, with its 97.5 % interval."""
     penalty: Field
-    """That over the median after no gap at all."""
+    """That latency over the median without a gap."""
 
     @property
     def label(self) -> str:
-        """Return the gap as it was asked for: `33ms`."""
+        """Return the requested gap: `33ms`."""
         return f"{self.asked_s * 1e3:g}ms"
 
 
 def curve(queries: Queries, window: Window) -> tuple[Gap, ...]:
-    """Return the points in the order of their gaps, the one without a gap first; empty where there are none."""
+    """Return the points in the order of their gaps, beginning without a gap; empty if there are none."""
     c = queries.rows(window).columns
     before = np.concatenate([[-1], queries.columns["done_ns"]])[window.first : window.stop]
     asked, idle, latency = (
@@ -84,7 +85,7 @@ def _median(x: Floats) -> Field:
 
 
 def ratio(above: Field, below: Field) -> Field:
-    """Return above / below; its interval from the ends of both, which is wider than it need be."""
+    """Return above / below with an interval from the ends of both, which is wider than necessary."""
     for field in (above, below):
         if isinstance(field, Absent):
             return field

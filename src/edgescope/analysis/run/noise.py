@@ -1,7 +1,7 @@
-"""What a machine can tell apart, from an A/A run: the same trial against itself, in pairs of fresh processes.
+"""The noise of a machine from an A/A run: the same trial against itself, in pairs of fresh processes.
 
-An A/A run has a true ratio of exactly 1, and the order within a pair is drawn, so whatever the log ratios d spread
-by is noise, and their mean is known: s^2 = sum(d^2) / n, with n degrees of freedom.
+An A/A run has a true ratio of exactly 1, and the order within a pair is random, so the spread of the log ratios d is
+noise, and their mean is known: s^2 = sum(d^2) / n, with n degrees of freedom.
 
     floor       95 % of single pairs of identical cells differ by no more than exp(t(0.975, n) s) - 1
     detectable  the change whose 95 % interval excludes 1 in 80 % of comparisons of k pairs:
@@ -9,8 +9,8 @@ by is noise, and their mean is known: s^2 = sum(d^2) / n, with n degrees of free
                 that stats.pairs takes of k pairs, h of which it does not trim
     needed      the least k for which a given change is that
 
-FASTER and SLOWER also ask for a size of 1 % (stats.pairs), so a change of just 1 % is seen as significant, and
-called FASTER in about half of the comparisons only.
+FASTER and SLOWER also need a difference of 1 % (stats.pairs), so a change of just 1 % is found to be significant, but
+is called FASTER in only about half of the comparisons.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FEW, _MOST = 60, 10_000
 
 @dataclass(frozen=True)
 class Noise:
-    """What identical cells differ by on one machine."""
+    """How much identical cells differ on one machine."""
 
     machine_id: str
     measured_at: str
@@ -49,7 +49,7 @@ class Noise:
     """Standard deviation of a pair's log ratio."""
     floor: float
     detectable: float
-    """With PAIRS replicates."""
+    """The least change that PAIRS replicates detect."""
     needed: Mapping[str, int | None]
     """Change in percent -> replicates; None above 10,000."""
     verdicts: Mapping[str, int]
@@ -62,7 +62,7 @@ def spread(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def floor(s: float, n: int) -> float:
-    """Return what 95 % of |ratio - 1| stay below, from the spread `s` of n pairs."""
+    """Return the 95 % quantile of |ratio - 1|, from the spread `s` of n pairs."""
     return math.expm1(t_quantile(0.5 + LEVEL / 2, n) * s)
 
 
@@ -75,7 +75,7 @@ def detectable(s: float, k: int) -> float:
 def needed(s: float, change: float) -> int | None:
     """Return the least number of pairs that find `change`; None above 10,000."""
     lo, hi = _FEW, _MOST
-    for k in range(MIN_PAIRS, _FEW):  # one pair more may detect less where it is the first that is trimmed
+    for k in range(MIN_PAIRS, _FEW):  # one more pair may detect less if it is the first that is trimmed
         if detectable(s, k) <= change:
             return k
     if detectable(s, hi) > change:
@@ -97,7 +97,7 @@ def save(noise: Noise, root: Path) -> Path:
 
 
 def stored(root: Path, machine_id: str) -> Noise | None:
-    """Return what was measured on this machine last; None where nothing was, or it cannot be read."""
+    """Return the last measured noise of this machine, or None if there is none or it cannot be read."""
     try:
         page: dict[str, Any] = plain_json.parsed(plain_files.read(root / machine_id / FILE, MOST_BYTES))
         page["p50_s"] = [(float(a), float(b)) for a, b in page["p50_s"]]

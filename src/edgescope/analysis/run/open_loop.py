@@ -1,11 +1,11 @@
-"""Did an open loop keep up? What was offered, what was done, and the queue between the two.
+"""Whether an open loop kept up: the offered load, the achieved load, and the queue between the two.
 
-Where more falls due than is done the queue grows for as long as one looks: latency then measures the length of the
-run, and there is no steady state that a percentile could describe.
+If more queries fall due than are done, the queue grows without end: latency then measures the length of the run, and
+there is no steady state that a percentile could describe.
 
-Whether a machine keeps up with what is offered: what was answered, how busy it was, whether the wait grows.
+The second half gives the figures of a machine under load: queries answered, utilisation, growth of the wait.
 
-All of it from the raw rows of an open loop: when each query was due, when it was begun, when it was done.
+All of it comes from the raw rows of an open loop: when each query was due, issued and done.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from edgescope.stats import drift
 from edgescope.stats.intervals import Floats
 
 GROWTH_MATTERS = 0.02
-"""Share of the offered queries that join the queue for good, from which the load has fallen behind."""
+"""If this share of the offered queries stays in the queue for good, the load has fallen behind."""
 NAMES = ("offered_rate_qps", "achieved_rate_qps", "backlog_queries", "backlog_growth_qps")
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """The four numbers by name, and whether the queue grew for good."""
+    """The four metrics by name, and whether the queue grew for good."""
 
     fields: dict[str, Field]
     behind: bool
 
 
 def backlog(rows: Queries, window: Window) -> Backlog:
-    """Return how an open loop's window kept up, of all workers together; rates in queries/s."""
+    """Return the backlog of an open loop's window over all workers together; rates in queries/s."""
     c = rows.columns
     due = np.sort(c["scheduled_ns"])
     n, length_s = len(due), (window.stop_ns - window.start_ns) * 1e-9
@@ -60,7 +60,7 @@ def backlog(rows: Queries, window: Window) -> Backlog:
 
 
 def in_system(rows: Queries) -> Floats:
-    """Return how many earlier queries were not yet done, waiting or worked on, when each fell due; in that order."""
+    """Return, for each query in order of due time, how many earlier queries were waiting or in progress."""
     c = rows.columns
     done = np.sort(np.where(c["done_ns"] >= 0, c["done_ns"], np.iinfo(np.int64).max))
     gone = np.searchsorted(done, np.sort(c["scheduled_ns"]), side="right")
@@ -68,29 +68,30 @@ def in_system(rows: Queries) -> Floats:
 
 
 def warning(found: Backlog) -> Message:
-    """Return what a reader must know of a load that fell behind."""
+    """Return the warning about a load that fell behind."""
     offered, achieved, waiting = (found.fields[name] for name in NAMES[:3])
     assert isinstance(offered, Measured) and isinstance(achieved, Measured) and isinstance(waiting, Measured)
     return Message(
         "W-LOAD-1",
         f"{offered.value:.4g} queries/s were offered and {achieved.value:.4g} done",
-        evidence=f"{waiting.value:.0f} waited or were worked on when the last one fell due",
+        evidence=f"{waiting.value:.0f} were waiting or in progress when the last one fell due",
         effect="Latency grows with the length of the run and has no steady state:"
         " the percentiles describe this run only",
         fix=f"{achieved.value / offered.value:.0%} of this load or less, or more --in-flight",
     )
 
 
-#: A wait that grows by this many seconds a second is that of a server 1 % too slow.
+#: A wait that grows by this many seconds per second means a server that is 1 % too slow.
 GROWTH = 0.01
 #: Queries that a slope needs.
 FEW = 20
 
 
 def measured_rows(result: Result) -> Queries:
-    """Return the rows of the trial's own model that fell due within the window, in the order in which they did.
+    """Return the rows of the trial's own model that fell due within the window, in that order.
 
-    A crew counts as done what was done by its stop; what fell due before it and came later is part of a tail.
+    With several workers, queries that fell due in the window and were done after the stop count here: they are its
+    tail.
     """
     assert result.queries is not None and result.window is not None
     w, rows = result.window, result.queries
@@ -108,10 +109,10 @@ def _picked(rows: Queries, which: NDArray[np.int64]) -> Queries:
 
 
 def behind(rows: Queries, growing: Field, offered: float) -> list[str]:
-    """Return in words how the machine falls behind what is offered; empty where it keeps up."""
+    """Return a sentence on how the machine falls behind the offered load, or '' if it keeps up."""
     out = []
     if isinstance(growing, Measured) and growing.lo is not None and growing.value >= GROWTH:
-        served = offered / (1 + growing.value)  # query k is due at k / offered and begun at k / served
+        served = offered / (1 + growing.value)  # query k is due at k / offered and issued at k / served
         grown = f"the wait grows by {growing.value * 1e3:.3g} ms each second"
         out.append(f"arrivals {offered:.4g}/s > service {served:.4g}/s: {grown}")
     dropped = int((rows.columns["status"] == QUERY_DROPPED).sum())
@@ -121,7 +122,7 @@ def behind(rows: Queries, growing: Field, offered: float) -> list[str]:
 
 
 def achieved(rows: Queries) -> Field:
-    """Return answered queries per second, from the first that was due to the last that was done."""
+    """Return the answered queries per second, from the first due to the last done."""
     c = rows.columns
     ok = c["status"] == QUERY_OK
     if not ok.any():
@@ -142,9 +143,9 @@ def busy(rows: Queries, servers: int) -> Field:
 
 
 def growth(rows: Queries) -> Field:
-    """Return by how many seconds a second the wait for a server grows; with an interval where it is no chance."""
+    """Return the growth of the wait for a server in seconds per second; with an interval if it is not by chance."""
     issued = rows.columns["issued_ns"]
-    begun = issued >= 0  # those that were dropped never were
+    begun = issued >= 0  # dropped queries were never issued
     if int(begun.sum()) < FEW:
         return Absent(f"n/a: have {int(begun.sum())}, need {FEW}")
     due = _due(rows)[begun]

@@ -1,4 +1,4 @@
-"""From a run's raw rows to its numbers, each defined once in docs/metrics.md.
+"""Compute a run's metrics from its raw rows; docs/metrics.md defines each once.
 
 Latency is per query, from scheduled (or issued) to done; throughput is samples per second between the
 window's two events. Everything is derived late from raw rows, so a stored result can be summarised again by a
@@ -36,17 +36,17 @@ Latencies = NDArray[np.int64]
 OFFLINE = Absent("latency n/a (offline: only throughput counts)")
 NO_TIME = "every query took 0 s by this clock: nothing to take a share of"
 DRIFT_MATTERS = 0.02
-"""Share of the mean from which a significant drift is warned of."""
+"""A significant drift of at least this share of the mean gives a warning."""
 CHANGES_TOLD = 3
-"""Moments of change that are told one by one."""
+"""Most moments of change that are listed one by one."""
 IDLING = Absent("throughput n/a (idle_gap: the window is mostly idle, as asked)")
 
 
 def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -> dict[str, Field]:
-    """Return every number of the measured window by name; times in seconds, throughput in samples/s.
+    """Return every metric of the measured window by name; times in seconds, throughput in samples/s.
 
-    Offline has no latencies: a query's time would be its place in the pile. Those of idle_gap are of the queries back
-    to back, and the curve stands beside them; an open loop says how it kept up.
+    Offline has no latencies: a query's time would be its place in the queue. Latencies of idle_gap are those of the
+    queries back to back, and the curve comes in addition; an open loop adds its backlog.
     """
     rows, facts = queries.rows(window), registry.scenario(scenario)
     status = rows.columns["status"]
@@ -63,7 +63,7 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
 
 
 def told(rows: Queries, scenario: str) -> Queries:
-    """Return the rows whose latencies are the trial's: of idle_gap those back to back."""
+    """Return the rows whose latencies count for the trial: for idle_gap, those back to back."""
     return idle_gaps.back_to_back(rows) if registry.scenario(scenario).idles else rows
 
 
@@ -83,7 +83,7 @@ def latency_metrics(latency_ns: Latencies, window: Window) -> dict[str, Field]:
 
 
 def _mean(x: NDArray[np.float64], window: Window) -> Field:
-    """Return the mean, with its interval where the window was long enough to meet the speeds the machine runs at."""
+    """Return the mean, with its interval if the window was long enough to see the speeds at which the machine runs."""
     found = mean_interval(x)
     known = states(x).known_over((window.stop_ns - window.start_ns) * 1e-9)
     return found.measured("s") if known else Measured(found.value, "s", n=found.n)
@@ -94,10 +94,10 @@ def _cv(x: NDArray[np.float64]) -> Field:
 
 
 def quantile_metric(x: NDArray[np.float64], q: float) -> Field:
-    """Point (numpy linear, raw samples) with its 95 % order-statistic interval where the samples allow one.
+    """Return a quantile (numpy linear, raw samples) with its 95 % order-statistic interval if the samples allow one.
 
     A point needs one sample beyond the quantile, n (1 - q) >= 1: 2 for p50, 100 for p99. Below that it is
-    absent; above, without enough effective samples for both ends, it stands without an interval.
+    absent; above, without enough effective samples for both ends, it has no interval.
     """
     need = max(2, math.ceil(round(1 / (1 - q), 6)))
     if len(x) < need:
@@ -109,9 +109,9 @@ def quantile_metric(x: NDArray[np.float64], q: float) -> Field:
 
 
 def throughput(rows: Queries, window: Window) -> Field:
-    """Samples of successful queries / (stop - start) of the window, in samples/s.
+    """Return samples of successful queries / (stop - start) of the window, in samples/s.
 
-    Its interval is that of the mean time between completions, turned round.
+    Its interval is that of the mean time between completions, inverted.
     """
     c = rows.columns
     ok = c["status"] == QUERY_OK
@@ -131,13 +131,13 @@ def _of(x: NDArray[np.float64], need: int, make: Callable[[], Field]) -> Field:
 
 
 def _bound(x: NDArray[np.float64], rule: Callable[[NDArray[np.float64], float], float | Absent]) -> Field:
-    """Return the upper bound of p99 that `rule` gives, or its refusal."""
+    """Return the upper bound of p99 by `rule`, or Absent with its refusal."""
     value = rule(x, 0.99)
     return value if isinstance(value, Absent) else Measured(value, "s", n=len(x))
 
 
 def _drift(x: NDArray[np.float64]) -> Field:
-    """Change of the mean over the window as a share of it; its interval excludes 0 where it is no chance."""
+    """Return the change of the mean over the window as a share of it; a significant one has an interval without 0."""
     if len(x) and not x.any():
         return Absent(NO_TIME)
     found = drift(x)
@@ -147,10 +147,10 @@ def _drift(x: NDArray[np.float64]) -> Field:
 
 
 def speeds(queries: Queries, window: Window, scenario: str) -> str:
-    """Return `two speed states: 1.08 ms for 62 %, ...; change at 3.1 s` where one worker's window had several, or ''.
+    """Return `two speed states: 1.08 ms for 62 %, ...; change at 3.1 s`, or '' if no worker's window had several.
 
-    From issued to done: how long a query waited says nothing of the machine's speed. Offline has no such time, and
-    after an idle gap a query is slower for a reason of its own.
+    Times run from issued to done, because waiting says nothing about the machine's speed. Offline has no such time,
+    and after an idle gap a query is slower for another reason.
     """
     rows = queries.rows(window)
     ok = rows.columns["status"] == QUERY_OK
@@ -170,7 +170,7 @@ def speeds(queries: Queries, window: Window, scenario: str) -> str:
 
 
 def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[Message, ...]:
-    """Return what a reader must know about these numbers, each with its evidence and the remedy."""
+    """Return the warnings about these metrics, each with its evidence and fix."""
     rows = queries.rows(window)
     x = told(rows, scenario).latency_ns() * 1e-9
     found = drift(x)

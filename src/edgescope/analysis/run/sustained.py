@@ -1,4 +1,4 @@
-"""Burst and sustained performance: what a device does at first, and what it goes on doing once it is warm.
+"""Burst and sustained performance: the performance of a device at first, and once it is warm.
 
 A device that throttles after four minutes has two throughputs, and a benchmark of ten seconds shows one of them.
 Burst is the first tenth of a long window, at most 10 s. The window is cut into 24 blocks; it has *settled* at the
@@ -6,7 +6,7 @@ first block from which on, to the end:
 
     temperature   has a slope of at most 1 degC a minute, and the means of eight equal parts lie within 2 degC
     latency       (offline: time between completions) neither drifts nor steps by 2 %. A step is a split of the
-                  eight parts whose two sides differ by far more than the parts on either side do
+                  eight parts whose two sides differ by far more than the parts within each side
 
 Sustained is everything from there to the end. A sawtooth of throttling settles by this rule, as it should: its mean
 is what the user gets.
@@ -28,7 +28,7 @@ from edgescope.records import QUERY_OK, Absent, Field, Measured, Queries, Readin
 from edgescope.stats import drift
 
 MIN_S = 60.0
-"""Seconds; the time constant of a bare module's heat sink is minutes, so less says nothing of the long run."""
+"""Seconds; the time constant of a bare module's heat sink is minutes, so less says nothing about the long run."""
 BURST_SHARE, BURST_S = 0.1, 10.0
 BLOCKS = 24
 MIN_REST = 8
@@ -37,9 +37,9 @@ WITHIN_C = 2.0
 SLOPE_C_PER_MIN = 1.0
 DRIFT = 0.02
 NOISE = 0.05
-"""Standard error of the mean, from the eight parts, beyond which nothing can be called steady."""
+"""Largest standard error of the mean (from the eight parts) that still counts as steady."""
 STEP_T = 5.0
-"""Student's t of a split from which two sides are not one level: by chance under 2 % of the time."""
+"""Student's t from which the two sides of a split are different levels: by chance under 2 % of the time."""
 _POWERED_OFF_C = -200.0
 NAMES = (
     "burst_throughput_sps",
@@ -55,7 +55,7 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Sustained:
-    """The numbers by name, and what a reader must know about them."""
+    """The metrics by name, and the warnings about them."""
 
     fields: dict[str, Field]
     warnings: tuple[Message, ...] = ()
@@ -86,7 +86,7 @@ def sustained(
 
 
 def _rest(rows: Queries, window: Window, at: int | Absent) -> dict[str, Field]:
-    """Return the settled moment and what came after it."""
+    """Return the moment of settling and the performance after it."""
     if isinstance(at, Absent):
         return dict.fromkeys(("sustained_throughput_sps", "sustained_latency_p50_s", "settled_s"), at)
     length_s = (window.stop_ns - window.start_ns) * 1e-9
@@ -108,9 +108,9 @@ def _part(rows: Queries, window: Window, start_s: float, stop_s: float) -> tuple
 
 
 def temperatures(readings: Readings, window: Window) -> dict[str, tuple[Floats, Floats]]:
-    """Return channel -> (seconds since the window began, degrees Celsius); powered-off sensors are left out.
+    """Return channel -> (seconds since the window began, degrees Celsius), without powered-off sensors.
 
-    So are those whose last reading says that they are: a part that was switched off heats nothing.
+    A sensor counts as powered off if its last reading says so: a part that was switched off heats nothing.
     """
     out: dict[str, tuple[Floats, Floats]] = {}
     for channel in readings.channels:
@@ -136,7 +136,7 @@ def _pace(rows: Queries, window: Window, scenario: str) -> tuple[Floats, Floats]
 def settled_block(
     at_s: Floats, pace_s: Floats, heat: dict[str, tuple[Floats, Floats]], length_s: float
 ) -> int | Absent:
-    """Return the first block from which on everything is steady, or what was not."""
+    """Return the first block from which everything is steady, or Absent with what was not."""
     why = ""
     for block in range(BLOCKS - MIN_REST + 1):
         start_s = block * length_s / BLOCKS
@@ -147,7 +147,7 @@ def settled_block(
 
 
 def _unsteady_heat(heat: dict[str, tuple[Floats, Floats]], start_s: float, stop_s: float) -> str:
-    """Say which temperature still moves from `start_s` on, or ''."""
+    """Return a sentence on the temperature that still moves from `start_s` on, or ''."""
     for name, (at, celsius) in heat.items():
         late = at >= start_s
         if at[-1] < stop_s * (1 - 1 / MIN_REST):
@@ -175,7 +175,7 @@ def _block_means(t: Floats, values: Floats, start_s: float, stop_s: float) -> Fl
 
 
 def _unsteady_pace(at_s: Floats, pace_s: Floats, start_s: float, stop_s: float) -> str:
-    """Say by how much the latency drifts or steps from `start_s` on, or ''."""
+    """Return a sentence on how much the latency drifts or steps from `start_s` on, or ''."""
     late = at_s >= start_s
     found = drift(pace_s[late])
     if found.significant and abs(found.share) >= DRIFT:
@@ -191,7 +191,7 @@ def _unsteady_pace(at_s: Floats, pace_s: Floats, start_s: float, stop_s: float) 
 
 
 def _step(means: Floats) -> float:
-    """Return the largest step in a row of means as a share of their mean; 0 where chance explains each split."""
+    """Return the largest step in a row of means as a share of their mean, or 0 if chance explains every split."""
     n, largest = len(means), 0.0
     for k in range(1, n):
         left, right = means[:k], means[k:]
@@ -204,7 +204,7 @@ def _step(means: Floats) -> float:
 
 
 def time_to_throttle(readings: Readings, window: Window) -> Field:
-    """Return the second at which the first guard that throttled went to work."""
+    """Return the second at which the first guard began to throttle."""
     watched = holds(readings, window.start_ns, window.stop_ns)
     moments = [h.first_s for h in watched if h.throttled and h.first_s is not None]
     if moments:
@@ -212,7 +212,7 @@ def time_to_throttle(readings: Readings, window: Window) -> Field:
     length_s = (window.stop_ns - window.start_ns) * 1e-9
     if watched:
         return Absent(f"no throttling in {length_s:.0f} s ({len(watched)} guards watched)")
-    return Absent(f"nothing that tells of throttling is readable here: no {PREFIX}* channel")
+    return Absent(f"no sign of throttling is readable here: no {PREFIX}* channel")
 
 
 def _warnings(
@@ -220,7 +220,7 @@ def _warnings(
 ) -> tuple[Message, ...]:
     out = []
     if not warm and isinstance(fields["settled_s"], Measured):
-        what = "settled by its latencies alone: no temperature could be read"
+        what = "settled by its latencies only: no temperature could be read"
         out.append(
             Message("W-SUS-1", what, effect="A device that heats up more slowly than that would not show")
         )

@@ -1,7 +1,7 @@
-"""What held the clocks down in a window: the cause, from which second on, in which share of the readings.
+"""What held the clocks down in a window: the cause, its first second, and its share of the readings.
 
-Every device reports into channels named `throttled_<what>_<cause>`, 1 where a guard was at work at that reading. A
-power cap and a clock below its request come and go on a healthy machine, so they count from a share on; heat,
+Every device reports into channels named `throttled_<what>_<cause>`, which read 1 while a guard is active. A
+power cap and a clock below its request come and go on a healthy machine, so they count from a certain share on; heat,
 over-current and under-voltage count from the first reading.
 """
 
@@ -19,7 +19,7 @@ PREFIX = "throttled_"
 POWER_CAP_LIMIT = 0.05
 """Share of the window in which a power cap may hold the clocks down; a thermal slowdown may never."""
 CLOCK_LIMIT = 0.20
-"""Share of the readings in which a clock may lag behind: a governor needs some time to raise it."""
+"""Share of the readings in which a clock may lag behind, because a governor needs some time to raise it."""
 CAUSES = (
     ("_thermal", "thermal", 0.0),
     ("_power", "power cap", POWER_CAP_LIMIT),
@@ -27,17 +27,17 @@ CAUSES = (
     ("_under_voltage", "under-voltage", 0.0),
     ("_clock", "clock below its request", CLOCK_LIMIT),
 )
-"""End of the channel's name, the cause in words, the share of readings that is still no throttling."""
+"""End of the channel's name, the cause in words, and the share of readings up to which it is not throttling."""
 INPUTS = ("pom_5v_in", "vdd_in")
 """Rails that measure a module's input; fed with 5 V on some boards, with more on others."""
 LOW_INPUT_V = 4.5
 """A 5-V module throttles below this (NVIDIA staff on Xavier NX and Nano: forum t/276251, t/307919)."""
 _FIVE_VOLT_BOARD = 6.0
-"""An input that never reads more is fed with 5 V."""
+"""An input that never reads more than this is fed with 5 V."""
 STRETCH_S = 10.0
-"""What may come and go counts from the moment at which it does so for more than its share of this time."""
+"""A cause that may come and go counts once it is active for more than its share of this time."""
 SILENCE = 0.2
-"""Share of the window at whose end a guard may be missing before its sensor counts as lost."""
+"""A guard counts as lost if it is silent for more than this share of the window, at its end."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,17 @@ class Hold:
     channel: str
     cause: str
     share: float
-    """Share of the readings inside the window in which it was at work."""
+    """Share of the readings inside the window in which it was active."""
     n: int
     """Readings inside the window."""
     first_s: float | None
-    """Seconds from the window's start to the first of them, or to the first stretch of what may come and go; None
-    where it never was."""
+    """Seconds from the window's start to the first active reading, or (for a cause that may come and go) to the first
+    stretch above its share; None if it was never active."""
     limit: float
 
     @property
     def throttled(self) -> bool:
-        """Whether it held the clocks down for more than a healthy machine shows: what may come and go, twice."""
+        """Whether it held the clocks down more than on a healthy machine; some causes need two readings for that."""
         return self.share > self.limit and (self.limit == 0 or round(self.share * self.n) > 1)
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ def _hold(name: str, at_s: NDArray[np.floating[Any]], active: NDArray[np.bool_])
 
 
 def _first(at_s: NDArray[np.floating[Any]], active: NDArray[np.bool_], limit: float) -> float:
-    """Return the first active second; with a limit the first from which on its share of a stretch exceeds that."""
+    """Return the first active second; with a limit, the first from which its share of a stretch exceeds the limit."""
     moments = at_s[active]
     if limit:
         before, until = (
@@ -124,9 +124,9 @@ def low_input(readings: Readings, start_ns: int, stop_ns: int) -> list[tuple[boo
 
 
 def lost(readings: Readings, start_ns: int, stop_ns: int) -> list[str]:
-    """Return the guards that fell silent in the window or before it: unplugged, or their driver removed.
+    """Return the guards whose readings stopped before the window's end (unplugged, or their driver removed).
 
-    A sampler that is stopped in order reads everything once more, so a sensor that lives has a reading after it.
+    A sampler that is stopped normally reads everything once more, so a working sensor has a reading after the window.
     """
     out = []
     for channel in readings.channels:
@@ -141,5 +141,5 @@ def lost(readings: Readings, start_ns: int, stop_ns: int) -> list[str]:
 
 
 def _is_low_voltage_guard(name: str, volts: NDArray[np.floating[Any]]) -> bool:
-    """Return whether this is the voltage of an input that was ever fed with 5 V and never with more."""
+    """Return whether this is the voltage of an input that was fed with 5 V and never with more."""
     return name.removesuffix("_voltage_v") in INPUTS and bool(volts.max() <= _FIVE_VOLT_BOARD)

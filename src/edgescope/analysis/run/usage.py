@@ -1,18 +1,18 @@
-"""How busy the parts of a machine were while a run was measured: what a limit is named from.
+"""How busy the parts of a machine were during a run; limits are named from these figures.
 
-Shares are of what the run may use: of the cores that its process is allowed, of the GPU it ran on. A figure that was
-not read is absent with the sensor's reason; it is evidence for nothing.
+Shares refer to what the run may use: the cores that its process is allowed, the GPU on which it ran. A figure that
+was not read is absent with the sensor's reason, and is evidence for nothing.
 
-How busy a GPU and its parts were within the measured window: means of the channels that were read then.
+GPU activity is the mean over the measured window of the channels that were read.
 
 `busy` says that some kernel ran; `sm_active` and `tensor_active` (GPM counters, Hopper and later) say how much of the
 GPU it used. A GPU whose driver has no such counters, and a CPU, have none: Absent says which channel was missing.
 
-What `memory` and `gpu_memory` are: which of a result's figures answers for each word, the best first.
+HOST and GPU list the metrics that stand for `memory` and `gpu_memory`, the best first.
 
-`memory` is the host's, on every device: what the trial's processes hold, pages that they share counted once (PSS), else
-their resident sets; where a GPU lives in the machine's memory, what the machine was short of, both together.
-`gpu_memory` is what the driver says the processes hold, else all that is in use on the board, other programs included.
+`memory` is host memory, on every device: what the trial's processes hold, with shared pages counted once (PSS), else
+their resident sets; if the GPU shares the machine's memory, the drop of available memory, which covers both.
+`gpu_memory` is what the driver reports for the processes, else all memory in use on the board, by other programs too.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Usage:
     """One run's use of its machine, each a mean over the window."""
 
     cpu: Field
-    """Of the allowed cores, by the run itself."""
+    """Share of the allowed cores used by the run itself."""
     cpu_others: Field
-    """Of the allowed cores at most, by everything else."""
+    """Upper limit of the share of the allowed cores used by everything else."""
     cores: float
     gpu: Field
-    """Share of time with any kernel."""
+    """Share of time with any kernel running."""
     sm: Field
     """Share of the multiprocessors that had work."""
     decoder: Field
@@ -55,7 +55,7 @@ class Usage:
 
 
 def usage(result: Result) -> Usage:
-    """Return what the readings of a run say; every figure absent where there are none."""
+    """Return the usage from a run's readings; every figure is Absent if there are none."""
     r, w = result.readings, result.window
     if r is None or w is None:
         none = Absent("nothing was read beside this run")
@@ -75,7 +75,7 @@ def usage(result: Result) -> Usage:
 
 
 def mean(readings: Readings, window: Window, name: str) -> Field:
-    """Return the mean of one channel over the window, of an interval channel weighted by time."""
+    """Return the mean of one channel over the window; an interval channel is weighted by time."""
     channel = next((c for c in readings.channels if c.name == name), None)
     if channel is None:
         return Absent(f"no channel {name} here")
@@ -93,7 +93,7 @@ def mean(readings: Readings, window: Window, name: str) -> Field:
 
 
 def _cpu(readings: Readings, window: Window, state: Mapping[str, Json]) -> tuple[Field, Field, float]:
-    """Return (own share of the allowed cores, everybody else's, allowed cores)."""
+    """Return (the run's share of the allowed cores, the share of all other programs, the allowed cores)."""
     mine = cores.judged({c.name for c in readings.channels})
     busy, others = mean(readings, window, f"{mine}_busy"), mean(readings, window, f"{mine}_others")
     facts = state.get("cpu")
@@ -131,7 +131,7 @@ def of_gpu(result: Result, what: str) -> Field:
 
 
 def gpu_number(state: Mapping[str, Json]) -> int | None:
-    """Return NVML's number of the GPU that CUDA called 0 by a machine's facts; None where it was named otherwise."""
+    """Return NVML's number of CUDA's GPU 0 from a machine's facts, or None if CUDA_VISIBLE_DEVICES is not a number."""
     environment = state.get("environment")
     chosen = environment.get("CUDA_VISIBLE_DEVICES", "") if isinstance(environment, Mapping) else ""
     first = str(chosen).split(",")[0].strip()
@@ -156,7 +156,7 @@ ACTIVITY: Mapping[str, str] = {"gpu_busy": "busy", "sm_active": "sm_active", "te
 
 
 def activity(runs: Sequence[Result], name: str) -> Field:
-    """Return the mean share of one of ACTIVITY over the windows of these runs, or which channel was missing."""
+    """Return the mean share of one of ACTIVITY over the windows of these runs, or Absent with the missing channel."""
     found = [_mean(r, ACTIVITY[name]) for r in runs]
     values = [f.value for f in found if isinstance(f, Measured)]
     if not values:
@@ -173,9 +173,9 @@ def _mean(result: Result, what: str) -> Field:
 
 
 HOST = METRICS["peak_rss_bytes"].of[1:]
-"""Of the processes; a crowd's peak_rss_bytes is the sum of its processes'."""
+"""Of the processes; with several, peak_rss_bytes is their sum."""
 UNIFIED = METRICS["peak_rss_bytes"].of[:1]
-"""Of a board whose GPU lives in the machine's memory."""
+"""For a board whose GPU shares the machine's memory."""
 GPU = METRICS["gpu_memory_bytes"].of
 
 

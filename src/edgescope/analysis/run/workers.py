@@ -1,8 +1,8 @@
-"""From the rows of several workers to a trial's numbers: in total, per process, and how evenly it was shared out.
+"""Compute a multi-process trial's metrics from its workers' rows: in total, per process, and fairness.
 
 The window of a multi-process trial runs from the latest start to the earliest stop, so that all workers were at work in
-all of it. Throughput counts the queries whose results were there within it, latency describes those that fell due
-within it. Its rows are those of the trial's own workers; what ran beside them has figures of its own. Fairness is
+all of it. Throughput counts the queries that were done within it, latency describes those that fell due
+within it. Its rows are those of the trial's own workers; colocated models have figures of their own. Fairness is
 Jain's index of the workers' throughputs, (sum x)^2 / (n sum x^2): 1 where all get the same, 1/n where one gets
 everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
 """
@@ -36,14 +36,14 @@ from edgescope.records import (
 Columns = Mapping[str, NDArray[Any]]
 
 SKEW_S = 1e-3
-"""Workers that have a core each start within this."""
+"""Workers with a core each start within this."""
 FEWEST = 20
 """Queries a worker should complete: one more or less is then 5 %."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """One worker's rows, and which of them are measured."""
+    """One worker's rows, and the range of them that is measured."""
 
     columns: Columns
     first: int
@@ -53,7 +53,7 @@ class Rows:
 
     @property
     def samples(self) -> int:
-        """Samples in a query; 1 where there is no row to say so."""
+        """Samples per query; 1 if there is no row."""
         return int(self.columns["samples"].max(initial=1))
 
     def measured(self) -> dict[str, NDArray[Any]]:
@@ -61,7 +61,7 @@ class Rows:
         return {name: column[self.first : self.stop] for name, column in self.columns.items()}
 
     def ends(self) -> tuple[int, int]:
-        """Return when the first measured query was issued and the last was done; -1 where there is none."""
+        """Return when the first measured query was issued and the last was done; -1 if there is none."""
         mine = self.measured()
         issued, done = mine["issued_ns"][mine["issued_ns"] >= 0], mine["done_ns"][mine["done_ns"] >= 0]
         return (int(issued.min()) if len(issued) else -1, int(done.max()) if len(done) else -1)
@@ -70,7 +70,7 @@ class Rows:
 def window_of(own: Sequence[Rows], start_ns: int, stop_ns: int) -> tuple[int, int]:
     """Return the latest start and the earliest stop of the workers, within the agreed ones (monotonic ns).
 
-    A worker that went on to the agreed stop was at work until then; one whose queries had run out, until its last.
+    A worker that went on to the agreed stop was at work until then; a worker that ran out of queries, until its last.
     """
     ends = [rows.ends() for rows in own]
     starts = [start for start, _ in ends if start >= 0]
@@ -81,8 +81,8 @@ def window_of(own: Sequence[Rows], start_ns: int, stop_ns: int) -> tuple[int, in
 def joined(workers: Sequence[Rows], own: int, start_ns: int, stop_ns: int) -> tuple[Queries, Window]:
     """Return all workers' rows in one table, and the window: the rows of the first `own` done within it.
 
-    Rows before it are warm-up and what the window cut off, rows after it are the others'. Each part is in the order
-    of issue; `query_id` counts within a worker.
+    Rows before the window are warm-up and queries that it cut off; rows after it are those of colocated models. Each
+    part is in the order of issue; `query_id` counts within a worker.
     """
     parts = [_numbered(rows.columns, number) for number, rows in enumerate(workers)]
     inside = [_inside(rows, start_ns, stop_ns) & (n < own) for n, rows in enumerate(workers)]
@@ -102,7 +102,7 @@ def _numbered(columns: Columns, number: int) -> dict[str, NDArray[Any]]:
 
 
 def _inside(rows: Rows, start_ns: int, stop_ns: int) -> NDArray[np.bool_]:
-    """Return which rows are measured and were done within the window; one that was dropped, due within it."""
+    """Return the mask of measured rows that were done within the window, or dropped and due within it."""
     c = rows.columns
     index = np.arange(len(c["query_id"]))
     when = np.where(c["status"] == QUERY_DROPPED, np.maximum(c["scheduled_ns"], c["issued_ns"]), c["done_ns"])
@@ -124,7 +124,7 @@ def of_worker(queries: Queries, worker: int, window: Window) -> Queries:
 def due_in(queries: Queries, workers: Sequence[int], window: Window) -> Queries:
     """Return the rows of some workers that fell due within the window, whenever they were done; in that order.
 
-    What latency is computed from: to leave out those still under way at the stop would leave out the slow ones.
+    Latency is computed from these: leaving out queries still in progress at the stop would leave out slow ones.
     """
     due = _due(queries.columns)
     mine = np.isin(queries.columns["worker"], workers) & (due >= window.start_ns) & (due <= window.stop_ns)
@@ -133,7 +133,7 @@ def due_in(queries: Queries, workers: Sequence[int], window: Window) -> Queries:
 
 
 def _due(c: Columns) -> NDArray[np.int64]:
-    """Return when each query fell due: as scheduled, where there is a schedule, else as issued."""
+    """Return when each query fell due: its scheduled time if there is one, else its issue."""
     return np.asarray(np.where(c["scheduled_ns"] >= 0, c["scheduled_ns"], c["issued_ns"]), dtype=np.int64)
 
 
@@ -144,7 +144,7 @@ def _some(queries: Queries, which: NDArray[Any]) -> Queries:
 def worker_metrics(
     trial: Trial, queries: Queries, window: Window, workers: Sequence[Worker]
 ) -> dict[str, Field]:
-    """Return the metrics of a multi-process trial: those of any trial, over all its own workers, and its own."""
+    """Return the metrics of a multi-process trial: those of any trial, over its own workers, and of concurrency."""
     own = [w for w in workers if w.number < trial.processes]
     others = [w for w in workers if w.number >= trial.processes]
     each = [throughput(of_worker(queries, w.number, window), window) for w in own]
@@ -163,7 +163,7 @@ def worker_metrics(
 
 
 def jain(throughputs: Sequence[Field]) -> Field:
-    """Return Jain's fairness index of the workers' throughputs; one that did nothing counts as 0."""
+    """Return Jain's fairness index of the workers' throughputs; an idle worker counts as 0."""
     x = np.array([t.value if isinstance(t, Measured) else 0.0 for t in throughputs])
     if not x.any():
         return Absent("no worker completed a query in the window")
@@ -180,7 +180,7 @@ def skew(times_ns: Sequence[int]) -> Field:
 
 @dataclass(frozen=True)
 class Share:
-    """What one worker did in the window."""
+    """One worker's figures in the window."""
 
     worker: Worker
     throughput_sps: Field
@@ -188,7 +188,7 @@ class Share:
 
 
 def shares(result: Result) -> list[Share]:
-    """Return each worker's own numbers, those beside last; [] of a result without workers or without its rows."""
+    """Return each worker's figures, colocated models last; [] for a result without workers or without its rows."""
     queries, window = result.queries, result.window
     if queries is None or window is None:
         return []
@@ -236,10 +236,10 @@ def _colocated(queries: Queries, window: Window, others: Sequence[Worker]) -> di
 
 
 def counter_gap(rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int], tuple[int, int]]) -> int:
-    """Return by how many queries a worker's rows and the shared counter of samples differ between two looks at it.
+    """Return by how many queries a worker's rows and the shared counter of samples differ between two readings of it.
 
-    `looks` are the times before and after each; any moment in between may have been the one that was read. A query
-    of which some samples were counted and others not yet counts as one.
+    `looks` are the times before and after each reading; the counter may have been read at any moment between them. A
+    query whose samples were only partly counted counts as one.
     """
     c = rows.columns
     done, samples = c["done_ns"][c["done_ns"] >= 0], c["samples"][c["done_ns"] >= 0]
@@ -253,7 +253,7 @@ def counter_gap(rows: Rows, counts: tuple[int, int], looks: tuple[tuple[int, int
 def warnings(
     trial: Trial, found: Mapping[str, Field], each: Sequence[int], cores: int
 ) -> tuple[Message, ...]:
-    """Return what a reader of a multi-process trial must know; `each` own worker completed so many queries."""
+    """Return the warnings of a multi-process trial; `each` is the number of queries that each own worker completed."""
     late, gap = found.get("start_skew_s"), found.get("counter_gap_queries")
     checks = []
     # an open loop begins when its first query is due
@@ -271,8 +271,8 @@ def _late(seconds: float, workers: int, cores: int) -> Message:
         "W-WORKER-1",
         f"the workers started {seconds * 1e3:.1f} ms apart",
         evidence=f"{workers} workers on {cores} cores",
-        effect="The window begins with the last of them, so nothing is counted that had no competition",
-        fix="" if workers > cores else "a machine that does nothing else meanwhile",
+        effect="The window begins with the last of them, so only queries under full load are counted",
+        fix="" if workers > cores else "a machine without other work",
     )
 
 

@@ -1,1 +1,1 @@
-"""LiteRT, which was TensorFlow Lite."""
+"""LiteRT, formerly TensorFlow Lite."""

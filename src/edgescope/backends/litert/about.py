@@ -1,4 +1,4 @@
-"""What is known of the LiteRT backend without LiteRT."""
+"""Facts about the LiteRT backend that need no LiteRT."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""LiteRT (once TensorFlow Lite) on a CPU, its operators run by XNNPACK where that can.
+"""LiteRT (formerly TensorFlow Lite) on a CPU, with XNNPACK for the operators that it supports.
 
 It reads a .tflite: the user's own, or one converted from a PyTorch network by litert-torch. fp32 and int8 are
-properties of the file, so a file is refused under another label. fp16 is a wish: the float file is run by XNNPACK in
-half precision, and since nothing in LiteRT tells whether it was, the outputs are compared with those of fp32 once; a
-CPU on which they are as close as another order of summation would leave them has no fp16 here. Left alone, LiteRT's
-Python interpreter uses a single thread; edgescope asks for all cores of the affinity mask, as every other engine does
-by itself.
+properties of the file, so a file is refused under another label. fp16 is only a request: XNNPACK runs the float file
+in half precision if it can. Nothing in LiteRT reports whether it did, so the outputs are compared with those of fp32
+once: if they differ no more than by another order of summation, this CPU has no fp16 here. By default LiteRT's Python
+interpreter uses a single thread; edgescope sets all cores of the affinity mask, which other engines use by default.
 """
 
 from __future__ import annotations
@@ -45,19 +44,19 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @runtime_checkable
 class HoldsTflite(Protocol):
-    """A model that is a .tflite file already."""
+    """A model that already is a .tflite file."""
 
     kinds: Mapping[str, int]
-    """Heavy operators by the precision they compute in."""
+    """Heavy operators by the precision in which they compute."""
     reduced: bool
-    """Whether the file lets XNNPACK compute in fp16 without being asked."""
+    """Whether the file lets XNNPACK compute in fp16 without a request."""
 
     def tflite(self) -> Path:
         """Return the file."""
 
 
 class Request:
-    """One interpreter with its own tensors; not to be shared by threads."""
+    """One interpreter with its own tensors; threads must not share it."""
 
     def __init__(self, path: Path, shapes: Shapes, threads: int, *, xnnpack: bool) -> None:
         self.interpreter = tflite_reader.opened(path, threads, xnnpack=xnnpack)
@@ -69,7 +68,7 @@ class Request:
         self.outputs = [o["index"] for o in self.interpreter.get_output_details()]
 
     def __call__(self, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the outputs of inputs given by the file's names."""
+        """Return the outputs for inputs by the file's names."""
         for index, name in self.inputs:
             self.interpreter.set_tensor(index, arrays[name])
         self.interpreter.invoke()
@@ -77,7 +76,7 @@ class Request:
 
 
 class LiteRtSession:
-    """What `make` returns for each query in flight; `names` maps the file's inputs to those of the model."""
+    """A session with one callable from `make` per query in flight; `names` maps the file's inputs to the model's."""
 
     def __init__(self, names: Mapping[str, str], threads: int, make: Callable[[], Any]) -> None:
         self.names, self.asked, self.make = dict(names), threads, make
@@ -96,7 +95,7 @@ class LiteRtSession:
         return outputs
 
     def effective(self) -> Effective:
-        """Return the precision of the heavy operators and how many XNNPACK took over."""
+        """Return the precision of the heavy operators, and how many of them XNNPACK runs."""
         operators = self.idle[0].interpreter._get_ops_details()
         heavy = tflite_reader.heavy(operators)
         plain = [op for op in operators if op["op_name"] != "DELEGATE"]
@@ -110,16 +109,16 @@ class LiteRtSession:
 
     @property
     def threads(self) -> int | None:
-        """Return 1 + the threads that loading started; None where the kernels start theirs in the first call."""
+        """Return 1 + the threads that loading started, or None if the kernels start theirs in the first call."""
         return self.started + 1 if self.started or self.asked == 1 else None
 
     def close(self) -> None:
-        """Drop what was made; its threads end with it."""
+        """Drop the interpreters; their threads end with them."""
         self.idle.clear()
 
 
 class LiteRt(AboutLiteRt):
-    """litert: fp32, fp16 where XNNPACK has it, and int8 files."""
+    """litert: fp32, fp16 if XNNPACK has it, and int8 files."""
 
     OPTIONS: ClassVar[dict[str, str]] = {
         "threads": "interpreter threads (all cores of the affinity mask; LiteRT's own default is 1)",
@@ -127,7 +126,7 @@ class LiteRt(AboutLiteRt):
     }
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
-        """Return the .tflite: the user's, or one converted from PyTorch for this batch; both cached facts."""
+        """Return the .tflite: the user's, or one converted from PyTorch for this batch; its facts are cached."""
         checked("litert", spec, self.OPTIONS)
         _threads(spec)
         if spec.precision not in ("fp32", "fp16", "int8"):
@@ -158,7 +157,7 @@ class LiteRt(AboutLiteRt):
 
 
 def tasks() -> int:
-    """Return how many threads this process has; 0 where the kernel does not tell."""
+    """Return how many threads this process has, or 0 if the kernel does not report it."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -166,7 +165,7 @@ def tasks() -> int:
 
 
 def xnnpack_of(spec: Spec) -> bool:
-    """Return whether XNNPACK may take operators over; UsageError for anything but true or false."""
+    """Return whether XNNPACK may run operators; UsageError for anything but true or false."""
     return flag(spec, "xnnpack", default=True)
 
 
@@ -181,7 +180,7 @@ def _shapes(model: Model, spec: Spec, names: Mapping[str, str]) -> dict[str, tup
 
 
 def _own(model: HoldsTflite, spec: Spec) -> Path:
-    """Return the user's file; UnsupportedError where it does not compute in the precision asked for."""
+    """Return the user's file; UnsupportedError if it does not compute in the requested precision."""
     path, holds = model.tflite(), precision_of(model.kinds) if model.kinds else "fp32"
     if holds != ("int8" if spec.precision == "int8" else "fp32"):
         raise UnsupportedError(

@@ -1,8 +1,8 @@
-"""The half of backend.py that runs a float .tflite in fp16, through the API that can ask XNNPACK for it.
+"""The half of backend.py that runs a float .tflite in fp16, through the API that can request it from XNNPACK.
 
-LiteRT tells neither the arithmetic nor the operators of what it compiled this way, only whether XNNPACK took all of
-it. Proof comes from the outputs: rounding to 11 bits leaves its mark, so outputs as close to those of fp32 as another
-order of summation would leave them were computed in fp32.
+LiteRT reports neither the arithmetic nor the operators of a model compiled this way, only whether XNNPACK took all of
+it. The outputs give the proof: rounding to 11 bits changes them, so outputs that differ from fp32 no more than by
+another order of summation were computed in fp32.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from edgescope.records import Effective, Json
 
 #: TFLITE_XNNPACK_DELEGATE_FLAG_FORCE_FP16, xnnpack_delegate.h of LiteRT.
 FORCE_FP16 = 4
-VERSION = 1  # raise when the probe changes
+VERSION = 1  # raise this when the probe changes
 
 
 class _Compiled:
-    """One compiled model with its own buffers; not to be shared by threads."""
+    """One compiled model with its own buffers; threads must not share it."""
 
     def __init__(self, path: Path, shapes: Shapes, threads: int) -> None:
         options = Options(cpu_options=CpuOptions(num_threads=threads, xnnpack_flags=FORCE_FP16))
@@ -76,7 +76,7 @@ class Fp16Session(LiteRtSession):
             )
 
     def effective(self) -> Effective:
-        """Return fp16, on the evidence of the outputs that `probe` compared."""
+        """Return fp16, with the comparison of outputs by `probe` as evidence."""
         evidence = (
             "XNNPACK took the whole graph with FORCE_FP16; its outputs differ from fp32 by"
             f" {self.found['difference']:.2g} of the largest, so they were not computed in fp32"
@@ -113,7 +113,7 @@ def _difference(path: Path, shapes: Shapes, dtypes: Sequence[str]) -> float:
 
 
 def _cpu() -> str:
-    """Return the line of /proc/cpuinfo that lists what this CPU can do; '' where there is none."""
+    """Return the line of /proc/cpuinfo that lists this CPU's features, or '' if there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What is known of the OpenVINO backend without OpenVINO."""
+"""Facts about the OpenVINO backend that need no OpenVINO."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 from edgescope.backends.base import About, Script, Tried, tried
 from edgescope.records import Trial
 
-#: Precision -> the name that the CPU plugin has for it; int8 is in the file.
+#: Precision -> the CPU plugin's name for it; int8 is in the file.
 HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
 LINES = """
 core = ov.Core()

@@ -1,6 +1,6 @@
 """OpenVINO on its CPU plugin.
 
-The plugin's default precision is bf16 wherever the CPU has it, so the precision is always asked for by name and read
+The plugin's default precision is bf16 if the CPU has it, so the precision is always requested by name and read
 back, node by node, from the compiled graph. int8 reads the same QDQ file as ONNX Runtime.
 """
 
@@ -28,7 +28,7 @@ HEAVY = {"Convolution", "FullyConnected", "MatMul", "Deconvolution", "GroupConvo
 
 
 class _Request:
-    """One infer request; wrapping an array in a Tensor and asking for outputs are done once, not per call."""
+    """One infer request; arrays are wrapped in Tensors, and outputs looked up, once, not per call."""
 
     def __init__(self, compiled: Any, names: Sequence[str]) -> None:
         self.request, self.names = compiled.create_infer_request(), tuple(names)
@@ -61,7 +61,7 @@ class OpenVinoSession:
         self.idle = [_Request(compiled, names)]
 
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
-        """Return the outputs; a request is borrowed for the call, so threads do not share one."""
+        """Return the outputs; each call borrows a request, so threads do not share one."""
         try:
             request = self.idle.pop()
         except IndexError:
@@ -71,7 +71,7 @@ class OpenVinoSession:
         return outputs
 
     def effective(self) -> Effective:
-        """Return the precision most heavy nodes of the compiled graph run in, and on which device."""
+        """Return the precision of most heavy nodes of the compiled graph, and their device."""
         kinds: Counter[str] = Counter()
         for node in self.compiled.get_runtime_model().get_ordered_ops():
             info = node.get_rt_info()
@@ -101,7 +101,7 @@ def _text(info: Any, key: str) -> str:
 
 
 class OpenVino(AboutOpenVino):
-    """openvino: fp32, bf16 where the CPU has it, and int8."""
+    """openvino: fp32, bf16 if the CPU has it, and int8."""
 
     OPTIONS: ClassVar[dict[str, str]] = {
         "threads": "inference threads (all cores)",
@@ -122,7 +122,7 @@ class OpenVino(AboutOpenVino):
         return Artifact(model, spec, path, cache.content(path), made.get("build_s"), {"made": made})
 
     def load(self, artifact: Artifact) -> OpenVinoSession:
-        """Return a session compiled for the fixed batch and the asked precision."""
+        """Return a session compiled for the fixed batch and the requested precision."""
         spec, inputs = artifact.spec, artifact.model.inputs
         core = ov.Core()
         try:

@@ -1,4 +1,4 @@
-"""What is known of the two ONNX Runtime backends without ONNX Runtime."""
+"""Facts about the two ONNX Runtime backends that need no ONNX Runtime."""
 
 from __future__ import annotations
 

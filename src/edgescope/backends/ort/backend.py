@@ -1,9 +1,10 @@
 """ONNX Runtime on its CPU provider, or on its CUDA provider (backends/ort/cuda.py).
 
 fp32 runs the exported file; int8 runs a QDQ file, whose quantise/dequantise pairs the CPU provider fuses into integer
-kernels. On a CPU fp16 and bf16 files are refused, because the runtime casts them back to fp32; on CUDA int8 is,
-because that provider computes between the pairs in fp32. The label would lie. What really runs is read from the
-graph that the runtime optimised (CPU) or from a profiled run (CUDA), once, when the artifact is prepared.
+kernels. On a CPU fp16 and bf16 files are refused, because the runtime casts them back to fp32; on CUDA int8 is
+refused, because that provider computes in fp32 between the pairs. The label would be false. The operators that really
+run are read from the graph that the runtime optimised (CPU) or from a profiled run (CUDA), once, when the artifact is
+prepared.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class OrtSession:
         kinds = {kind: n for kind, n in kinds.items() if n} or {"fp32": 0}
         threads = (
             self.session.get_session_options().intra_op_num_threads or None
-        )  # 0: its own choice, not told
+        )  # 0: the runtime's own choice, which it does not report
         device = "cpu" if providers[0] == "CPUExecutionProvider" else str(providers[0])
         evidence = f"{providers[0]}; optimised graph: {counted(kinds)} heavy operators"
         return Effective(device, precision_of(kinds), threads, evidence)
@@ -81,7 +82,7 @@ class OnnxRuntime(AboutOrt):
     }
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
-        """Return the ONNX file for the precision and the operators the runtime will execute."""
+        """Return the ONNX file for the precision, with the operators that the runtime will execute."""
         checked("onnxruntime", spec, self.OPTIONS)
         threads_of(spec)
         _check(spec)
@@ -103,7 +104,7 @@ class OnnxRuntime(AboutOrt):
 
 
 def _check(spec: Spec) -> None:
-    """Raise for a precision or an option that this provider has not."""
+    """Raise an error for a precision or an option that this provider does not have."""
     asked = {
         "graph": flag(spec, "graph"),
         "layout": choice(spec, "layout", cuda.LAYOUTS) != "contiguous",
@@ -124,7 +125,7 @@ def _check(spec: Spec) -> None:
 
 
 def _axes(path: Path, digest: str, model: Model, batch: int) -> dict[str, int]:
-    """Return the size of each axis that the file leaves open under a name; none for a name that would have two."""
+    """Return the size of each named open axis of the file, without names that would need two sizes."""
     known = cache.folder("ort") / f"{digest}-axes.json"
     named = cache.read_json(known)
     if named is None:
@@ -138,7 +139,7 @@ def _axes(path: Path, digest: str, model: Model, batch: int) -> dict[str, int]:
 
 
 def _named(path: Path) -> Json:
-    """Return the names of each input's axes, '' for one that is closed or has none."""
+    """Return the names of each input's axes, '' for an axis that is closed or unnamed."""
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph
@@ -155,9 +156,9 @@ def _options(spec: Spec, axes: Mapping[str, int]) -> Any:
 
 
 def _allowed() -> int:
-    """Return how many CPUs the affinity mask allows, 0 (the runtime's choice) where that is all.
+    """Return how many CPUs the affinity mask allows, or 0 (the runtime's choice) if it allows all.
 
-    Left to itself the runtime starts a thread for each core of the machine and pins it there, outside the mask too.
+    By default the runtime starts a thread for each core of the machine and pins it there, even outside the mask.
     """
     allowed = len(os.sched_getaffinity(0))
     return allowed if allowed < (os.cpu_count() or 1) else 0
@@ -171,7 +172,7 @@ def _open(path: Path | None, options: Any) -> Any:
 
 
 def _remembered(path: Path, digest: str) -> Json:
-    """Return `_executed(path)`, asked of the runtime once per file and version."""
+    """Return `_executed(path)`, computed once per file and version of the runtime."""
     note = cache.folder("ort") / f"{digest}-{ort.__version__}.json"
     if not note.is_file():
         cache.write_json(note, _executed(path))
@@ -179,7 +180,7 @@ def _remembered(path: Path, digest: str) -> Json:
 
 
 def _remembered_cuda(path: Path, digest: str, model: Model, spec: Spec, axes: Mapping[str, int]) -> Json:
-    """Return what a profiled run on the CUDA provider executed, asked once per file, version, settings and GPU."""
+    """Return the operators of a profiled run on the CUDA provider, done once per file, version, settings and GPU."""
     shapes = cuda.shapes(model, spec)
     gpu = [cudart.runtime().device_name(), cudart.runtime().compute_capability()]
     layout = choice(spec, "layout", cuda.LAYOUTS)

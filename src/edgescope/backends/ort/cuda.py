@@ -3,11 +3,11 @@
 A plain `run` allocates, copies from pageable memory and waits at every step. Here inputs and outputs have fixed
 addresses (IO binding), host copies go through pinned memory on the session's own stream, and the host waits once, at
 the end. With `graph=true` the runtime captures its kernels in a CUDA graph in the first call, which needs fixed
-addresses, and waits for each replay inside the call that starts it, as it does by itself; so that call's time tells
-nothing of enqueueing.
+addresses. It also waits for each replay inside the call that starts it, so the time of that call is not the time of
+enqueueing.
 
-Three silent things are closed: a provider that cannot start is an error and not a session on the CPU; tf32 is refused
-where the GPU has none; and what ran where is read from a profiled run.
+Three silent failures are prevented: a provider that cannot start is an error, not a session on the CPU; tf32 is
+refused if the GPU has none; and the operators and their providers are read from a profiled run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from edgescope.records import Effective, Json
 
 PROVIDER = "CUDAExecutionProvider"
 LAYOUTS = ("contiguous", "channels_last")
-#: Operators that do most of a network's arithmetic, under the names that the runtime's own rewriting gives them, too.
+#: Operators that do most of a network's arithmetic, including the names that the runtime's rewriting gives them.
 FLOATING = {
     *("Conv", "FusedConv", "NhwcConv", "NhwcFusedConv", "ConvTranspose", "ConvTransposeWithDynamicPads"),
     *("DeformConv", "Gemm", "FusedGemm", "GemmFastGelu", "MatMul", "FusedMatMul", "TransposeMatMul"),
@@ -46,18 +46,18 @@ INTEGER = {
     *("QLinearConv", "ConvInteger", "QLinearMatMul", "QGemm", "MatMulInteger", "MatMulIntegerToFloat"),
     *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QAttention"),
 }
-"""Those that multiply int8, whatever type they give out."""
+"""Operators that multiply int8, with any output type."""
 HEAVY = FLOATING | INTEGER
 #: Compute capability from which tensor cores take tf32 (Ampere, Orin).
 AMPERE = (8, 0)
-#: What the profile calls an operator's output type.
+#: The profile's key for an operator's output type.
 KINDS = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8", "uint8": "int8"}
-#: Plain runs before the first answer: the runtime captures a graph in one of them.
+#: Number of plain runs before the first answer: the runtime captures a graph in one of them.
 SETTLE = 3
 
 
 def require(provider: str = PROVIDER, code: str = "E-CUDA-2", packages: str = "onnxruntime-gpu") -> None:
-    """Load the CUDA libraries that pip installed, if any; UnavailableError where this build has no such provider."""
+    """Load the CUDA libraries that pip installed, if any; UnavailableError if this build has no such provider."""
     if provider not in ort.get_available_providers():
         raise UnavailableError(
             code,
@@ -70,7 +70,7 @@ def require(provider: str = PROVIDER, code: str = "E-CUDA-2", packages: str = "o
 
 
 def able(spec: Spec) -> None:
-    """Raise where the provider is missing or this GPU has no such precision: tf32 would be fp32 by another name."""
+    """Raise an error if the provider is missing or this GPU lacks the precision: tf32 would be fp32 by another name."""
     require()
     if spec.precision != "tf32":
         return
@@ -87,12 +87,12 @@ def able(spec: Spec) -> None:
 
 
 def shapes(model: Model, spec: Spec) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every input, its batch included."""
+    """Return the shape of every input, including its batch."""
     return {i.name: (spec.batch, *i.shape) for i in model.inputs}
 
 
 def provider(spec: Spec, stream: int = 0) -> tuple[str, dict[str, str]]:
-    """Return the CUDA provider with the options a spec asks for; `stream` 0 leaves the runtime its own."""
+    """Return the CUDA provider with the options of a spec; `stream` 0 lets the runtime make its own."""
     options = {
         "use_tf32": str(int(spec.precision == "tf32")),
         "cudnn_conv_algo_search": "EXHAUSTIVE",
@@ -179,7 +179,7 @@ class OrtCudaSession:
             for name, array in arrays.items():
                 at = self.cuda.malloc(array.nbytes)
                 self.addresses[name] = at
-                self.cuda.to_device(at, array, self.stream)  # zeros: what lies there makes wild indices
+                self.cuda.to_device(at, array, self.stream)  # zeros: random memory would make invalid indices
                 bind(name, "cuda", 0, array.dtype, array.shape, at)
         return binding
 
@@ -194,7 +194,7 @@ class OrtCudaSession:
             self.to_capture = False
 
     def __call__(self, batch: Batch) -> Sequence[Any]:
-        """Return the outputs in the file's order, in pinned memory, good until the next call; io device: addresses."""
+        """Return the outputs in the file's order, in pinned memory, valid until the next call; io device: addresses."""
         with self.lock:
             self._captured()
             self._give(batch)
@@ -223,7 +223,7 @@ class OrtCudaSession:
             self.cuda.to_host(mine, self.addresses[name], self.stream)
 
     def stage(self, batch: Batch) -> Batch:
-        """Return the batch in pinned memory; io device: copy it to the one place the session reads, too."""
+        """Return the batch in pinned memory; io device: it is also copied to the one buffer that the session reads."""
         staged = {}
         for name, array in batch.items():
             staged[name] = self.cuda.pinned(array.shape, array.dtype)
@@ -265,7 +265,7 @@ class OrtCudaSession:
         return Phases(end - start, None if self.graph else enqueued - handed, *spans)
 
     def effective(self) -> Effective:
-        """Return where the heavy operators ran and in which type, from a profiled run of the same file."""
+        """Return the provider and type of the heavy operators, from a profiled run of the same file."""
         ran: Counter[str] = Counter()
         where: Counter[str] = Counter()
         for operator, n in dict(self.notes.get("executed_cuda", {})).items():
@@ -285,7 +285,7 @@ class OrtCudaSession:
         return Effective(device, precision, None, f"{evidence}; {self.cuda.device_name()}")
 
     def close(self) -> None:
-        """Free the session before the buffers it is bound to."""
+        """Free the session, then the buffers bound to it."""
         del self.binding, self.session
         for address in self.addresses.values():
             self.cuda.free(address)
@@ -297,7 +297,7 @@ def _list(where: Mapping[str, int]) -> str:
 
 
 def opened(path: Path, options: Any, providers: Sequence[Any]) -> Any:
-    """Return a session that has the CUDA provider: the runtime would go on without it, and say so in a log only."""
+    """Return a session with the CUDA provider, or raise: the runtime itself would go on without it and only log it."""
     try:
         session = ort.InferenceSession(str(path), options, providers=list(providers), enable_fallback=0)
     except Exception as error:  # the runtime's exceptions share no base class

@@ -1,4 +1,4 @@
-"""The lines of run.py that answer with ONNX Runtime alone, as the session did when it was measured."""
+"""The lines of run.py that need only ONNX Runtime, and run as the measured session did."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIBRARIES = """if hasattr(ort, "preload_dlls"):
     ort.preload_dlls()
 """
 
-#: The runtime takes the CPU without an error where the provider cannot start.
+#: The runtime uses the CPU without an error if the provider cannot start.
 TOOK = """if session.get_providers()[0] != "{provider}":
     sys.exit(f"ONNX Runtime took {{session.get_providers()[0]}}, not {provider}: its libraries cannot be loaded")
 """
@@ -62,7 +62,7 @@ def run(batch):
 
 
 def script(trial: Trial, file: str, *, tensorrt: bool = False) -> Script:
-    """Return the lines for a trial of onnxruntime, or of its TensorRT provider, which do without a graph."""
+    """Return the lines for a trial of onnxruntime, or of its TensorRT provider, which leave out a CUDA graph."""
     graph = bool(trial.options.get("graph"))
     lines = GRAPH if graph and not tensorrt else PLAIN
     providers, threads = _providers(trial, tensorrt=tensorrt), trial.options.get("threads")

@@ -1,8 +1,8 @@
 """ONNX Runtime's TensorRT provider: TensorRT engines inside an ONNX Runtime session.
 
 The provider builds an engine for every part of the graph that TensorRT takes and leaves the rest to CUDA. `prepare`
-builds them into a folder of their own, so that a cache is never read by another version, GPU or setting, and asks
-what came of it (tensorrt_build.py). Three silent things are closed: a provider that cannot start is an error and not a
+builds them into a separate folder, so that a cache is never read by another version, GPU or setting, and records the
+outcome (tensorrt_build.py). Three silent failures are prevented: a provider that cannot start is an error and not a
 session on another one (`enable_fallback=0`); nodes that only the CPU has are an error
 (`session.disable_cpu_ep_fallback`); and fp32 means fp32: TensorRT uses tf32 by default and the provider has no switch,
 so NVIDIA_TF32_OVERRIDE=0 is set for this process.
@@ -33,7 +33,7 @@ from edgescope.errors import ModelError, UnavailableError, UnsupportedError, Usa
 from edgescope.models.base import Model
 from edgescope.records import Effective, Json, digest
 
-VERSION = 1  # raise when engines must be built again
+VERSION = 1  # raise this when engines must be built again
 TF32_SWITCH = "NVIDIA_TF32_OVERRIDE"
 OPTIONS = {
     "workspace_mb": "scratch memory kernels may use (the provider's own choice)",
@@ -65,11 +65,11 @@ class OrtTensorrt(AboutOrtTensorrt):
 
     @staticmethod
     def usable() -> None:
-        """Raise UnavailableError where this ONNX Runtime was built without the provider."""
+        """Raise UnavailableError if this ONNX Runtime was built without the provider."""
         _require()
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
-        """Return the ONNX file, once the provider has built its engines for it and said what it took."""
+        """Return the ONNX file, after the provider has built its engines and reported which nodes it took."""
         _check(checked("ort_tensorrt", spec, self.OPTIONS))
         _pin_tf32(spec)
         _require()
@@ -108,7 +108,7 @@ class OrtTensorrtSession(_ort_cuda.OrtCudaSession):
         return super()._pinned(_Port(port.name, shape, port.type), artifact)
 
     def effective(self) -> Effective:
-        """Return what TensorRT took and in which precision; what it left counts with the type it ran in."""
+        """Return the precision of the operators in TensorRT; operators outside count with the type they ran in."""
         told = self.notes["tensorrt"]
         outside: Counter[str] = Counter()
         for operator, n in told["outside"].items():
@@ -122,7 +122,7 @@ class OrtTensorrtSession(_ort_cuda.OrtCudaSession):
         return Effective(_device(present), "tf32" if tf32 else precision, None, evidence)
 
     def _asked(self, outside: Mapping[str, int]) -> str:
-        """Return the precision asked for, where the log does not tell and nothing heavy is left outside."""
+        """Return the requested precision, if the log lists no layers and nothing heavy ran outside TensorRT."""
         return f"mixed ({counted(outside)} outside TensorRT)" if outside else self.spec.precision
 
 
@@ -136,7 +136,7 @@ class _Port:
 def providers(
     model: Model, spec: Spec, place: Path, *, stream: int = 0, log: bool = False
 ) -> list[tuple[str, dict[str, str]]]:
-    """Return the providers with their options: TensorRT with its caches in `place`, CUDA for what it leaves."""
+    """Return the providers with their options: TensorRT with its caches in `place`, CUDA for the rest."""
     options = {
         "trt_engine_cache_enable": "1",
         "trt_engine_cache_path": str(place),
@@ -162,12 +162,12 @@ def providers(
         options["trt_dla_enable"] = "1"
     if stream:
         options["user_compute_stream"] = str(stream)
-    plain = Spec(spec.precision, spec.batch)  # a graph is TensorRT's to capture, layouts are its own affair
+    plain = Spec(spec.precision, spec.batch)  # TensorRT captures graphs and chooses layouts itself
     return [(build.PROVIDER, options), _ort_cuda.provider(plain, stream)]
 
 
 def opened(path: Path, options: Any, chain: list[tuple[str, dict[str, str]]]) -> Any:
-    """Return a session on these providers or none: ModelError with the runtime's words, never another provider."""
+    """Return a session on exactly these providers; ModelError with the runtime's text, never another provider."""
     try:
         session = ort.InferenceSession(str(path), options, providers=chain, enable_fallback=0)
     except Exception as error:  # the runtime's exceptions share no base class
@@ -223,9 +223,9 @@ def _file(model: Model, spec: Spec, folder: Path) -> Path:
 
 
 def _place(content: list[str], spec: Spec) -> tuple[Path, Path]:
-    """Return the folder of the engines of this question on this machine, and the file that tells about them.
+    """Return the folder of the engines for these settings on this machine, and the file that describes them.
 
-    `content` is that of the ONNX file and of the model: external weights are no part of the file.
+    `content` is the digest of the ONNX file and of the model: external weights are not part of the file.
     """
     asked = [VERSION, *content, spec.precision, spec.batch, dict(spec.options), _here()]
     place = cache.made(cache.folder("ort_tensorrt") / digest(asked))
@@ -233,7 +233,7 @@ def _place(content: list[str], spec: Spec) -> tuple[Path, Path]:
 
 
 def _here() -> list[Json]:
-    """Return what engines and kernel timings do not survive a change of."""
+    """Return the versions and hardware facts on which engines and kernel timings depend."""
     cuda = cudart.runtime()
     device = engine_file.gpu(cuda.device_name())
     return [ort.__version__, _installed("tensorrt"), device, cuda.compute_capability()]
@@ -247,7 +247,7 @@ def _installed(package: str) -> str:
 
 
 def _built(path: Path, model: Model, spec: Spec, place: Path) -> dict[str, Json]:
-    """Build the engines; return seconds, heavy layers by precision, and what a profiled run says."""
+    """Build the engines; return seconds, heavy layers by precision, and the facts of a profiled run."""
     options = _options(spec)
     options.enable_profiling = True
     options.profile_file_prefix = str(place / "profile")
@@ -285,7 +285,7 @@ def _options(spec: Spec) -> Any:
 
 
 def _pin_tf32(spec: Spec) -> None:
-    """Switch tf32 off for every NVIDIA library of this process unless it was asked for; read as they load."""
+    """Switch tf32 off for every NVIDIA library of this process unless it was requested; they read it when they load."""
     if spec.precision == "tf32":
         os.environ.pop(TF32_SWITCH, None)
     else:
@@ -298,7 +298,7 @@ def _batches(spec: Spec) -> tuple[int, int, int]:
 
 
 def _profile(model: Model, spec: Spec) -> dict[str, str]:
-    """Return the shapes the engines are built for: `name:1x3x224x224,other:1x10` each."""
+    """Return the smallest, usual and largest shapes of the engines, each as `name:1x3x224x224,other:1x10`."""
     told = {}
     for word, batch in zip(("min", "opt", "max"), _batches(spec), strict=True):
         shapes = (f"{i.name}:{'x'.join(map(str, (batch, *i.shape)))}" for i in model.inputs)

@@ -1,12 +1,12 @@
-"""What ONNX Runtime's TensorRT provider made of a file: which nodes it took, and in which precision they run.
+"""Find which nodes of a file ONNX Runtime's TensorRT provider took, and in which precision they run.
 
 The provider cuts the graph: what TensorRT can build becomes one node per engine, the rest goes to other providers.
-Neither is told by default. A profiled run names the provider of every node that ran; TensorRT's own build log, asked
-for with `trt_detailed_build_log`, ends in one line per layer of the engine with the types it reads and writes:
+By default neither is reported. A profiled run names the provider of every node that ran; TensorRT's own build log,
+enabled with `trt_detailed_build_log`, ends in one line per layer of the engine with the types it reads and writes:
 
     Layer(CaskConvolution): conv1 + relu1, Tactic: 0x4727, input[Half(1,3,224,224)] -> output[Half(1,64,112,112)]
 
-Both come once, from the session that builds the engines, and are kept beside them.
+Both come from the session that builds the engines, and are stored with them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from edgescope.records import Json
 PROVIDER = "TensorrtExecutionProvider"
 LAYER = re.compile(r"Layer\((?P<kind>[^)]+)\): (?P<name>.*?), Tactic: \S*,(?P<flow>.*)$")
 TENSOR = re.compile(r"\[(?P<type>[A-Za-z0-9]+)\([-\d, :]*\)\]")
-#: TensorRT's word for a type in that log -> what the engine inspector would say, which _trt_layers reads.
+#: TensorRT's name for a type in that log -> the engine inspector's name, which backends/tensorrt/layers.py reads.
 TYPES = {"Half": "FP16", "Float": "FP32", "Int8": "INT8", "BFloat16": "BF16", "FP8": "FP8"}
 
 
 def layers(log: str) -> list[dict[str, Json]]:
-    """Return the engine's layers in a build log, in the form of the engine inspector; [] where it lists none."""
+    """Return the engine's layers in a build log, in the form of the engine inspector; [] if it lists none."""
     found = [match for line in log.splitlines() if (match := LAYER.search(line))]
     return [
         {"LayerType": m["kind"], "Name": m["name"], "Inputs": _tensors(m["flow"].partition("->")[0])}
@@ -47,12 +47,12 @@ def _tensors(text: str) -> list[dict[str, Json]]:
 
 
 def kinds(log: str) -> dict[str, int]:
-    """Return {precision: heavy layers of the engine}; {} where the log does not tell."""
+    """Return {precision: heavy layers of the engine}, or {} if the log does not list them."""
     return dict(_trt_layers.of(layers(log)).kinds)
 
 
 def nodes(events: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
-    """Return what a profile says: {"providers": {provider: nodes that ran}, "outside": {"Conv fp32 CUDA...": n}}.
+    """Return the counts of a profile: {"providers": {provider: nodes that ran}, "outside": {"Conv fp32 CUDA...": n}}.
 
     `outside` are the heavy operators that TensorRT did not take, with their type and provider.
     """
@@ -83,9 +83,9 @@ def profiled(session: Any, feeds: Mapping[str, Any]) -> dict[str, Json]:
 
 @contextmanager
 def log_of(taken: list[str]) -> Iterator[None]:
-    """Put what is written to this process's standard error meanwhile, by C++ too, into `taken` as one text.
+    """Append to `taken`, as one text, everything written to standard error within the block, also by C++.
 
-    The build log is some tens of megabytes; where the block raises, its end is passed on.
+    The build log is some tens of megabytes; if the block raises, the log's end is written to standard error.
     """
     sys.stderr.flush()
     kept = os.dup(2)

@@ -1,4 +1,4 @@
-"""What is known of the three PyTorch backends without PyTorch."""
+"""Facts about the three PyTorch backends that need no PyTorch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from edgescope.records import Scalar, Trial
 
 _LAST: Mapping[str, Scalar] = {"layout": "channels_last"}
 _GRAPH: Mapping[str, Scalar] = {"graph": True}
-#: Batch norms folded into cuDNN's fused convolutions.
+#: Fold batch norms and use cuDNN's fused convolutions.
 _FOLD: Mapping[str, Scalar] = {**_LAST, **_GRAPH, "fold": True}
-#: Inductor times its kernels for minutes at a first start.
+#: Inductor times its kernels for minutes at the first start.
 _TUNED: Mapping[str, Scalar] = {"tune": "max-autotune"}
 
 

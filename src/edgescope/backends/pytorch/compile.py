@@ -27,7 +27,7 @@ TUNES = ("default", "max-autotune")
 
 
 class Frames:
-    """Counts what dynamo compiled; hooks would break its graphs."""
+    """Counts the frames that dynamo compiled; hooks would break its graphs."""
 
     def __init__(self) -> None:
         self.frames: Counter[str] = torch._dynamo.utils.counters["frames"]
@@ -37,7 +37,7 @@ class Frames:
         """Nothing is hooked."""
 
     def effective(self, spec: Spec, said: str = "") -> Effective:
-        """Return the parameters' precision; a graph that fell back to eager is named as such."""
+        """Return the parameters' precision; a graph that fell back to eager is reported as such."""
         ok, total = self.frames["ok"], self.frames["total"]
         where = spec.device if ok else f"{spec.device} (eager fallback: nothing was compiled)"
         dtype = shared.NAMES[shared.DTYPES[spec.precision]]
@@ -71,11 +71,11 @@ class TorchCompile(AboutCompile):
 
 
 def _assembler_of_workers() -> None:
-    """Let this process take the ptxas that inductor's compile workers take.
+    """Make this process use the same ptxas as inductor's compile workers.
 
-    Some versions (torch 2.11) give the workers PyTorch's and leave Triton's to this process, which times the kernels.
-    Its version is in the key of Triton's cache: what the workers had compiled side by side was compiled once more
-    here, one kernel after another.
+    Some versions (torch 2.11) give the workers PyTorch's ptxas and leave Triton's to this process, which times the
+    kernels. The version of ptxas is in the key of Triton's cache, so the kernels that the workers had compiled in
+    parallel were compiled again here, one after another.
     """
     with contextlib.suppress(ImportError):  # private: a version without it has another way
         from torch._inductor.runtime.compile_tasks import _set_triton_ptxas_path

@@ -3,12 +3,12 @@
 At batch 1 most networks are bound by launching kernels one by one from Python. A graph captures the whole call once,
 copies included: host memory -> pinned buffer (host), pinned -> device, the network, device -> pinned. A replay is one
 launch and one synchronisation. Its input and output addresses are fixed, so calls are serialised by a lock. The
-phases need the network alone, in a graph of its own, which is captured when they are first asked for.
+phases need the network alone, in a separate graph, which is captured when they are first requested.
 
-Threads by themselves would not run side by side: PyTorch's calls go to the default stream from whatever thread, and a
-graph has one set of buffers. For several queries in flight there are lanes, each with a stream, and with `graph=true`
-a graph and buffers, of its own; a call borrows one. Launching from Python stays one thread's turn at a time (the
-interpreter's lock), which eager mode feels and graphs hardly do.
+Threads alone would not run in parallel: PyTorch's calls go to the default stream from every thread, and a graph has
+one set of buffers. For several queries in flight there are lanes, each with its own stream and, with `graph=true`, its
+own graph and buffers; a call borrows one lane. The interpreter's lock still lets only one thread launch at a time,
+which slows eager mode but hardly graphs.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class CudaSession:
         self.run, self.spec, self.dtype = run, artifact.spec, shared.require(artifact.spec)
         self.names, self.witness = shared.input_names(artifact), witness
         self.streams: SimpleQueue[Any] | None = None
-        """Streams that no call uses, where there are lanes."""
+        """Free streams, if there are lanes."""
 
     def __call__(self, batch: Batch) -> Sequence[Any]:
-        """Return the outputs as float32 arrays; with io device, as tensors that are ready on the device."""
+        """Return the outputs as float32 arrays, or with io device as finished tensors on the device."""
         if self.streams is None:
             return self._answer(batch)
         stream = self.streams.get()
@@ -55,7 +55,7 @@ class CudaSession:
             self.streams.put(stream)
 
     def lanes(self, n: int, batch: Batch) -> None:
-        """Make n streams, and have each answer a few times: cuDNN keeps a workspace for each."""
+        """Make n streams, and run each a few times, because cuDNN keeps a workspace for each."""
         torch.cuda.synchronize()
         streams = [torch.cuda.Stream() for _ in range(n)]  # type: ignore[no-untyped-call]
         self.streams = SimpleQueue()
@@ -112,11 +112,11 @@ class CudaSession:
         return _phases(marks, enqueued - handed, end - start)
 
     def effective(self) -> Effective:
-        """Return the precision that most heavy operators produced in the first call, on which GPU."""
+        """Return the precision that most heavy operators produced in the first call, and the GPU."""
         return self.witness.effective(self.spec)
 
     def close(self) -> None:
-        """Drop the module and give its memory back."""
+        """Drop the module and free its memory."""
         del self.run
         torch.cuda.empty_cache()
 
@@ -129,10 +129,10 @@ class GraphSession(CudaSession):
         self.lock = threading.Lock()
         self.ready: _Captured | None = None
         self.idle: SimpleQueue[_Captured] | None = None
-        """Lanes that no call uses, where there are several."""
+        """Free lanes, if there are several."""
 
     def __call__(self, batch: Batch) -> Sequence[Any]:
-        """Return the outputs as float32 arrays in pinned memory, good until its lane's next; io device: tensors."""
+        """Return the outputs as float32 arrays in pinned memory, valid until the lane's next; io device: tensors."""
         if self.idle is not None:
             lane = self.idle.get()
             try:
@@ -144,7 +144,7 @@ class GraphSession(CudaSession):
             return captured.replay([batch[name] for name in self.names])
 
     def lanes(self, n: int, batch: Batch) -> None:
-        """Capture a graph for each of n queries in flight, one after the other: others' calls would spoil a capture."""
+        """Capture a graph for each of n queries in flight, one after the other: parallel calls break a capture."""
         example = [batch[name] for name in self.names]
         made = [self.ready or self._capture(batch)]
         made += [_Captured(self._forward, example, self.spec.io, self.dtype) for _ in range(n - 1)]
@@ -160,7 +160,7 @@ class GraphSession(CudaSession):
         return self.ready
 
     def phases(self, batch: Batch) -> Phases:
-        """Answer one query, its copies outside the graph and CUDA events between the parts."""
+        """Answer one query with its copies outside the graph and CUDA events between the parts."""
         with self.lock:
             captured = self.ready or self._capture(batch)
             return captured.phases([batch[name] for name in self.names])
@@ -217,7 +217,7 @@ class _Captured:
 
     @cached_property
     def compute(self) -> torch.cuda.CUDAGraph:
-        """Return the graph of the network alone, which fills `outputs`; captured when it is first asked for."""
+        """Return the graph of the network alone, which fills `outputs`; captured at the first use."""
         graph = torch.cuda.CUDAGraph()
         pool = self.whole.pool() if self.whole else None  # never replayed at once, so they may share memory
         with torch.inference_mode(), torch.cuda.graph(graph, stream=self.stream, pool=pool):
@@ -252,7 +252,7 @@ class _Captured:
         return self.outputs if self.io == "device" else self.exit
 
     def phases(self, given: Sequence[Any]) -> Phases:
-        """Replay the network alone, its copies around it, an event after each."""
+        """Replay the network alone with its copies around it, and an event after each part."""
         marks, network = _events(), self.compute
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             start = time.monotonic_ns()

@@ -48,7 +48,7 @@ class TorchSession:
 
 
 def session_of(artifact: Artifact) -> type[TorchSession] | type[CudaSession]:
-    """Return the kind of session a spec asks for."""
+    """Return the session for a spec's device and options."""
     if artifact.spec.device != "cuda":
         return TorchSession
     return GraphSession if flag(artifact.spec, "graph") else CudaSession

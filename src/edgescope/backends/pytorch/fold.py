@@ -1,9 +1,9 @@
-"""Fewer, larger kernels without a compiler: batch norms folded into weights, cuDNN's fused convolutions.
+"""Fewer, larger kernels without a compiler: fold batch norms into weights and use cuDNN's fused convolutions.
 
 At batch 1 a convolution takes about as long as launching the two or three small kernels after it. Batch norms of a
 trained network are linear, so they go into the weights before them (torch.fx does that); and cuDNN has one kernel
-for convolution + bias + ReLU, and one with a residual added in between. What a compiler would do, where there is none:
-PyTorch wheels for Jetson often come without Triton.
+for convolution + bias + ReLU, and one with a residual added in between. A compiler would do the same, but PyTorch
+wheels for Jetson often come without Triton.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ConvAddRelu(nn.Conv2d):
     """A Conv2d whose residual and ReLU are part of the kernel."""
 
     def forward(self, input: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        """Return relu(conv(input) + residual); the kernel takes no residual that has to be broadcast."""
+        """Return relu(conv(input) + residual); the kernel does not broadcast the residual."""
         if tuple(residual.shape) != _out_shape(self, input):
             return torch.relu(super().forward(input) + residual)
         return torch.cudnn_convolution_add_relu(
@@ -46,7 +46,7 @@ class ConvAddRelu(nn.Conv2d):
 
 @contextmanager
 def exportable() -> Iterator[None]:
-    """Say what the two fused kernels give out while a module is exported; PyTorch (2.13) says it of neither."""
+    """Register output shapes of the two fused kernels while a module is exported; PyTorch (2.13) has none for them."""
     shapes = {"cudnn_convolution_relu": _relu_shape, "cudnn_convolution_add_relu": _residual_shape}
     with torch.library._scoped_library("aten", "IMPL") as library:
         for name, shape in shapes.items():
@@ -65,7 +65,7 @@ def _residual_shape(input: Any, weight: Any, residual: Any, alpha: Any, *rest: A
 
 
 def _out_shape(conv: nn.Conv2d, input: torch.Tensor) -> tuple[int, ...]:
-    """Return the shape of what a convolution with padding in numbers gives out."""
+    """Return the output shape of a convolution with numeric padding."""
     padding, *others = (cast(tuple[int, int], p) for p in (conv.padding, conv.dilation, conv.kernel_size))
     sizes = zip(input.shape[2:], padding, *others, conv.stride, strict=True)
     spatial = ((n + 2 * pad - dilation * (k - 1) - 1) // stride + 1 for n, pad, dilation, k, stride in sizes)
@@ -77,7 +77,7 @@ def _geometry(conv: nn.Conv2d) -> tuple[Any, ...]:
 
 
 def folded(module: nn.Module) -> nn.Module:
-    """Return a copy with batch norms folded and convolutions fused; UnsupportedError where that cannot be done."""
+    """Return a copy with batch norms folded and convolutions fused; UnsupportedError if that is not possible."""
     try:
         return _rewritten(module.eval())
     except Exception as error:  # tracing runs the user's forward()
@@ -104,7 +104,7 @@ def _rewritten(module: nn.Module) -> fx.GraphModule:
 
 
 def _check_shared(traced: fx.GraphModule) -> None:
-    """Raise ValueError where a batch norm follows a layer that is called twice: its weights would change for both."""
+    """Raise ValueError if a batch norm follows a layer that is called twice: its weights would change for both."""
     modules, calls = dict(traced.named_modules()), _calls(traced)
     for node in traced.graph.nodes:
         if node.op != "call_module" or not isinstance(modules[node.target], nn.modules.batchnorm._BatchNorm):
@@ -135,7 +135,7 @@ def _convs(graph: fx.GraphModule) -> dict[str, nn.Conv2d]:
 
 
 def _fuse(graph: fx.Graph, relu: fx.Node, convs: dict[str, nn.Conv2d]) -> None:
-    """Take a ReLU, and an addition before it, into the convolution they follow, where there is one."""
+    """Fuse a ReLU, and an addition before it, into the convolution before them, if there is one."""
     before = relu.args[0] if relu.args else None
     if not isinstance(before, fx.Node) or len(before.users) != 1:
         return
@@ -162,7 +162,7 @@ def _fuse_residual(graph: fx.Graph, relu: fx.Node, add: fx.Node, convs: dict[str
 
 
 def _addable(add: fx.Node, mine: fx.Node, other: Any) -> bool:
-    """Whether an addition is plain (no alpha, no out) and of two tensors that are not the same."""
+    """Return whether an addition is plain (no alpha, no out) and adds two different tensors."""
     return isinstance(other, fx.Node) and other is not mine and not add.kwargs
 
 
@@ -173,7 +173,7 @@ def _is_relu(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 
 
 def _conv(node: Any, convs: dict[str, nn.Conv2d]) -> nn.Conv2d | None:
-    """Return the convolution that a node calls with its input alone and one node reads; None where it is not one."""
+    """Return the plain convolution that a node calls and that only one node reads, or None if it is not one."""
     if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.users) != 1:
         return None
     return convs.get(str(node.target)) if len(node.args) == 1 and not node.kwargs else None

@@ -1,7 +1,7 @@
-"""What the torch backends share: from a spec to a module in the asked precision and layout on the asked device.
+"""The shared part of the torch backends: from a spec to a module in its precision and layout on its device.
 
-fp32 means fp32: PyTorch lets cuDNN use tf32 unless told otherwise, so both switches are set for either name. A
-precision that a device would only emulate is refused by name.
+fp32 means fp32: by default PyTorch lets cuDNN use tf32, so both switches are set for fp32 and for tf32. A precision
+that a device would only emulate is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DTYPES = {
 NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int8: "int8"}
 LAYOUTS = ("contiguous", "channels_last")
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-"""What channels_last is for images, and for clips."""
+"""The memory formats of channels_last for images and for clips."""
 #: Compute capability from which tensor cores take tf32 and bf16 (Ampere, Orin), and arithmetic fp16 (Jetson TX1, Nano).
 AMPERE, HALF = (8, 0), (5, 3)
 
@@ -52,7 +52,7 @@ OPTIONS = {
 
 
 def require(spec: Spec) -> torch.dtype:
-    """Return the dtype for the asked precision; UnsupportedError where this device would only emulate it."""
+    """Return the dtype of the precision; UnsupportedError if this device would only emulate it."""
     return _require_cuda(spec.precision) if spec.device == "cuda" else _require_cpu(spec.precision)
 
 
@@ -96,7 +96,7 @@ def _require_cuda(precision: str) -> torch.dtype:
 
 
 def prepared(name: str, model: Model, spec: Spec, options: dict[str, str]) -> Artifact:
-    """Return the artifact the torch backends use: the module itself, nothing on disk."""
+    """Return the artifact of the torch backends: the module itself, without a file."""
     require(checked(name, spec, options))
     threads_of(spec)
     choice(spec, "layout", LAYOUTS)
@@ -107,10 +107,10 @@ def prepared(name: str, model: Model, spec: Spec, options: dict[str, str]) -> Ar
 
 
 def ready(artifact: Artifact) -> torch.nn.Module:
-    """Return the module in eval mode on its device, with the asked dtype and layout; settles the process."""
+    """Return the module in eval mode on its device, in its dtype and layout, and configure the process."""
     spec, dtype = artifact.spec, require(artifact.spec)
     module = artifact.model.module().eval()
-    settle(spec)  # last, since the user's file may set the same switches as it is imported
+    settle(spec)  # last, because the user's file may set the same switches when it is imported
     if flag(spec, "fold"):
         module = fold.folded(module)
     module = module.to(device=spec.device, dtype=dtype)
@@ -121,7 +121,7 @@ def ready(artifact: Artifact) -> torch.nn.Module:
 
 
 def settle(spec: Spec) -> None:
-    """Set the threads, and on cuda cuDNN's search and both tf32 switches; SettingError where the environment rules."""
+    """Set the threads and, on cuda, cuDNN's search and both tf32 switches; SettingError if overridden from outside."""
     threads = threads_of(spec)
     if spec.device != "cuda":
         if threads is not None:
@@ -135,17 +135,17 @@ def settle(spec: Spec) -> None:
 
 
 class Witness(Protocol):
-    """Knows what a module really ran in, from its first calls."""
+    """Observes the precision in which a module really ran, in its first calls."""
 
     def stop(self) -> None:
-        """Look no longer: it costs time."""
+        """Stop observing, because it costs time."""
 
     def effective(self, spec: Spec, said: str = "") -> Effective:
-        """Return what was seen; `said` goes before the evidence."""
+        """Return the observed precision; `said` is put before the evidence."""
 
 
 class Heavy:
-    """Counts the dtypes that convolutions and linear layers give out until told to stop."""
+    """Counts the output dtypes of convolutions and linear layers until it is stopped."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.kinds: Counter[str] = Counter()
@@ -160,13 +160,13 @@ class Heavy:
             self.kinds[NAMES.get(output.dtype, str(output.dtype))] += 1
 
     def stop(self) -> None:
-        """Remove the hooks: counting costs time."""
+        """Remove the hooks, because counting costs time."""
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
 
     def effective(self, spec: Spec, said: str = "") -> Effective:
-        """Return the precision most heavy layers gave out; without any, that of the parameters."""
+        """Return the output precision of most heavy layers, or that of the parameters if there are none."""
         if not self.kinds:
             name, evidence = NAMES[DTYPES[spec.precision]], "parameter dtype; no convolution or linear layer"
         else:
@@ -176,7 +176,7 @@ class Heavy:
 
 
 def effective(spec: Spec, where: str, dtype: str, evidence: str) -> Effective:
-    """Return what ran where; fp32 tensors are tf32 with both of PyTorch's switches on, and mixed with one."""
+    """Return precision and device; fp32 tensors count as tf32 with both of PyTorch's switches on, mixed with one."""
     if spec.device != "cuda":
         return Effective(where, dtype, torch.get_num_threads(), evidence)
     matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32

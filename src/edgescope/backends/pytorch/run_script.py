@@ -1,4 +1,4 @@
-"""The lines of run.py that answer with PyTorch alone, as the session did when it was measured."""
+"""The lines of run.py that need only PyTorch, and run as the measured session did."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(batch):
 """
 )
 
-#: One CUDA graph of the whole call, copies included, between fixed buffers; the first call captures it.
+#: One CUDA graph of the whole call, including copies, between fixed buffers; the first call captures it.
 GRAPH = (
     MODULE
     + """
@@ -91,7 +91,7 @@ def script(trial: Trial, file: str, imports: str, *, compiled: bool = False) -> 
 
 
 def without_graph(trial: Trial, file: str, imports: str, engine: str) -> Script:
-    """Return the lines for a trial whose graph they do without."""
+    """Return the lines for a trial, without its CUDA graph."""
     left = ("graph",) if trial.options.get("graph") else ()
     lines = PLAIN.format(file=file, device=trial.device, **_filled(trial))
     return Script(engine, imports, lines, left)

@@ -1,10 +1,10 @@
 """Torch-TensorRT, ahead of time: a PyTorch network whose subgraphs are TensorRT engines.
 
 `prepare` exports the network, compiles it (ir="dynamo", fixed shapes) and saves the program with its engines; `load`
-reads it back. What TensorRT does not take stays in PyTorch, as modules that this file counts. Precision follows the
-network's own types: releases with `use_explicit_typing` are told to keep them, older ones get `enabled_precisions`,
-under which TensorRT may choose another; so the engines' layers are asked, where they tell. tf32 is on only if asked
-for. int8 needs a network quantised by NVIDIA Model Optimizer and is refused here.
+reads it back. Operators that TensorRT does not take stay in PyTorch, as modules that this file counts. Precision
+follows the network's own types: releases with `use_explicit_typing` keep them, older ones get `enabled_precisions`,
+under which TensorRT may choose another, so the precision is read from the engines' layers if they list it. tf32 is on
+only on request. int8 needs a network quantised by NVIDIA Model Optimizer and is refused here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edgescope.errors import ModelError, UnsupportedError, UsageError
 from edgescope.models.base import Model, Purpose
 from edgescope.records import Effective, Json, digest
 
-VERSION = 2  # raise when the way of compiling changes
+VERSION = 2  # raise this when the compilation changes
 #: Convolutions and matrix products among PyTorch's operators, by the words of a name such as `aten.conv2d.default`.
 HEAVY = re.compile(
     r"\b(?:\w*convolution|conv(?:_transpose|_depthwise)?[123]d|\w*linear|(?:add|b|addb|baddb|_scaled_)?mm|matmul)\b"
@@ -73,14 +73,14 @@ class TorchTensorrt(AboutTensorrt):
         return Artifact(model, spec, path, cache.content(path), made.get("build_s"), {"made": made})
 
     def load(self, artifact: Artifact) -> Session:
-        """Return a session over the saved program; what is left in PyTorch obeys the same switches as when compiled."""
+        """Return a session over the saved program; operators left in PyTorch use the same switches as when compiled."""
         shared.settle(artifact.spec)
         program = torch_tensorrt.load(str(artifact.path)).module()
         return session_of(artifact)(program, artifact, Engines(artifact.notes["made"]))
 
 
 class Engines:
-    """Knows what the engines of a program compute in, from when they were built."""
+    """Reports the precision of a program's engines, as found when they were built."""
 
     def __init__(self, made: dict[str, Json]) -> None:
         self.made = made
@@ -120,7 +120,7 @@ def _check(spec: Spec) -> None:
 
 
 def _built_by(spec: Spec) -> dict[str, Json]:
-    """Return the options that change what is built; the others only change how it is called."""
+    """Return the options that change the build; the others only change how it is called."""
     return {key: value for key, value in spec.options.items() if key != "graph"}
 
 
@@ -131,7 +131,7 @@ def _gpu(spec: Spec) -> list[Json]:
 
 
 def _compiled(model: Model, spec: Spec, path: Path) -> dict[str, Json]:
-    """Compile for the spec's batch and save to `path`; return seconds and what became an engine."""
+    """Compile for the spec's batch and save to `path`; return seconds and the facts about its engines."""
     module = shared.ready(Artifact(model, spec))
     inputs = _inputs(model, spec)
     start = time.perf_counter()
@@ -141,7 +141,7 @@ def _compiled(model: Model, spec: Spec, path: Path) -> dict[str, Json]:
         torch_tensorrt.save(program, str(path), output_format="exported_program", inputs=inputs)
     except (UnsupportedError, torch.cuda.OutOfMemoryError):
         raise
-    except Exception as error:  # exporter, converters and builder raise anything
+    except Exception as error:  # exporter, converters and builder may raise anything
         raise ModelError(
             "E-TORCHTRT-1",
             f"Torch-TensorRT cannot compile {model.info.name}",
@@ -165,7 +165,7 @@ def _inputs(model: Model, spec: Spec) -> list[torch.Tensor]:
 
 
 def _settings(spec: Spec) -> dict[str, Any]:
-    """Return the compiler's settings, as the installed release takes them."""
+    """Return the compiler's settings in the form of the installed release."""
     settings: dict[str, Any] = {
         "disable_tf32": spec.precision != "tf32",
         "require_full_compilation": bool(spec.options.get("whole", False)),
@@ -193,7 +193,7 @@ def _found(program: torch.nn.Module) -> dict[str, Json]:
 
 
 def _is_engine(module: torch.nn.Module) -> bool:
-    """Whether a module holds an engine; older releases' modules do not offer its layers."""
+    """Return whether a module holds an engine; in older releases such modules do not offer its layers."""
     return hasattr(module, "get_layer_info") or type(module).__name__.endswith("TorchTensorRTModule")
 
 
@@ -202,7 +202,7 @@ def _text(told: Any) -> str:
 
 
 def _outside(program: torch.nn.Module) -> Counter[str]:
-    """Return the convolutions and matrix products that stayed in PyTorch, by the type they give out."""
+    """Return the convolutions and matrix products that stayed in PyTorch, counted by output type."""
     heavy: Counter[str] = Counter()
     for part in program.modules():
         for node in getattr(getattr(part, "graph", None), "nodes", ()):

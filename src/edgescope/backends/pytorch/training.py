@@ -18,13 +18,13 @@ from edgescope.errors import UnsupportedError
 from edgescope.models.base import Model, Purpose
 from edgescope.records import UNIT, Effective, Trial
 
-#: Different samples that an epoch is drawn from; more would only fill memory.
+#: Number of different samples in an epoch; more would only fill memory.
 DISTINCT = 64
 Phase = tuple[str, int, int, int]
 
 
 class Loop:
-    """Trains a network from its first weights on; `loss` and `done` (samples) say how far it is."""
+    """Trains a network from its initial weights; `loss` and `done` (samples) show the progress."""
 
     def __init__(
         self, model: Model, trial: Trial, options: Mapping[str, Any], *, dropout: bool = True
@@ -44,11 +44,11 @@ class Loop:
         self.witness = shared.Heavy(self.net)
 
     def _epoch(self) -> NDArray[np.int64]:
-        """Return the rows of one epoch in an order of its own."""
+        """Return the rows of one epoch in a new random order."""
         return self.order.permutation(np.arange(self.size) % len(self.inputs))
 
     def fetch(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the next minibatch on the host; the last of an epoch holds what is left."""
+        """Return the next minibatch on the host; the last one of an epoch holds the remaining rows."""
         if self.at >= self.size:
             self.rows, self.at = self._epoch(), 0
         rows = self.rows[self.at : self.at + self.batch]
@@ -56,11 +56,11 @@ class Loop:
         return torch.from_numpy(self.inputs[rows]), torch.from_numpy(self.labels[rows])
 
     def step(self) -> int:
-        """Do one step; return how many samples it held. The loss is read, so the device has finished."""
+        """Do one step and return its number of samples; the loss is read, so the device has finished."""
         return self._step([])
 
     def timed(self, number: int) -> list[Phase]:
-        """Do one step with a wait for the device after each part; return the parts as (name, number, start, end)."""
+        """Do one step, waiting for the device after each part; return the parts as (name, number, start, end)."""
         marks: list[tuple[str, int]] = [("", time.monotonic_ns())]
         self._step(marks)
         found = [(name, number, start, end) for (_, start), (name, end) in itertools.pairwise(marks)]
@@ -92,14 +92,14 @@ class Loop:
         marks.append((name, time.monotonic_ns()))
 
     def effective(self) -> Effective:
-        """Return what the heavy layers gave out in the first step."""
+        """Return the output precision of the heavy layers in the first step."""
         return self.witness.effective(self.spec)
 
 
 def _data(
     model: Model, net: nn.Module, device: str, seed: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
-    """Return inputs, labels and where they come from: labelled samples where the model has some, else drawn labels."""
+    """Return inputs, labels and their origin: labelled samples if the model has some, else random labels."""
     samples = model.samples(Purpose.BENCH, DISTINCT)
     if samples is None or len(model.inputs) != 1:
         raise UnsupportedError("E-STEP-2", f"there is nothing to train {model.info.name} with")
@@ -110,9 +110,9 @@ def _data(
     if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
         raise UnsupportedError(
             "E-STEP-2",
-            f"{model.info.name} is no classifier, and training knows no other loss",
+            f"{model.info.name} is not a classifier, and training has no other loss",
             effect="Nothing was measured",
-            fix="a model that gives one row of logits a sample",
+            fix="a model that gives one row of logits per sample",
         )
     if samples.labels is not None:
         return inputs, np.asarray(samples.labels, dtype=np.int64), samples.origin

@@ -1,4 +1,4 @@
-"""What is known of TensorRT without TensorRT, in process or through trtexec."""
+"""Facts about TensorRT, in process or through trtexec, that need no TensorRT."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def run(batch):
 
 
 class AboutTensorRt(About):
-    """tensorrt and trtexec; which precisions there are is the GPU's and the version's to say."""
+    """tensorrt and trtexec; the available precisions depend on the GPU and the version."""
 
     CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {"cuda": tried("fp32 tf32 fp16 int8")}
     PACKAGES: ClassVar[Sequence[str]] = ("tensorrt",)
 
     @staticmethod
     def run_script(trial: Trial, file: str) -> Script:
-        """Return the lines that open the engine; they do without a graph."""
+        """Return the lines that open the engine; they use no CUDA graph."""
         imports = "from polygraphy.backend.trt import EngineFromBytes, TrtRunner"
         left = ("graph",) if trial.options.get("graph") else ()
         return Script("TensorRT (through polygraphy)", imports, LINES.format(file=file), left)

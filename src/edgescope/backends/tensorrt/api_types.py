@@ -1,14 +1,14 @@
-"""Which TensorRT this is, and the part of its Python API that is used, as Protocols.
+"""The version of TensorRT, and the part of its Python API that is used, as Protocols.
 
-Two forms of the API are alive where Python is 3.10 or later:
+With Python 3.10 or later there are two forms of the API:
 
 * 8.5 to 10 (JetPack 6, servers): precisions are builder flags.
 * 11: networks are strongly typed, so precision comes from the ONNX file and the flags for it are gone.
 
 Before 8.5 inputs and outputs were numbered; boards with such a TensorRT have Python 3.6 or 3.8, and trtexec runs there.
 
-`Builder`, `Config`, `Engine` and the rest hold what all of them share; a type checker that has the
-stubs of 10.13 confirms that 10's classes fit them. What only one form has is asked for by its own name.
+`Builder`, `Config`, `Engine` and the rest hold the members that both forms share; a type checker with the
+stubs of 10.13 confirms that 10's classes fit them. Members of only one form are looked up by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tensorrt as trt
 
 FULL_VERSION = str(getattr(trt, "__version__", ""))
 if not FULL_VERSION:
-    # what a stubs package, or a folder called tensorrt, leaves behind
+    # only a stubs package, or a folder called tensorrt
     raise ImportError(f"the module tensorrt at {list(trt.__path__)} is not TensorRT: it has no __version__")
 VERSION = tuple(int(part) for part in FULL_VERSION.split(".")[:2])
 OLDEST = (8, 5)
@@ -56,7 +56,7 @@ class Network(Protocol):
 
 
 class ParserError(Protocol):
-    """One complaint of the ONNX parser; later versions also name node and operator."""
+    """One error of the ONNX parser; later versions also name node and operator."""
 
     def desc(self) -> str: ...
     def node(self) -> int: ...
@@ -69,7 +69,7 @@ class Profile(Protocol):
 
 
 class Config(Protocol):
-    """How to build, in every version."""
+    """The builder's configuration, in every version."""
 
     profiling_verbosity: Any
 
@@ -83,7 +83,7 @@ class Config(Protocol):
 
 
 class Builder(Protocol):
-    """What turns a network into an engine, in every version."""
+    """The builder, which turns a network into an engine, in every version."""
 
     def create_network(self, flags: int = 0, /) -> Any: ...
     def create_builder_config(self) -> Any: ...
@@ -92,7 +92,7 @@ class Builder(Protocol):
 
 
 class WeakBuilder(Builder, Protocol):
-    """Up to 10: says which precisions the GPU has kernels for."""
+    """The builder up to version 10, which reports the precisions for which the GPU has kernels."""
 
     @property
     def platform_has_fast_fp16(self) -> bool: ...
@@ -101,7 +101,7 @@ class WeakBuilder(Builder, Protocol):
 
 
 class Engine(Protocol):
-    """What has been built: its inputs and outputs by name."""
+    """A built engine: its inputs and outputs by name."""
 
     @property
     def num_io_tensors(self) -> int: ...
@@ -111,7 +111,7 @@ class Engine(Protocol):
 
 
 class Context(Protocol):
-    """One execution: a shape and an address for each name."""
+    """One execution context: a shape and an address for each name."""
 
     def set_input_shape(self, name: str, shape: Shape, /) -> bool: ...
     def get_tensor_shape(self, name: str, /) -> Any: ...
@@ -120,17 +120,17 @@ class Context(Protocol):
 
 
 class Log(trt.ILogger):  # type: ignore[misc]  # TensorRT may be absent where this is checked
-    """Keeps the last complaints, which TensorRT reports nowhere else; prints nothing."""
+    """A logger that keeps TensorRT's last errors, which it reports nowhere else, and prints nothing."""
 
     def __init__(self) -> None:
         trt.ILogger.__init__(self)
         self.kept: deque[str] = deque(maxlen=20)
 
     def log(self, severity: Any, msg: str) -> None:
-        """Keep what is worse than a warning; called by TensorRT, from any of its threads."""
+        """Keep messages worse than a warning; called by TensorRT, from any of its threads."""
         if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):
             self.kept.append(" ".join(msg.split()))
 
     def said(self) -> str:
-        """Return the last complaints on one line."""
+        """Return the last errors on one line."""
         return "; ".join(list(self.kept)[-3:])[:400] or "TensorRT gave no reason"

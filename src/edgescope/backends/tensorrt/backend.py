@@ -1,17 +1,17 @@
 """TensorRT in this process, through its official Python API, versions 8.5 to 11.
 
 `prepare` builds an engine from the ONNX file and keeps it, with a sidecar, under a name made of everything that
-decides what it is (engine_file.py); `load` deserialises it. fp16 and int8 are asked of the builder up to TensorRT 10,
-of the ONNX file in 11, and read back from the engine's own layers. int8 is a QDQ file, symmetric, never a calibration
-cache. A precision that the GPU has no kernels for is refused.
+affects it (engine_file.py); `load` deserialises it. Up to TensorRT 10 the builder's flags set fp16 and int8, in 11 the
+ONNX file does; both are read back from the engine's own layers. int8 is a QDQ file, symmetric, never a calibration
+cache. A precision without kernels on the GPU is refused.
 
 A build that hangs in TensorRT 8 cannot be stopped from inside; the trial's time-out in the parent process ends it.
 
-Polygraphy's loaders would shorten the building, but not the running: they have no pinned or device-resident inputs, no
-capture, no device events, allocate in their runner and time themselves. They hide the version differences that are to
-be seen and tested here, and every old board would need an old release of it; so they are not used.
+Polygraphy is not used: its loaders would shorten the building, but not the running. They have no pinned or
+device-resident inputs, no capture and no device events, allocate in their runner and time themselves. They hide the
+version differences that are handled and tested here, and every old board would need an old release.
 
-What a trial may ask of TensorRT beside precision and batch, read and checked before anything is built.
+`Options` holds a trial's options besides precision and batch, checked before anything is built.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Options:
 
     @classmethod
     def of(cls, spec: Spec) -> Options:
-        """Return the options of a spec; UsageError for a wrong value, UnsupportedError for a later TensorRT's."""
+        """Return the options of a spec; UsageError for a wrong value, UnsupportedError for one of a later TensorRT."""
         checked("tensorrt", spec, OPTIONS)
         least, usual, most = (
             _whole(spec, f"profile_{name}", 1, spec.batch) or spec.batch for name in ("min", "opt", "max")
@@ -100,7 +100,7 @@ class Options:
                     "E-TRT-16",
                     f"TensorRT {types.FULL_VERSION} has no {name}",
                     evidence=f"it came with {'.'.join(map(str, since))}",
-                    effect="It would be left out of a trial that names it",
+                    effect="The trial would name an option that has no effect",
                     fix="leave the option out"
                     + ("; --timeout bounds the trial" if name == "build_timeout" else ""),
                 )
@@ -136,7 +136,7 @@ class TensorRtSession:
         return Lane(self.cuda, open_io(self.engine, self.log), self.artifact.spec.io, self.graph)
 
     def _another(self) -> Lane:
-        """Return a lane for one more query in flight; UnsupportedError where this TensorRT gives no second context."""
+        """Return a lane for one more query in flight; UnsupportedError if this TensorRT allows no second context."""
         try:
             return self._lane()
         except DeviceError as error:
@@ -146,19 +146,19 @@ class TensorRtSession:
                 "E-TRT-14",
                 f"TensorRT {types.FULL_VERSION} runs one query at a time on an engine with open axes",
                 evidence=error.evidence,
-                effect="Every query beside another one would fail",
+                effect="Every second query in flight would fail",
                 fix="--in-flight 1, an ONNX file with a closed batch axis, or TensorRT 8.6",
             ) from error
 
     def lanes(self, n: int, batch: Batch) -> None:
-        """Open a context for each of n queries in flight, and have each answer once: it captures its graph then."""
+        """Open a context for each of n queries in flight, and run each once, which captures its graph."""
         self.idle += [self._another() for _ in range(n - len(self.idle))]
         for lane in self.idle:
             lane(batch)
 
     @contextmanager
     def _borrowed(self) -> Iterator[Lane]:
-        """Yield a lane that nobody else uses meanwhile."""
+        """Yield a lane for exclusive use within the block."""
         try:
             lane = self.idle.pop()
         except IndexError:
@@ -169,12 +169,12 @@ class TensorRtSession:
             self.idle.append(lane)
 
     def __call__(self, batch: Batch) -> Sequence[NDArray[Any]]:
-        """Return the outputs; a lane is borrowed for the call, so threads do not share one."""
+        """Return the outputs; each call borrows a lane, so threads do not share one."""
         with self._borrowed() as lane:
             return lane(batch)
 
     def phases(self, batch: Batch) -> Phases:
-        """Answer one query with events between its steps; nanoseconds."""
+        """Answer one query with events between its steps; return nanoseconds."""
         with self._borrowed() as lane:
             return lane.phases(batch)
 
@@ -189,7 +189,7 @@ class TensorRtSession:
             return lane.fetch(outputs)
 
     def effective(self) -> Effective:
-        """Return the precision of the engine's heavy layers, as the engine tells it, and the GPU it runs on."""
+        """Return the precision of the engine's heavy layers, as the engine reports it, and its GPU."""
         where = f"{self.cuda.device_name()} (compute capability {self.cuda.compute_capability()})"
         end = f"; TensorRT {types.FULL_VERSION} on {where}" + ("; in a CUDA graph" if self.graph else "")
         inspector = self.engine.create_engine_inspector()
@@ -210,7 +210,7 @@ class TensorRt(AboutTensorRt):
     OPTIONS: ClassVar[dict[str, str]] = OPTIONS
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
-        """Return the engine for this GPU and TensorRT, built once; UnsupportedError where it cannot be."""
+        """Return the engine for this GPU and TensorRT, built once; UnsupportedError if it cannot be built."""
         options = Options.of(spec)
         cuda = cudart.runtime()
         _require(spec, options, cuda.compute_capability(), engine_file.gpu(cuda.device_name()))
@@ -224,7 +224,7 @@ class TensorRt(AboutTensorRt):
         return Artifact(model, spec, path, facts.sha256, facts.build_s, notes)
 
     def load(self, artifact: Artifact) -> TensorRtSession:
-        """Return a session over the engine; UnsupportedError where it was built elsewhere."""
+        """Return a session over the engine; UnsupportedError if it was built elsewhere."""
         assert artifact.path is not None
         log = types.Log()
         engine_file.check(artifact.path, **_board())
@@ -244,7 +244,7 @@ class TensorRt(AboutTensorRt):
 
 
 def _board() -> dict[str, str]:
-    """Return what an engine must have been built for to run here."""
+    """Return the TensorRT version and GPU for which an engine must have been built to run here."""
     cuda = cudart.runtime()
     return {
         "tensorrt": types.FULL_VERSION,
@@ -254,7 +254,7 @@ def _board() -> dict[str, str]:
 
 
 def _asked(model: Model, spec: Spec, options: Options, onnx: Path) -> EngineFacts:
-    """Return what the engine must be, before it is built."""
+    """Return the required facts of the engine, before it is built."""
     board = _board()
     return EngineFacts(
         model=model.info.name,
@@ -265,7 +265,7 @@ def _asked(model: Model, spec: Spec, options: Options, onnx: Path) -> EngineFact
         precision=spec.precision,
         device=board["device"],
         flags={
-            "model_digest": model.info.digest,  # of external weights, which the ONNX file's hash leaves out
+            "model_digest": model.info.digest,  # covers external weights, which the ONNX file's hash leaves out
             "workspace_mb": options.workspace_mb,
             "dla": options.dla,
             "builder_level": options.builder_level,
@@ -303,14 +303,14 @@ def _shapes(shapes: Sequence[Sequence[int]]) -> tuple[types.Shape, types.Shape, 
 
 
 def _file_precision(precision: str) -> str:
-    """Return the precision of the ONNX file: fp32 up to TensorRT 10, whose builder lowers it; in 11 the file's own."""
+    """Return the precision of the ONNX file: fp32 up to TensorRT 10, whose builder lowers it; from 11 `precision`."""
     if precision == "int8":
         return "int8"
     return "fp16" if precision == "fp16" and types.VERSION >= types.STRONGLY_TYPED else "fp32"
 
 
 def _require(spec: Spec, options: Options, capability: str, board: str) -> None:
-    """Raise UnsupportedError for a device, precision or DLA core that is not there."""
+    """Raise UnsupportedError for a device, precision or DLA core that does not exist here."""
     if spec.device != "cuda":
         raise UnsupportedError("E-TRT-1", f"TensorRT does not run on {spec.device}", fix="--device cuda")
     if spec.precision not in build.PRECISIONS:
@@ -338,7 +338,7 @@ def _require(spec: Spec, options: Options, capability: str, board: str) -> None:
 
 
 def _platform(capability: str, board: str) -> Mapping[str, Json]:
-    """Return what the GPU has, asked of TensorRT once: the answer costs seconds and a builder's memory."""
+    """Return the GPU's features, queried from TensorRT once, because that costs seconds and a builder's memory."""
     name = f"platform-{types.FULL_VERSION}-{capability}-{cache.safe(board)}.json"
     note = cache.folder("tensorrt") / name
     if not note.is_file():

@@ -1,13 +1,14 @@
-"""From an ONNX file to the bytes of a TensorRT engine, in every version from 8.5 to 11.
+"""Build the bytes of a TensorRT engine from an ONNX file, in every version from 8.5 to 11.
 
-The builder times many kernels for every layer, which takes seconds on a desktop and many minutes on a board. What it
-measured is kept in a timing cache for this TensorRT and GPU, so that the next engine is built faster and of the same
-kernels. TF32 is on in TensorRT unless cleared: it is cleared for fp32, or the number would be tf32 under another name.
+The builder times many kernels for every layer, which takes seconds on a desktop and many minutes on a board. The
+timings are kept in a timing cache for this TensorRT and GPU, so that the next engine is built faster and of the same
+kernels. TF32 is on in TensorRT by default: it is cleared for fp32, or the number would be tf32 under another name.
 
-Signs of life while an engine is built, which takes minutes on a board, and a limit where TensorRT can be stopped.
+A build, which takes minutes on a board, prints its progress, and has a time limit if TensorRT can be stopped.
 
-A build runs inside one call that cannot be interrupted from outside; from TensorRT 10 it asks a monitor after every
-step whether to go on. Before that a build that hangs ends with the trial, which the parent process kills on time-out.
+A build runs inside one call that cannot be interrupted from outside; from TensorRT 10 it calls a monitor after every
+step, which says whether to go on. In earlier versions a build that hangs ends with the trial, which the parent process
+kills on time-out.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Request:
 
 
 def platform() -> dict[str, Json]:
-    """Return {fp16, int8, tf32: whether the GPU has kernels for it, or None where not told (11), dla_cores}."""
+    """Return {fp16, int8, tf32: whether the GPU has kernels for it, or None if not known (11), dla_cores}."""
     builder: Builder = trt.Builder(Log())
     found: dict[str, Json] = {
         name: getattr(builder, attribute, None)
@@ -64,9 +65,9 @@ def platform() -> dict[str, Json]:
 
 
 def build(request: Request) -> tuple[bytes, str]:
-    """Return the serialised engine, and whether kernel timings of earlier builds were `used`, `empty` or `off`.
+    """Return the serialised engine, and the state of earlier kernel timings: `used`, `empty` or `off`.
 
-    UnsupportedError where the parser knows an operator not, SafetyError where memory ran out, DeviceError where the
+    UnsupportedError if the parser does not know an operator, SafetyError if memory ran out, DeviceError if the
     builder failed or took longer than allowed.
     """
     log = Log()
@@ -145,7 +146,7 @@ def _add_profile(builder: Builder, network: Network, config: Config, request: Re
 
 
 def _load_timings(config: Config, path: Path | None) -> str:
-    """Start from what was timed before; a cache of another build of TensorRT is left unread."""
+    """Load earlier kernel timings; a cache of another build of TensorRT is ignored."""
     if path is None:
         config.set_flag(trt.BuilderFlag.DISABLE_TIMING_CACHE)
         return "off"
@@ -164,7 +165,7 @@ def _save_timings(config: Config, path: Path | None) -> None:
 
 
 def _parse(network: Any, path: Path, log: Log) -> None:
-    """Read the ONNX file, external weights too; UnsupportedError names the nodes that TensorRT does not know."""
+    """Parse the ONNX file with its external weights; UnsupportedError names the nodes that TensorRT does not know."""
     parser = trt.OnnxParser(network, log)
     if parser.parse_from_file(str(path)):
         return
@@ -190,7 +191,7 @@ def _complaint(error: types.ParserError, nodes: list[tuple[str, str]]) -> str:
 
 
 def _nodes(path: Path) -> list[tuple[str, str]]:
-    """Return name and operator of every node, [] where the onnx package is not on this board."""
+    """Return name and operator of every node, or [] if the onnx package is not on this board."""
     if find_spec("onnx") is None:
         return []
     import onnx
@@ -200,7 +201,7 @@ def _nodes(path: Path) -> list[tuple[str, str]]:
 
 
 def _opset(path: Path) -> str:
-    """Return `opset 13`, from what is known of the file, else from the file."""
+    """Return `opset 13`, from the file's stored facts, else from the file."""
     known = cache.about(path).get("opset")
     if known is None and find_spec("onnx") is not None:
         import onnx
@@ -257,20 +258,20 @@ def ticking(what: str) -> Iterator[None]:
 
 
 def stopping_after(seconds: float) -> Any:
-    """Return a progress monitor that ends the build at the first step after so many seconds (TensorRT 10 and later).
+    """Return a progress monitor that ends the build at the first step after `seconds` (TensorRT 10 and later).
 
     Its attribute `stopped` says whether it did.
     """
 
     class Deadline(trt.IProgressMonitor):  # type: ignore[misc]
-        """Says yes until the time is over."""
+        """A progress monitor that lets the build go on until the time is over."""
 
         def __init__(self) -> None:
             trt.IProgressMonitor.__init__(self)
             self.stopped, self.end = False, time.monotonic() + seconds
 
         def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
-            """Nothing to do."""
+            """Do nothing."""
 
         def step_complete(self, phase_name: str, step: int) -> bool:
             """Return whether to go on."""
@@ -278,6 +279,6 @@ def stopping_after(seconds: float) -> Any:
             return not self.stopped
 
         def phase_finish(self, phase_name: str) -> None:
-            """Nothing to do."""
+            """Do nothing."""
 
     return Deadline()

@@ -13,7 +13,7 @@ from edgescope.backends.tensorrt import api_types as types
 from edgescope.backends.tensorrt.api_types import Log, Shape
 from edgescope.errors import DeviceError, UnsupportedError, UsageError
 
-#: Names of trt.DataType -> numpy; what is missing has no numpy type.
+#: Names of trt.DataType -> numpy; a type that is not listed has no numpy type.
 DTYPES = {
     "FLOAT": "float32",
     "HALF": "float16",
@@ -35,7 +35,7 @@ class Port:
 
 
 def open_io(engine: Any, log: Log) -> Io:
-    """Return a new context of the engine, DeviceError where there is no memory for one."""
+    """Return a new context of the engine; DeviceError if there is no memory for one."""
     context = engine.create_execution_context()
     if context is None:
         raise DeviceError("E-TRT-7", "TensorRT could not create an execution context", evidence=log.said())
@@ -58,21 +58,21 @@ class Io:
         ]
 
     def shape(self, name: str, shape: Shape) -> None:
-        """Fix the shape of an input; UsageError where it lies outside the engine's profile."""
+        """Set the shape of an input; UsageError if it lies outside the engine's profile."""
         if not self.context.set_input_shape(name, shape):
             raise _outside(name, shape, self.log)
 
     def resolved(self, name: str) -> Shape:
-        """Return the shape of a tensor once those of all inputs are fixed."""
+        """Return the shape of a tensor, after the shapes of all inputs are set."""
         return _closed(name, tuple(self.context.get_tensor_shape(name)))
 
     def address(self, name: str, address: int) -> None:
-        """Say where a tensor lies on the device."""
+        """Set the device address of a tensor."""
         if not self.context.set_tensor_address(name, address):
             raise _refused("an address", self.log)
 
     def enqueue(self, stream: int) -> None:
-        """Hand one inference to the stream; DeviceError where TensorRT refuses."""
+        """Enqueue one inference on the stream; DeviceError if TensorRT refuses."""
         if not self.context.execute_async_v3(stream):
             raise _refused("to run", self.log)
 

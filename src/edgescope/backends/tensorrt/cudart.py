@@ -2,11 +2,11 @@
 
 TensorRT's Python API computes but moves no data: device memory, pinned host memory, copies, streams, events and graph
 capture are the CUDA runtime's. PyTorch or CuPy would bring them, and a gigabyte, into the measured process; PyCUDA
-must be compiled on the board. The two dozen functions needed have kept their C signatures since CUDA 10.2, but for the
-one that turns a captured graph into an executable one.
+must be compiled on the board. The two dozen functions needed have kept their C signatures since CUDA 10.2, except the
+one that instantiates a captured graph.
 
-Every return code is checked. A queue of work that failed reports at the next call, so an error may name a later call
-than the one that caused it; CUDA says so itself.
+Every return code is checked. Queued work that failed is reported at the next call, so an error may name a later call
+than the one that caused it, as CUDA documents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edgescope.errors import DeviceError, SafetyError, UnavailableError
 
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, ...Minor
-#: Other threads of the process may go on allocating while one captures (cudaStreamCaptureModeThreadLocal).
+#: Other threads of the process may allocate during a capture (cudaStreamCaptureModeThreadLocal).
 CAPTURE_THREAD_LOCAL = 1
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 #: From this runtime on a graph is instantiated with flags; before, with a buffer for a log.
@@ -81,7 +81,7 @@ class CudaRuntime:
             function.argtypes, function.restype = types, INT
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call `name`; DeviceError with CUDA's own name of what went wrong, SafetyError where memory ran out."""
+        """Call `name`; DeviceError with CUDA's name of the error, SafetyError if memory ran out."""
         code = getattr(self.library, name)(*arguments)
         if code:
             raise _failed(name, int(code), self.library.cudaGetErrorName(code))
@@ -102,7 +102,7 @@ class CudaRuntime:
         return value.value
 
     def compute_capability(self) -> str:
-        """Return that of the current device, e.g. `8.7`."""
+        """Return the compute capability of the current device, e.g. `8.7`."""
         device = self._number("cudaGetDevice")
         major, minor = (self._number("cudaDeviceGetAttribute", what, device) for what in (MAJOR, MINOR))
         return f"{major}.{minor}"
@@ -133,7 +133,7 @@ class CudaRuntime:
         size = max(1, int(np.prod(shape, dtype=np.int64)) * kind.itemsize)
         address = self._made("cudaHostAlloc", size, 0)
         block = (ctypes.c_byte * size).from_address(address)
-        # not at exit: the driver may be gone by then, and takes the memory along
+        # not at exit: the driver may be gone by then, and its memory with it
         weakref.finalize(block, self.library.cudaFreeHost, address).atexit = False
         count = int(np.prod(shape, dtype=np.int64))
         return np.frombuffer(memoryview(block), dtype=kind, count=count).reshape(shape)
@@ -155,7 +155,7 @@ class CudaRuntime:
         self.call("cudaStreamSynchronize", stream)
 
     def destroy_stream(self, stream: int) -> None:
-        """Give a stream back."""
+        """Destroy a stream."""
         self.call("cudaStreamDestroy", stream)
 
     def event(self) -> int:
@@ -163,25 +163,25 @@ class CudaRuntime:
         return self._made("cudaEventCreate")
 
     def record(self, event: int, stream: int) -> None:
-        """Queue the taking of a time."""
+        """Queue an event that records the time."""
         self.call("cudaEventRecord", event, stream)
 
     def elapsed_ns(self, start: int, stop: int) -> int:
-        """Return nanoseconds of device time between two events that are done; resolution about 0.5 us."""
+        """Return the nanoseconds of device time between two finished events; resolution about 0.5 us."""
         milliseconds = ctypes.c_float()
         self.call("cudaEventElapsedTime", ctypes.byref(milliseconds), start, stop)
         return round(milliseconds.value * 1e6)
 
     def destroy_event(self, event: int) -> None:
-        """Give an event back."""
+        """Destroy an event."""
         self.call("cudaEventDestroy", event)
 
     def begin_capture(self, stream: int) -> None:
-        """From now on work given to the stream is noted down instead of done."""
+        """Begin to capture the stream: work is recorded instead of executed."""
         self.call("cudaStreamBeginCapture", stream, CAPTURE_THREAD_LOCAL)
 
     def end_capture(self, stream: int) -> int:
-        """Return the executable graph of the work noted down since `begin_capture`."""
+        """Return the executable graph of the work recorded since `begin_capture`."""
         handle = VOID()
         self.call("cudaStreamEndCapture", stream, ctypes.byref(handle))
         graph = int(handle.value or 0)
@@ -197,7 +197,7 @@ class CudaRuntime:
         self.call("cudaGraphLaunch", graph, stream)
 
     def destroy_graph(self, graph: int) -> None:
-        """Give an executable graph back."""
+        """Destroy an executable graph."""
         self.call("cudaGraphExecDestroy", graph)
 
 
@@ -221,12 +221,12 @@ def _failed(name: str, code: int, error: bytes | None) -> DeviceError | SafetyEr
 
 @lru_cache(maxsize=1)
 def runtime() -> CudaRuntime:
-    """Return the CUDA runtime of this process; UnavailableError where there is no libcudart."""
+    """Return the CUDA runtime of this process; UnavailableError if there is no libcudart."""
     return CudaRuntime(library())
 
 
 def library() -> Any:
-    """Return libcudart, the first that loads; UnavailableError naming what was tried."""
+    """Return the first libcudart that loads; the UnavailableError lists the paths tried."""
     tried = []
     for name in candidates():
         try:
@@ -242,7 +242,7 @@ def library() -> Any:
 
 
 def candidates() -> Iterator[str]:
-    """Yield where libcudart may lie: CUDA_HOME, the linker's path, CUDA's usual folders, NVIDIA's wheels."""
+    """Yield the possible paths of libcudart: CUDA_HOME, the linker's path, CUDA's usual folders, NVIDIA's wheels."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     folders = ["/usr/local/cuda/lib64", "/usr/local/cuda/lib", "/usr/lib/aarch64-linux-gnu"]
     if home:

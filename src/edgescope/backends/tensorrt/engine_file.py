@@ -1,13 +1,14 @@
 """A TensorRT engine on disk and the sidecar that says where it may run.
 
 An engine (NVIDIA also says plan) is compiled code for one TensorRT version and one GPU. Deserialised elsewhere it
-fails with a bare error code, or works and is slower than one built there. So beside `foo.engine` lies
-`foo.engine.json`: what it was built from, for what, by which program, and how long that took. An engine without one is
-refused, and so is one whose sidecar names another board. Both the Python API and the `trtexec` program keep engines in
-this form.
+fails with a bare error code, or works and is slower than one built there. So `foo.engine` has a sidecar,
+`foo.engine.json`: its source, its target, the program that built it, and how long that took. An engine without a
+sidecar is refused, and so is one whose sidecar names another board. Engines of both the Python API and the `trtexec`
+program are stored in this form.
 
-Some exporters (Ultralytics) put a header in front of the engine: four bytes, the length of a JSON text in little-endian
-order, then that text. TensorRT reads it as code and dies with "LLVM ERROR: out of memory"; it is looked for first.
+Some exporters (Ultralytics) put a header in front of the engine: four bytes, the length of a JSON text in
+little-endian order, then that text. TensorRT reads it as code and dies with "LLVM ERROR: out of memory", so the header
+is checked for first.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from edgescope.cache import safe
 from edgescope.errors import StoreError, UnsupportedError
 from edgescope.records import Json, digest
 
-VERSION = 1  # raise when engines of an earlier form must be built again
-#: Longest header of another program that is looked for, in bytes.
+VERSION = 1  # raise this when engines of an earlier form must be built again
+#: Longest header of another program, in bytes.
 LONGEST_HEADER = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineFacts:
-    """Everything that decides whether an engine may be used here, and how it came about."""
+    """The facts that decide whether an engine may be used here, and its origin."""
 
     model: str
     """Name of the model, as a trial has it."""
     onnx_sha256: str
     """SHA-256 of the ONNX file it was built from, 64 hex digits."""
     tensorrt: str
-    """Version of the library that built it, e.g. `8.2.1.8`; a program may know three parts only."""
+    """Version of the library that built it, e.g. `8.2.1.8`; a program may know only three parts."""
     compute_capability: str
     """Of the GPU it was built on, e.g. `8.7`."""
     program: str
     """What built it: `tensorrt` (the Python API) or `trtexec`."""
     precision: str
     device: str = ""
-    """Name of the GPU, and of its board, where they are known."""
+    """Name of the GPU, and of its board, if they are known."""
     flags: Mapping[str, Json] = field(default_factory=dict)
     """Builder settings by name."""
     profile: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
@@ -60,12 +61,12 @@ class EngineFacts:
 
 
 def sidecar(path: Path) -> Path:
-    """Return the JSON file beside an engine: `foo.engine` -> `foo.engine.json`."""
+    """Return the path of an engine's sidecar: `foo.engine` -> `foo.engine.json`."""
     return path.with_name(f"{path.name}.json")
 
 
 def key(facts: EngineFacts) -> str:
-    """Return the cache file name of an engine: equal questions on equal boards share it, nothing else does."""
+    """Return the cache file name of an engine, which only equal settings on equal boards share."""
     told = asdict(facts)
     for name in ("build_s", "built_at", "bytes", "sha256"):
         del told[name]
@@ -75,16 +76,16 @@ def key(facts: EngineFacts) -> str:
 def write(path: Path, plan: bytes, facts: EngineFacts) -> EngineFacts:
     """Write an engine and its sidecar, both or neither; return the facts with size, hash and time filled in.
 
-    StoreError where the disk is full.
+    StoreError if the disk is full.
     """
     cache.write_bytes(path, plan)
     return adopt(path, facts)
 
 
 def adopt(path: Path, facts: EngineFacts) -> EngineFacts:
-    """Write the sidecar of an engine that a program has just put at `path`; return what it says.
+    """Write the sidecar of an engine that a program has just written to `path`; return its facts.
 
-    Where that fails the engine is removed, since nobody could tell later what it is.
+    If that fails the engine is removed, because it could not be identified later.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     told = asdict(facts) | {
@@ -101,13 +102,13 @@ def adopt(path: Path, facts: EngineFacts) -> EngineFacts:
 
 
 def remove(path: Path) -> None:
-    """Remove an engine and its sidecar, where they are."""
+    """Remove an engine and its sidecar, if they exist."""
     path.unlink(missing_ok=True)
     sidecar(path).unlink(missing_ok=True)
 
 
 def read(path: Path) -> EngineFacts:
-    """Return the facts of an engine; UnsupportedError E-ENG-2 where it has none or is not what they describe."""
+    """Return the facts of an engine; UnsupportedError E-ENG-2 if it has none or does not match them."""
     if not path.is_file():
         raise _unusable(f"there is no engine {path}")
     if (written_by := foreign_header(path)) is not None:
@@ -120,7 +121,7 @@ def read(path: Path) -> EngineFacts:
     if not isinstance(told, dict):
         raise _unusable(
             f"{path.name} has no readable {sidecar(path).name} beside it",
-            effect="Nobody can tell which board, TensorRT version and model it was built for",
+            effect="It is not known for which board, TensorRT version and model it was built",
         )
     facts = _facts(path, told)
     size = path.stat().st_size
@@ -134,7 +135,7 @@ def read(path: Path) -> EngineFacts:
 
 
 def gpu(name: str, root: Path = Path("/")) -> str:
-    """Return a GPU's name with its board's, where a device tree tells: CUDA calls every Orin just `Orin`."""
+    """Return a GPU's name with its board's, if a device tree has it: CUDA calls every Orin just `Orin`."""
     try:
         board = (root / "proc/device-tree/model").read_text(errors="replace").strip("\0 \n")
     except OSError:
@@ -145,7 +146,7 @@ def gpu(name: str, root: Path = Path("/")) -> str:
 def check(path: Path, *, tensorrt: str, compute_capability: str, device: str = "") -> EngineFacts:
     """Return the facts of an engine that may run here; `device` is the GPU's name as gpu() gives it, '' if unknown.
 
-    UnsupportedError E-ENG-1 where it was built for another TensorRT or GPU, E-ENG-2 where that cannot be told.
+    UnsupportedError E-ENG-1 if it was built for another TensorRT or GPU, E-ENG-2 if that is not known.
     """
     facts = read(path)
     same_gpu = facts.compute_capability == compute_capability and (
@@ -164,7 +165,7 @@ def check(path: Path, *, tensorrt: str, compute_capability: str, device: str = "
 
 
 def cached(path: Path, *, tensorrt: str, compute_capability: str, device: str = "") -> EngineFacts | None:
-    """Return the facts of a usable engine in the cache; None where it must be built (again)."""
+    """Return the facts of a usable engine in the cache, or None if it must be built (again)."""
     try:
         return check(path, tensorrt=tensorrt, compute_capability=compute_capability, device=device)
     except UnsupportedError:
@@ -181,7 +182,7 @@ def rebuild(facts: EngineFacts) -> str:
 
 
 def foreign_header(path: Path) -> str | None:
-    """Return the author named in a JSON header in front of an engine, or 'JSON'; None where there is no header."""
+    """Return the author named in a JSON header in front of an engine, or 'JSON', or None if there is no header."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(4), "little")
         if not 2 <= length <= LONGEST_HEADER:
@@ -197,7 +198,7 @@ def foreign_header(path: Path) -> str | None:
 
 
 def _facts(path: Path, told: Mapping[str, Json]) -> EngineFacts:
-    """Return a sidecar's content as facts; keys of a later version are left out, a missing one is damage."""
+    """Return a sidecar's content as facts; keys of a later version are ignored, a missing key is an error."""
     known = {f.name for f in fields(EngineFacts)}
     try:
         facts = EngineFacts(**{name: value for name, value in told.items() if name in known})
@@ -206,12 +207,12 @@ def _facts(path: Path, told: Mapping[str, Json]) -> EngineFacts:
     except TypeError:
         sound = False
     if not sound:
-        raise _unusable(f"{sidecar(path).name} lacks what decides where the engine may run")
+        raise _unusable(f"{sidecar(path).name} lacks the facts that decide where the engine may run")
     return facts
 
 
 def _same(built: str, here: str) -> bool:
-    """Whether two versions agree in every part that both name, in three at least."""
+    """Return whether two versions agree in every part that both have, at least three."""
     ours, theirs = built.split("."), here.split(".")
     parts = min(len(ours), len(theirs))
     return parts >= 3 and ours[:parts] == theirs[:parts]

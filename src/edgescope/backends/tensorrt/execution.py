@@ -1,13 +1,13 @@
-"""One query at a time through one context: the six steps of an inference, on memory that is set aside once.
+"""One query at a time through one context: the six steps of an inference, in memory that is allocated once.
 
     fill pinned memory -> H2D copy -> enqueue -> D2H copy -> one synchronise -> read pinned memory
 
 All copies are asynchronous and from page-locked memory, on one stream, so nothing waits before the one synchronise.
-With io `pinned` the inputs lie in page-locked memory already and the first step falls away; with `device` inputs and
-outputs stay on the GPU and both copies do.
+With io `pinned` the inputs are in page-locked memory already and there is no first step; with `device` inputs and
+outputs stay on the GPU and there are no copies.
 
-With a CUDA graph only the enqueue is captured, as trtexec does it: what is saved is the launching of kernels, and the
-copies may then come from anywhere. A graph holds the addresses and shapes it was captured with: there is one for each.
+With a CUDA graph only the enqueue is captured, as in trtexec: this saves launching kernels one by one, and the copies
+may come from anywhere. A graph holds the addresses and shapes of its capture, so there is one graph for each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ START, COPIED_IN, COMPUTED, COPIED_OUT = range(4)
 
 
 class DeviceArray:
-    """An array on the device: an address, a shape and a type; frees its memory when it goes, if it owns any."""
+    """An array on the device: an address, a shape and a type; when deleted, it frees the memory it owns."""
 
     def __init__(
         self, cuda: CudaRuntime, shape: Shape, dtype: np.dtype[Any], address: int | None = None
@@ -46,7 +46,7 @@ class DeviceArray:
 
 
 def _unmarked(step: int) -> None:
-    """Take no time."""
+    """Record no time."""
 
 
 class Lane:
@@ -64,7 +64,7 @@ class Lane:
         self.events: list[int] = []
 
     def __call__(self, batch: Batch) -> Sequence[Any]:
-        """Return the outputs once they are there: pinned arrays, or DeviceArrays with io `device`."""
+        """Return the finished outputs: pinned arrays, or DeviceArrays with io `device`."""
         outputs = self._queue(batch, _unmarked)
         self.cuda.synchronize(self.stream)
         return outputs
@@ -72,7 +72,7 @@ class Lane:
     def phases(self, batch: Batch) -> Phases:
         """Answer one query with an event between its steps; enqueue is the compute call alone, as in trtexec.
 
-        With io `device` nothing is copied: h2d and d2h are then the time between two events with nothing between.
+        With io `device` nothing is copied: h2d and d2h are then the time between two adjacent events.
         """
         self.events = self.events or [self.cuda.event() for _ in range(4)]
         events, stream, enqueued = self.events, self.stream, [0, 0]
@@ -115,12 +115,12 @@ class Lane:
         return [self.host[port.name] for port in self.outputs]
 
     def _fit(self, batch: Batch) -> None:
-        """Set aside memory for the batch's shapes, where they have changed."""
+        """Allocate memory for the batch's shapes, if they have changed."""
         shapes = {port.name: tuple(batch[port.name].shape) for port in self.inputs}
         if shapes == self.shapes:
             return
         self._drop_graphs()
-        self.shapes = {}  # should a shape be refused, the next call starts over
+        self.shapes = {}  # if a shape is refused, the next call starts over
         for name, shape in shapes.items():
             self.io.shape(name, shape)
         for port in (*self.inputs, *self.outputs):
@@ -130,7 +130,7 @@ class Lane:
     def _place(self, port: Port, shape: Shape) -> None:
         if port.is_input and self.kind == "device":
             return
-        self.device.pop(port.name, None)  # free the old before asking for the new
+        self.device.pop(port.name, None)  # free the old memory before allocating the new
         self.host.pop(port.name, None)
         self.device[port.name] = DeviceArray(self.cuda, shape, port.dtype)
         self.io.address(port.name, self.device[port.name].address)
@@ -145,13 +145,13 @@ class Lane:
         if key in self.graphs:
             self.cuda.launch(self.graphs[key], self.stream)
             return
-        self.io.enqueue(self.stream)  # what TensorRT does once for new shapes must not be captured
+        self.io.enqueue(self.stream)  # TensorRT's one-time work for new shapes must not be captured
         if len(self.graphs) >= GRAPHS:
             self._drop_graphs()
         self.graphs[key] = self._captured()
 
     def _captured(self) -> int:
-        """Return a graph of one enqueue; UnsupportedError where the engine cannot be captured."""
+        """Return a graph of one enqueue; UnsupportedError if the engine cannot be captured."""
         self.cuda.begin_capture(self.stream)
         try:
             self.io.enqueue(self.stream)
@@ -164,7 +164,7 @@ class Lane:
             raise _uncapturable(error) from error
 
     def _abandon_capture(self) -> None:
-        """Leave capture mode, or nothing else could use the stream; what it says is no news."""
+        """Leave capture mode, or nothing else could use the stream; its error is ignored."""
         try:
             self.cuda.destroy_graph(self.cuda.end_capture(self.stream))
         except DeviceError:
@@ -172,13 +172,13 @@ class Lane:
 
     def _drop_graphs(self) -> None:
         if self.graphs:
-            self.cuda.synchronize(self.stream)  # one may still run
+            self.cuda.synchronize(self.stream)  # a graph may still be running
         for graph in self.graphs.values():
             self.cuda.destroy_graph(graph)
         self.graphs.clear()
 
     def stage(self, batch: Batch) -> Batch:
-        """Return a copy of a host batch in pinned memory or on the device, as this lane takes it."""
+        """Return a copy of a host batch, in pinned memory or on the device, as this lane takes it."""
         staged: dict[str, Any] = {}
         for port in self.inputs:
             array = typed(batch[port.name], port)
@@ -192,7 +192,7 @@ class Lane:
         return staged
 
     def fetch(self, outputs: Sequence[Any]) -> list[NDArray[Any]]:
-        """Return outputs as arrays on the host, copied from the device where they lie there."""
+        """Return outputs as arrays on the host, copied from the device if they are there."""
         fetched = []
         for output in outputs:
             if not isinstance(output, DeviceArray):
@@ -205,7 +205,7 @@ class Lane:
         return fetched
 
     def close(self) -> None:
-        """Give graphs, events, memory and the stream back."""
+        """Free graphs, events, memory and the stream."""
         self._drop_graphs()
         for event in self.events:
             self.cuda.destroy_event(event)
@@ -220,6 +220,6 @@ def _uncapturable(error: DeviceError) -> UnsupportedError:
         "E-TRT-11",
         "this engine cannot be captured in a CUDA graph",
         evidence=error.what,
-        effect="It would run without one under a label that says otherwise",
+        effect="It would run without one, and its label would be false",
         fix="--option graph=false",
     )

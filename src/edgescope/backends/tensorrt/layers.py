@@ -1,7 +1,7 @@
-"""What an engine is made of, from the JSON its inspector (and `trtexec --exportLayerInfo`) writes.
+"""Read an engine's layers from the JSON that its inspector (and `trtexec --exportLayerInfo`) writes.
 
-The builder chooses a kernel for every layer, and with it a precision: fp16 allowed is not fp16 done. The JSON tells
-for each layer its kind, the formats of what it reads and writes and, of a convolution, the type of its weights and
+The builder chooses a kernel for every layer, and with it a precision: fp16 is allowed, but may not be used. For each
+layer the JSON holds its kind, the formats of its inputs and outputs and, for a convolution, the type of its weights and
 the kernel's name. It is that detailed only in an engine built with detailed profiling verbosity.
 """
 
@@ -17,7 +17,7 @@ from edgescope.backends.base import counted, precision_of
 from edgescope.records import Json
 
 HEAVY = re.compile(r"conv|gemm|matrix|matmul|fullyconnected|fc_|attention|mha", re.IGNORECASE)
-#: Moves data or is empty, whatever its name contains.
+#: Layers that move data or are empty, for any name.
 LIGHT = re.compile(r"reformat|noop|shuffle|constant|shape|copy", re.IGNORECASE)
 #: First match wins: in a name like `Half` or in a sentence like `Row major linear FP16 format`.
 WORDS = (
@@ -32,19 +32,19 @@ NODE = re.compile(r"\[ONNX Layer: ")
 
 @dataclass(frozen=True)
 class Layers:
-    """What was found: heavy layers by precision, and how much of the network runs on a DLA core."""
+    """The heavy layers by precision, and the part of the network that runs on a DLA core."""
 
     kinds: Mapping[str, int]
-    """Empty where the engine tells nothing but names."""
+    """Empty if the engine lists only names."""
     total: int
     dla: int
     """Subgraphs on a DLA core."""
     dla_nodes: int
     nodes: int
-    """ONNX nodes in all layers that name theirs (TensorRT 8.6 and later), and of these on the DLA."""
+    """ONNX nodes in all layers that list theirs (TensorRT 8.6 and later), and how many of them are on the DLA."""
 
     def precision(self) -> str:
-        """Return the precision of the heavy layers as an Effective has it; `unknown` where none tells."""
+        """Return the precision of the heavy layers, as for an Effective, or `unknown` if none is listed."""
         return precision_of(self.kinds) if self.kinds else "unknown"
 
     def evidence(self) -> str:
@@ -59,7 +59,7 @@ class Layers:
 
 
 def read(text: str) -> Layers:
-    """Return what the inspector's JSON says; a text that is not such JSON says nothing."""
+    """Return the Layers in the inspector's JSON, empty if the text is not such JSON."""
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
@@ -69,7 +69,7 @@ def read(text: str) -> Layers:
 
 
 def of(layers: Sequence[Json]) -> Layers:
-    """Return what a list of layers says; a layer that is only a name counts towards the total."""
+    """Return the Layers of a list; a layer that is only a name counts towards the total."""
     known = [layer for layer in layers if isinstance(layer, dict)]
     dla = [layer for layer in known if _text(layer, "LayerType").upper().startswith("DLA")]
     kinds = Counter(precision(layer) for layer in known if is_heavy(layer))
@@ -85,9 +85,9 @@ def is_heavy(layer: Mapping[str, Json]) -> bool:
 
 
 def precision(layer: Mapping[str, Json]) -> str:
-    """Return the precision a heavy layer computes in: that of its weights, else of what it reads.
+    """Return the precision in which a heavy layer computes: that of its weights, else of its inputs.
 
-    tf32 reads and writes fp32, so only the kernel's name tells.
+    tf32 reads and writes fp32, so only the kernel's name shows it.
     """
     weights, inputs = layer.get("Weights"), layer.get("Inputs")
     told = _text(weights, "Type") if isinstance(weights, dict) else ""

@@ -1,4 +1,4 @@
-"""What TensorRT needs of the GPU, whoever drives it: in process, through trtexec or through ONNX Runtime."""
+"""TensorRT's requirements of the GPU, in process, through trtexec or through ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ LEAST = {"tf32": (8, 0), "bf16": (8, 0)}
 
 
 def require(engine: str, precision: str, capability: str, board: str) -> None:
-    """Raise UnsupportedError E-PREC-1 for a precision that a GPU of this compute capability does not compute in.
+    """Raise UnsupportedError E-PREC-1 if a GPU of this compute capability does not compute in the precision.
 
-    TensorRT takes the flag all the same and runs fp32, and its layers look alike.
+    TensorRT accepts the flag anyway and runs fp32, and its layers look the same.
     """
     least = LEAST.get(precision)
     if least is None or not capability or _numbers(capability) >= least:

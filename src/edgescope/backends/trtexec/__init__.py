@@ -1,1 +1,1 @@
-"""TensorRT through its own program, trtexec."""
+"""TensorRT through NVIDIA's program trtexec."""

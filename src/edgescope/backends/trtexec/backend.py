@@ -1,21 +1,21 @@
 """TensorRT through the `trtexec` program that every JetPack ships; needs no TensorRT for Python.
 
-trtexec owns its loop: it is asked how long to query and exports when each query began and ended. single_stream makes
-it query one at a time (`--exposeDMA`): by itself it hands over the next query before the last one has ended, so that
-its latency would contain a wait or, as it reports it, leave out what lies between the phases. offline lets it run ahead
+trtexec owns its loop: it gets a duration, and exports when each query began and ended. single_stream makes it query
+one at a time (`--exposeDMA`): by default it enqueues the next query before the last one has ended, so that its latency
+would contain a wait or, in its own report, leave out the time between the phases. offline lets it run ahead
 (option `ahead` overrides both). `in_flight` becomes its number of streams.
 
 Its buffers are pinned, always. io `host` and `pinned` therefore both mean copies from and to pinned memory, inside the
-latency; `device` leaves the copies out. One real input is repeated in every query. A warm-up that the data decides is
-not to be had: without --warmup it is one second.
+latency; `device` leaves the copies out. One real input is repeated in every query. It has no warm-up that ends when
+the data are steady: without --warmup it is one second.
 
 Its latency is that of device events, without the host's work around them: it is shorter than, and must not be compared
-with, the latency of an engine in our process. `query_period_s` has the host's work in it (backends/trtexec/trace.py).
+with, the latency of an engine in our process. `query_period_s` includes the host's work (backends/trtexec/trace.py).
 
-Answers for the gate go through files: a process, a deserialised engine and a context for each batch, 0.5 to 10 s
-depending on the board; 32 such for an untrained model at batch 1, 370 and more for a trained one the first time.
-Option `gate_batch` builds the engine for batches up to that size and verifies with them; the measured batch remains
-the one the engine is tuned for.
+Answers for the gate go through files: each batch needs a process, a deserialised engine and a context, 0.5 to 10 s
+depending on the board. An untrained model at batch 1 needs 32 of them, a trained one 370 and more the first time.
+Option `gate_batch` builds the engine for batches up to that size and verifies with them; the engine is still tuned for
+the measured batch.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from edgescope.models.base import Batch, Model, Purpose
 from edgescope.process import scratch
 from edgescope.records import Absent, Effective, Field, Json, Measured, Trial
 
-#: Seconds of warm-up unless the trial says otherwise; the program cannot tell when it is warm.
+#: Default seconds of warm-up; the program cannot detect when it is warm.
 WARMUP_S = 1.0
-#: Seconds that one run may last; the trial's own time-out is usually shorter.
+#: Most seconds of one run; the trial's own time-out is usually shorter.
 RUN_S = 6 * 3600.0
 ANSWER_S = 600.0
-#: What it exports, by the names of the files.
+#: The names of the files that it exports.
 TIMES, LAYERS, PROFILE, OUTPUTS = "times.json", "layers.json", "profile.json", "outputs.json"
 
 
 class TrtExec(AboutTensorRt):
-    """Builds with trtexec, lets it query, reads back what it did."""
+    """The trtexec backend: builds with the program, lets it query, and reads its exports."""
 
     OPTIONS: ClassVar[Mapping[str, str]] = {
         "program": "path of trtexec (EDGESCOPE_TRTEXEC, PATH, /usr/src/tensorrt/bin)",
@@ -75,15 +75,15 @@ class TrtExec(AboutTensorRt):
 
     def __init__(self, place: Place = HERE) -> None:
         self._place = place
-        """Where the program is and runs."""
+        """The place where the program is and runs."""
 
     @staticmethod
     def usable() -> None:
-        """Raise UnavailableError where there is no trtexec, or it sees no GPU."""
+        """Raise UnavailableError if there is no trtexec, or it sees no GPU."""
         HERE.survey(HERE.find(None))
 
     def prepare(self, model: Model, spec: Spec, folder: Path) -> Artifact:
-        """Return the engine, built once per board, TensorRT and question; cached under `folder`."""
+        """Return the engine, built once per board, TensorRT and settings; cached under `folder`."""
         checked("trtexec", spec, self.OPTIONS)
         _check_options(spec)
         tool = self._tool(spec)
@@ -94,14 +94,14 @@ class TrtExec(AboutTensorRt):
             notes = {"made": _told(facts), "given": True}
             return Artifact(
                 model, spec, path, facts.sha256, None, notes
-            )  # its build was no part of this trial
+            )  # its build was not part of this trial
         job = job_of(model, spec, folder, tool)
         path, facts = build(job, folder)
         notes = {"made": _told(facts), "onnx": str(job.onnx), "onnx_made": cache.about(job.onnx)}
         return Artifact(model, spec, path, facts.sha256, facts.build_s, notes)
 
     def load(self, artifact: Artifact) -> Session:
-        """Refuse: the program owns its loop, and a call that starts a process must not be timed as an inference."""
+        """Raise an error: the program owns its loop, and starting a process must not be timed as an inference."""
         raise UsageError(
             "E-TRTX-13",
             "trtexec answers through drive(), not through a session",
@@ -109,7 +109,7 @@ class TrtExec(AboutTensorRt):
         )
 
     def drive(self, artifact: Artifact, trial: Trial) -> Driven:
-        """Let trtexec query as the trial asks; UnsupportedError, SettingError or DeviceError say why it did not."""
+        """Run trtexec's loop for the trial; UnsupportedError, SettingError or DeviceError say why it failed."""
         run = _Run(artifact, trial, self._tool(spec_of(trial)))
         with scratch.folder("trtexec") as name:
             return run.measure(Path(name))
@@ -149,11 +149,11 @@ class _Run:
 
     @property
     def serial(self) -> bool:
-        """Whether a query begins only when the one before it has ended."""
+        """Whether a query begins only when the query before it has ended."""
         return not self.ahead and self.trial.in_flight == 1
 
     def measure(self, folder: Path) -> Driven:
-        """Query, read the exports, and put them on our clock."""
+        """Run the queries, read the exports, and convert them to our clock."""
         spec, trial = self.artifact.spec, self.trial
         warmup_s = WARMUP_S if trial.warmup is None else trial.warmup
         asked = flags.Measure(warmup_s, trial.min_s, trial.max_queries, trial.in_flight, self.ahead)
@@ -191,7 +191,7 @@ class _Run:
         )
 
     def _loaded(self, folder: Path, batch: Batch | None, *, transfers: bool) -> list[str]:
-        """Return the command that loads the engine and one batch, every switch stated."""
+        """Return the command that loads the engine and one batch, with every switch explicit."""
         spec = self.artifact.spec
         given: list[str] = []
         if batch is not None:
@@ -209,7 +209,7 @@ class _Run:
         ]
 
     def _open(self) -> bool:
-        """Whether the engine has a profile, so that shapes must be said."""
+        """Return whether the engine has a profile, so that shapes must be given."""
         made = self.artifact.notes.get("made")
         return isinstance(made, dict) and bool(made.get("profile"))
 
@@ -233,7 +233,7 @@ class _Run:
             )
 
     def _effective(self, folder: Path) -> tuple[Effective, list[Message]]:
-        """Return what the engine's layers say it ran in, and what they do not say."""
+        """Return the precision that the engine's layers show, and what they leave open."""
         asked = self.trial.precision
         core = self.artifact.spec.options.get("dla")
         where = "" if core is None else f"; DLA core {core}, the rest on the GPU"
@@ -254,7 +254,7 @@ class _Run:
         return Effective("cuda", asked, None, f"builder flags only: {evidence}{where}"), [doubt]
 
     def _facts(self, ran: Ran) -> dict[str, Field]:
-        """Return the times around the measured ones, and the program's memory."""
+        """Return the times outside the measured window, and the program's memory."""
         log, built = ran.log, self.artifact.build_s
         return {
             "build_s": Absent("the engine was given") if built is None else Measured(built, "s"),
@@ -289,7 +289,7 @@ class _Run:
         return notes
 
     def _warnings(self, doubts: Sequence[Message]) -> list[Message]:
-        """Return what must be said about how it queried."""
+        """Return the warnings about how it queried."""
         said = list(doubts)
         if registry.scenario(self.trial.scenario).timed:
             what = "trtexec's latency is that of device events, without the host's work around them"
@@ -297,7 +297,7 @@ class _Run:
             fix = "compare query_period_s" if self.serial else "compare throughput"
             said.append(Message("W-TRTX-10", what, effect=effect, fix=fix))
         if self.ahead and registry.scenario(self.trial.scenario).timed:
-            what = "trtexec handed over each query before the last one had ended"
+            what = "trtexec enqueued each query before the last one had ended"
             effect = "A latency contains the wait for the query before it; it is not that of a single query"
             said.append(Message("W-TRTX-7", what, effect=effect, fix="leave --option ahead out"))
         if self.trial.in_flight > 1 and registry.scenario(self.trial.scenario).timed:
@@ -305,7 +305,7 @@ class _Run:
             effect = "Their phases overlap; throughput is the number to compare"
             said.append(Message("W-TRTX-8", what, effect=effect, fix="--in-flight 1"))
         if self.trial.io == "host":
-            what = "inputs and outputs lie in pinned memory, which is all that trtexec does"
+            what = "inputs and outputs are in pinned memory, the only kind that trtexec uses"
             effect = "A program with ordinary arrays pays for one more copy each way"
             said.append(
                 Message("W-TRTX-9", what, effect=effect, fix="--io pinned says so in the trial's name")
@@ -314,12 +314,12 @@ class _Run:
 
 
 def _cut(arrays: Mapping[str, NDArray[Any]], batch: int) -> dict[str, NDArray[Any]]:
-    """Return one batch from the front of some samples, repeated where there are fewer."""
+    """Return one batch of the first samples, repeated if there are fewer."""
     return {n: np.ascontiguousarray(a[np.arange(batch) % len(a)]) for n, a in arrays.items()}
 
 
 def _written(batch: Batch, folder: Path, tool: Tool) -> str:
-    """Write one raw file an input and return the list that names them; they are relative to the folder it runs in."""
+    """Write one raw file per input and return the list that names them, relative to the folder in which it runs."""
     entries = []
     for index, (name, array) in enumerate(batch.items()):
         # Before 10 TensorRT has no 64-bit integers and casts such inputs to 32 bits.
@@ -330,7 +330,7 @@ def _written(batch: Batch, folder: Path, tool: Tool) -> str:
 
 
 def _answer(run: _Run, batch: Batch) -> Sequence[NDArray[Any]]:
-    """Return the outputs of one batch through a process of its own, in the network's order."""
+    """Return the outputs of one batch, from a separate process, in the network's order."""
     with scratch.folder("trtexec") as name:
         folder = Path(name)
         argv = [
@@ -344,7 +344,7 @@ def _answer(run: _Run, batch: Batch) -> Sequence[NDArray[Any]]:
 
 
 def _ordered(found: Mapping[str, NDArray[Any]], log: Log) -> list[NDArray[Any]]:
-    """Return the outputs in the order of the network; the file has them in that of a hash table."""
+    """Return the outputs in the order of the network; the file has them in the order of a hash table."""
     if len(found) == 1:
         return list(found.values())
     if set(log.outputs) != set(found):

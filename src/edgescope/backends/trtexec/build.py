@@ -1,10 +1,10 @@
-"""Building an engine with trtexec: what is asked, the command, and that nothing half-written is ever kept.
+"""Build an engine with trtexec: the settings, the command, and the rule that nothing half-written is kept.
 
-An engine is cached with its sidecar (engine_file.py) under everything that decides what it is. The times that TensorRT
-takes of its kernels while it builds are kept too (a timing cache for each version and GPU): the next build of a similar
-network is faster, which the sidecar's flags say.
+An engine is cached with its sidecar (engine_file.py) under a key of everything that affects it. TensorRT's kernel
+timings during a build are kept too (a timing cache for each version and GPU): the next build of a similar network is
+faster, and the sidecar's flags show that.
 
-An engine that the user gives to trtexec: the file the trial pins, of its model and precision, for this board.
+`given_engine` checks an engine that the user gives: it must match the trial's pin, model and precision, and this board.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class Job:
     name: str
     """Of the model."""
     digest: str
-    """Of the model; covers external weights, which the ONNX file's hash leaves out."""
+    """Digest of the model; covers external weights, which the ONNX file's hash leaves out."""
     onnx: Path
     sizes: tuple[Mapping[str, tuple[int, ...]], ...]
-    """Smallest, usual and largest shape of each input; empty mappings where the file's axes are all fixed."""
+    """Smallest, usual and largest shape of each input; empty mappings if the file's axes are all fixed."""
     typed: bool
-    """Whether each tensor keeps the type the ONNX file gives it."""
+    """Whether each tensor keeps its type in the ONNX file."""
 
 
 def job_of(model: Model, spec: Spec, folder: Path, tool: Tool) -> Job:
-    """Return what to build for `spec`, its ONNX file made; UnsupportedError where this TensorRT cannot have it."""
+    """Return the build job for `spec`, with its ONNX file made; UnsupportedError if this TensorRT cannot build it."""
     typed = flags.strongly_typed(tool) or switched(spec, "typed", False)
-    flags.precision(tool, spec.precision, typed=typed)  # refuses before minutes go into an export
+    flags.precision(tool, spec.precision, typed=typed)  # refuses before an export takes minutes
     if typed and spec.precision == "bf16":
         raise UnsupportedError(
             "E-PREC-1",
@@ -81,7 +81,7 @@ def _refuse_opset(path: Path, newest: int | None, tool: Tool) -> None:
 
 
 def _sizes(model: Model, spec: Spec) -> tuple[Mapping[str, tuple[int, ...]], ...]:
-    """Return smallest, usual and largest shapes; the largest batch is that of the gate where one was asked for."""
+    """Return smallest, usual and largest shapes; the largest batch is the gate's if one was requested."""
     if isinstance(model, FixedBatch) and model.closed_batch is not None and not spec.shapes:
         return {}, {}, {}
     largest = max(spec.batch, whole_number(spec, "gate_batch", spec.batch))
@@ -92,7 +92,7 @@ def _sizes(model: Model, spec: Spec) -> tuple[Mapping[str, tuple[int, ...]], ...
 
 
 def build(job: Job, folder: Path) -> tuple[Path, EngineFacts]:
-    """Return the engine and its facts, built once; an EdgescopeError says why there is none."""
+    """Return the engine and its facts, built once; an EdgescopeError says why that failed."""
     facts = _facts(job)
     path = cache.made(folder) / engine_file.key(facts)
     known = engine_file.cached(path, **board_of(job.tool))
@@ -102,7 +102,7 @@ def build(job: Job, folder: Path) -> tuple[Path, EngineFacts]:
 
 
 def board_of(tool: Tool) -> dict[str, str]:
-    """Return what an engine must have been built for to run here."""
+    """Return the TensorRT version and GPU for which an engine must have been built to run here."""
     return {
         "tensorrt": tool.version,
         "compute_capability": tool.compute_capability,
@@ -131,7 +131,7 @@ def _facts(job: Job) -> EngineFacts:
 
 
 def _asked(job: Job) -> list[str]:
-    """Return the flags that decide what the engine is."""
+    """Return the flags that affect the engine."""
     tool, spec = job.tool, job.spec
     workspace = spec.options.get("workspace")
     dla = spec.options.get("dla")
@@ -150,7 +150,7 @@ def _asked(job: Job) -> list[str]:
 
 
 def _dla(tool: Tool, spec: Spec) -> list[str]:
-    """Return the flags of a DLA core, layers it cannot take going to the GPU."""
+    """Return the flags of a DLA core; layers that it cannot take go to the GPU."""
     core = whole_number(spec, "dla", 0, least=0)
     return flags.spell(tool, "dla", core, need="use a DLA") + flags.spell(
         tool, "fallback", need="fall back to the GPU"
@@ -158,7 +158,7 @@ def _dla(tool: Tool, spec: Spec) -> list[str]:
 
 
 def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
-    """Build at `path`: whole, with its sidecar, or not at all."""
+    """Build at `path`, completely and with its sidecar, or not at all."""
     with cache.workbench(path) as bench:
         engine, timing = bench / path.name, _timing(job, bench)
         argv = [
@@ -182,7 +182,7 @@ def _built(job: Job, path: Path, facts: EngineFacts) -> EngineFacts:
 
 
 def _check(ran: Ran, job: Job, engine: Path, doing: str) -> None:
-    """Raise unless there is a whole engine of the precision asked for."""
+    """Raise an error unless there is a complete engine of the requested precision."""
     slow = errors.unsupported_precision(ran.log, job.spec.precision)
     if slow is not None:
         raise slow
@@ -205,7 +205,7 @@ def _check(ran: Ran, job: Job, engine: Path, doing: str) -> None:
 
 
 def _timing(job: Job, scratch: Path) -> Path:
-    """Return a copy of the timing cache to build with; its file does not exist where there is none yet."""
+    """Return the path of a copy of the timing cache to build with; no file exists there if there is none yet."""
     target = scratch / "timing.cache"
     if _kept(job):
         with contextlib.suppress(OSError):
@@ -215,12 +215,12 @@ def _timing(job: Job, scratch: Path) -> Path:
 
 def _keep_timing(timing: Path, job: Job) -> None:
     if _kept(job) and timing.is_file():
-        with contextlib.suppress(StoreError, OSError):  # a later build is slower without it, nothing else
+        with contextlib.suppress(StoreError, OSError):  # without it a later build is only slower
             cache.write_bytes(_timing_kept(job), timing.read_bytes())
 
 
 def _kept(job: Job) -> bool:
-    """Whether kernel times pass from build to build."""
+    """Return whether kernel timings are kept between builds."""
     return switched(job.spec, "timing_cache", True)
 
 
@@ -231,7 +231,7 @@ def _timing_kept(job: Job) -> Path:
 
 
 def switched(spec: Spec, name: str, usual: bool) -> bool:
-    """Return an option that is on or off; UsageError where it is neither."""
+    """Return an option that is on or off; UsageError if it is neither."""
     value = spec.options.get(name, usual)
     if isinstance(value, bool):
         return value
@@ -241,7 +241,7 @@ def switched(spec: Spec, name: str, usual: bool) -> bool:
 
 
 def whole_number(spec: Spec, name: str, usual: int, *, least: int = 1) -> int:
-    """Return an option that counts; UsageError where it is no whole number of at least `least`."""
+    """Return an option that is a whole number; UsageError if it is not one, or below `least`."""
     value = spec.options.get(name, usual)
     if isinstance(value, bool) or not str(value).isdigit() or int(value) < least:
         raise UsageError("E-OPT-2", f"{name} must be a whole number of at least {least}, not {value!r}")
@@ -255,8 +255,8 @@ DIGITS = 12
 def given_engine(named: str, model: Model, spec: Spec, tool: Tool) -> tuple[Path, EngineFacts]:
     """Return the engine of `PATH#digest` and its facts.
 
-    UsageError E-TRTX-16 where it is not pinned by content or is not the pinned file, UnsupportedError E-TRTX-17 where
-    it is not of this model and precision, E-ENG-1 and E-ENG-2 as engine_file.check().
+    UsageError E-TRTX-16 if it is not pinned by content or is not the pinned file, UnsupportedError E-TRTX-17 if it has
+    another model or precision, E-ENG-1 and E-ENG-2 as in engine_file.check().
     """
     bare, mark, pin = named.rpartition("#")
     path = Path(bare if mark else named).expanduser().resolve()
@@ -277,7 +277,7 @@ def given_engine(named: str, model: Model, spec: Spec, tool: Tool) -> tuple[Path
 
 
 def _same(facts: EngineFacts, path: Path, model: Model, spec: Spec) -> None:
-    """Raise UnsupportedError where the engine is of another model or precision than the trial says."""
+    """Raise UnsupportedError if the engine has another model or precision than the trial."""
     built = (facts.precision, facts.flags.get("model_digest", "not told"))
     asked = (spec.precision, model.info.digest)
     if built == asked:

@@ -1,6 +1,6 @@
-"""What went wrong when trtexec says FAILED, from the lines it wrote: one of ours, with the node, board or file named.
+"""Turn a failed trtexec run into one of our errors, from its log, naming the node, board or file.
 
-Patterns are those of TensorRT 8.0 to 11 and of its ONNX parser; what matches none is passed on in its own words.
+The patterns are those of TensorRT 8.0 to 11 and of its ONNX parser; a line that matches none is passed on as it is.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ _WORDS = {"half2": "fp16"}
 
 
 def failure(ran: Ran, tool: Tool, doing: str) -> EdgescopeError:
-    """Return the error of a run that did not pass; `doing` says what it was to do, e.g. `build resnet18 fp16`."""
+    """Return the error of a run that did not pass; `doing` names its task, e.g. `build resnet18 fp16`."""
     log, said = ran.log, ran.log.errors
     text = "\n".join(said)
-    # A foreign header makes the library die of "LLVM ERROR: out of memory", so memory comes after it.
+    # A foreign header makes the library die of "LLVM ERROR: out of memory", so memory is checked after it.
     for pattern, make in ((_NO_GPU, _no_gpu), (_FOREIGN, _foreign), (_DISK, _disk), (_MEMORY, _memory)):
         if found := pattern.search(text):
             return make(_line(said, found), tool, doing)
     if ran.code == -signal.SIGKILL:
-        return _memory("the kernel ended it (SIGKILL), most often because memory had run out", tool, doing)
+        return _memory("the kernel killed it (SIGKILL), most often because memory had run out", tool, doing)
     if (error := _operator(ran, log, tool)) is not None:
         return error
     if unknown := _UNKNOWN.search(text):
@@ -91,7 +91,7 @@ def failure(ran: Ran, tool: Tool, doing: str) -> EdgescopeError:
 
 
 def unsupported_precision(log: Log, precision: str) -> UnsupportedError | None:
-    """Return the error where the GPU has no fast arithmetic of the precision asked for; TensorRT only warns of it."""
+    """Return the error if the GPU has no fast arithmetic of the requested precision; TensorRT only warns about it."""
     for line in (*log.warnings, *log.errors):
         found = _SLOW.search(line)
         if found and _WORDS.get(found[1].lower(), found[1].lower()) == precision:
@@ -106,7 +106,7 @@ def unsupported_precision(log: Log, precision: str) -> UnsupportedError | None:
 
 
 def _operator(ran: Ran, log: Log, tool: Tool) -> UnsupportedError | None:
-    """Return the error that names the ONNX node the parser refused; None where it was no such thing."""
+    """Return the error that names the ONNX node refused by the parser, or None if the failure was another."""
     text = "\n".join(line for _, line in ran.lines)
     node, importer = _NODE.search(text), _NO_IMPORTER.search("\n".join(log.errors))
     invalid = _INVALID.search(text)
@@ -117,7 +117,7 @@ def _operator(ran: Ran, log: Log, tool: Tool) -> UnsupportedError | None:
     name = (node[2] or node[6] or f"number {node[1] or node[4]}" if node else None) or (
         invalid[1] if invalid else None
     )
-    if node is not None and operator and operator.startswith("("):  # (parseFromFile): it is no node at all
+    if node is not None and operator and operator.startswith("("):  # (parseFromFile): it is not a node
         return None
     why = next((e for e in log.errors if "ssert" in e or "importer" in e or "UNSUPPORTED" in e), _first(log))
     return UnsupportedError(

@@ -7,9 +7,9 @@ are in the file as well. Names changed once:
     until 8.2    startInMs endInMs startOutMs endOutMs inMs outMs          endToEndMs
     since        startH2dMs endH2dMs startD2hMs endD2hMs h2dMs d2hMs       (endToEndMs until 8.4)
 
-`startEnqMs` is taken after the input copies were handed over, just before the network is. Where transfers are left
-out, the H2D and D2H times are those of the compute's begin and end.
-Source: samples/common/sampleReporting.cpp and sampleInference.cpp of github.com/NVIDIA/TensorRT.
+`startEnqMs` is taken after the input copies were enqueued, just before the network is. If transfers are left out, the
+H2D and D2H times are the begin and end of the compute. Source: samples/common/sampleReporting.cpp and
+sampleInference.cpp of github.com/NVIDIA/TensorRT.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from edgescope.errors import DeviceError
 from edgescope.records import Json
 
-#: Column -> the names it has had, newest first; all in milliseconds since the start of the loop.
+#: Column -> its names over the versions, newest first; all in milliseconds since the start of the loop.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "start_enq": ("startEnqMs",),
     "end_enq": ("endEnqMs",),
@@ -44,7 +44,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "latency": ("latencyMs",),
 }
 _BARE = re.compile(r"(?<=[\[,:\s])(-?)(?:nan|inf)(?=[,\]\s}])")
-#: A file longer than this is no export of a benchmark; reading it would only exhaust the memory.
+#: A file longer than this is not an export of a benchmark; reading it would only exhaust the memory.
 LONGEST = 1 << 30
 
 
@@ -59,9 +59,9 @@ class LayerTime:
 
 
 def times(path: Path) -> dict[str, NDArray[np.float64]]:
-    """Return the columns of --exportTimes in milliseconds, one row a query in order of their start.
+    """Return the columns of --exportTimes in milliseconds, one row per query in order of their start.
 
-    DeviceError E-TRTX-4 where the file is missing, cut short, or holds anything but finite times.
+    DeviceError E-TRTX-4 if the file is missing, cut short, or holds anything but finite times.
     """
     rows = _list(path)
     if not rows:
@@ -93,7 +93,7 @@ def resolution_ms(column: NDArray[np.float64]) -> float:
 
 
 def profile(path: Path) -> tuple[int, tuple[LayerTime, ...]]:
-    """Return (iterations, layers) of --exportProfile; DeviceError E-TRTX-4 where it is none."""
+    """Return (iterations, layers) of --exportProfile; DeviceError E-TRTX-4 if the file is not one."""
     rows = _list(path)
     try:
         count = int(rows[0]["count"])
@@ -118,9 +118,9 @@ def _layer_time(row: Json) -> LayerTime:
 
 
 def outputs(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the tensors of --exportOutput by name, in the shape they have; six significant digits.
+    """Return the tensors of --exportOutput by name, in their shapes; six significant digits.
 
-    float32, or int64 where every value is a whole number. DeviceError E-TRTX-4 where the file is damaged.
+    float32, or int64 if every value is a whole number. DeviceError E-TRTX-4 if the file is damaged.
     """
     found: dict[str, NDArray[Any]] = {}
     for entry in _list(path):

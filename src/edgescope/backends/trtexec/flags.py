@@ -1,9 +1,8 @@
-"""trtexec's command lines: one table of how each setting was spelt from TensorRT 8.0 to 11.
+"""trtexec's command lines: one table of each setting's spellings from TensorRT 8.0 to 11.
 
-The spelling is chosen by what the program's own help text names, newest first. Defaults changed as well: from 11 on a
-bare trtexec captures a CUDA graph, spins while it waits and leaves the transfers out, and it takes each tensor's
-precision from the ONNX file. So every switch is stated, in whichever direction the version can state it, and no
-default is relied on.
+The spelling is the newest one in the program's own help text. Defaults changed as well: from 11 on a plain trtexec
+captures a CUDA graph, spins while it waits, leaves the transfers out, and takes each tensor's precision from the ONNX
+file. So every switch is set explicitly, in the direction that the version can state, and no default is relied on.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "timing_cache": ("--timingCacheFile={}",),  # 8.0
     "dla": ("--useDLACore={}",),
     "fallback": ("--allowGPUFallback",),
-    "serial": ("--exposeDMA",),  # one query at a time: the next is handed over when one has ended
+    "serial": ("--exposeDMA",),  # one query at a time: the next is enqueued when the last has ended
     "no_tf32": ("--noTF32",),
     "fp16": ("--fp16",),  # until 10
     "bf16": ("--bf16",),  # 9 and 10
@@ -42,7 +41,7 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
     "spin": ("--useSpinWait", "--noSpinWait"),
     "transfers": ("--includeDataTransfers", "--noDataTransfers"),
 }
-#: How layer information and profiles are asked to name formats and kernels: word in the help text -> flag.
+#: Word in the help text -> flag that makes layer information and profiles name formats and kernels.
 DETAIL = (
     ("detailed", "--profilingVerbosity=detailed"),  # 8.4
     ("verbose", "--profilingVerbosity=verbose"),  # 8.2
@@ -52,24 +51,24 @@ DETAIL = (
 
 @dataclass(frozen=True)
 class Measure:
-    """How long the program is to measure, and how queries follow each other."""
+    """How long the program measures, and how queries follow each other."""
 
     warmup_s: float
     min_s: float
     iterations: int | None
-    """Queries to make instead of seconds; None for the seconds."""
+    """Number of queries to make; None: the seconds count."""
     streams: int
     ahead: bool
-    """Whether the next query is handed over before the last one has ended."""
+    """Whether the next query is enqueued before the last one has ended."""
 
 
 def strongly_typed(tool: Tool) -> bool:
-    """Return whether every tensor has the precision that the ONNX file gives it (11 on)."""
+    """Return whether every tensor has its precision from the ONNX file (from 11 on)."""
     return tool.release >= (11, 0)
 
 
 def spell(tool: Tool, setting: str, value: object = "", *, need: str = "") -> list[str]:
-    """Return the flag for a setting; [] where this version has none, UnsupportedError if `need` says what for."""
+    """Return the flag for a setting, or [] if this version has none; UnsupportedError if `need` says what for."""
     for spelling in SPELLINGS[setting]:
         if spelling.split("=")[0] in tool.flags:
             return [spelling.format(value)]
@@ -85,13 +84,13 @@ def spell(tool: Tool, setting: str, value: object = "", *, need: str = "") -> li
 
 
 def state(tool: Tool, switch: str, on: bool) -> list[str]:
-    """Return the flag that states a switch, or [] where its direction is the version's only or default one."""
+    """Return the flag that sets a switch, or [] if that is the version's default or only direction."""
     yes, no = SWITCHES[switch]
     wanted, other = (yes, no) if on else (no, yes)
     if wanted in tool.flags:
         return [wanted]
     if other in tool.flags or on == (switch == "transfers"):
-        return []  # what it does unless told otherwise, or the only thing it can do
+        return []  # the default, or the only thing it can do
     raise UnsupportedError(
         "E-TRTX-8",
         f"trtexec {tool.version} has no {wanted}",
@@ -101,7 +100,7 @@ def state(tool: Tool, switch: str, on: bool) -> list[str]:
 
 
 def detail(tool: Tool) -> list[str]:
-    """Return the flag that puts formats and kernel names into an engine's layer information; [] where there is none."""
+    """Return the flag that puts formats and kernel names into an engine's layer information, or [] if there is none."""
     for word, flag in DETAIL:
         if flag.split("=")[0] in tool.flags and word in tool.words:
             return [flag]
@@ -109,10 +108,10 @@ def detail(tool: Tool) -> list[str]:
 
 
 def precision(tool: Tool, name: str, *, typed: bool) -> list[str]:
-    """Return the builder flags of a precision; UnsupportedError E-PREC-1 where this version cannot be asked for it.
+    """Return the builder flags of a precision; UnsupportedError E-PREC-1 if this version does not have it.
 
-    All but tf32 forbid TF32, which is allowed by default since 7.1 and is what the layers left in fp32 would run in.
-    Where networks are strongly typed only that remains.
+    All but tf32 forbid TF32, which is allowed by default since 7.1 and which layers left in fp32 would otherwise use.
+    For strongly typed networks that is the only flag.
     """
     if name == "tf32":
         return []
@@ -137,7 +136,7 @@ def shapes(batch: Mapping[str, Sequence[int]]) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a tensor name as trtexec's lists take it."""
+    """Return a tensor name quoted for trtexec's lists."""
     if any(c in name for c in ",'*"):
         raise UnsupportedError(
             "E-TRTX-9",
@@ -155,9 +154,9 @@ def profile(sizes: Sequence[Mapping[str, Sequence[int]]]) -> list[str]:
 
 
 def measuring(tool: Tool, asked: Measure) -> list[str]:
-    """Return the flags that say how long and how densely to query.
+    """Return the flags for how long and how densely to query.
 
-    `--iterations` is a minimum beside `--duration`; with a duration of 0 it is the number.
+    `--iterations` is a minimum in addition to `--duration`; with a duration of 0 it is the number of queries.
     """
     seconds = ["--duration=0", f"--iterations={asked.iterations}"]
     if asked.iterations is None:

@@ -1,9 +1,9 @@
-"""What trtexec prints, from TensorRT 8.0 to 11: one grammar in which only a few words ever changed.
+"""Parse trtexec's output, from TensorRT 8.0 to 11: one grammar in which only a few words changed.
 
 Every line of its own reads `[month/day/year-h:m:s] [I] text`, with I, W or E for the severity and `[TRT]` in front of
 the text where the library speaks. The first line is `&&&& RUNNING TensorRT.trtexec [TensorRT v8201] # command`, the
 last one `&&&& PASSED ...` or `&&&& FAILED ...`. The version is written 8201 for 8.2.1 and 100300 for 10.3.0, later
-followed by `[b26]`, the fourth part. The performance summary has one line a quantity:
+followed by `[b26]`, the fourth part. The performance summary has one line per quantity:
 
     8.0-8.2   Latency: min = 1 ms, max = 2 ms, mean = 1.5 ms, median = 1.4 ms, percentile(99%) = 1.9 ms
               End-to-End Host Latency: ... (until 8.4)
@@ -46,21 +46,21 @@ NAMES = {
     "Total GPU Compute Time": "total_gpu_compute_s",
 }
 STARTS, ENDS = "Starting inference", "Timing trace has"
-"""Begins of the lines just before the first query and just after the last one."""
+"""Beginnings of the lines just before the first query and just after the last one."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """One run of the program, as far as it told; what it did not print is empty."""
+    """The facts of one run of the program; a fact that it did not print is empty."""
 
     version: str = ""
-    """`8.2.1` or, where the build number is printed, `10.3.0.26`."""
+    """`8.2.1` or, if the build number is printed, `10.3.0.26`."""
     verdict: str = ""
-    """PASSED, FAILED, or '' where it ended without either."""
+    """PASSED, FAILED, or '' if it ended without either."""
     device: str = ""
     compute_capability: str = ""
     opset: int | None = None
-    """Of the ONNX file that was parsed."""
+    """Opset of the ONNX file that was parsed."""
     built_s: float | None = None
     loaded_s: float | None = None
     """Seconds to read the engine's file and deserialise it; two lines from 8.4 on, one before."""
@@ -72,17 +72,17 @@ class Log:
     """Names of the output tensors in the network's order."""
     warnings: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
-    """Texts of the [E] and [F] lines, and what a dying library wrote without a tag (LLVM ERROR, terminate called)."""
+    """Texts of the [E] and [F] lines, and untagged last lines of a crashing library (LLVM ERROR, terminate called)."""
 
 
 def text_of(line: str) -> tuple[str, str]:
-    """Return (severity, text) of a line; severity '' where it has none."""
+    """Return (severity, text) of a line; severity is '' if it has none."""
     found = _LINE.match(line.rstrip())
     return (found[1], found[2].strip()) if found else ("", line.strip())
 
 
 def read(lines: Iterable[str]) -> Log:
-    """Return what a log says; any text at all gives a Log."""
+    """Return the facts of a log; any text gives a Log."""
     told: dict[str, Any] = {}
     summary: dict[str, dict[str, float]] = {}
     totals: dict[str, float] = {}
@@ -117,7 +117,7 @@ def read(lines: Iterable[str]) -> Log:
 
 
 def version_of(digits: str, build: str = "") -> str:
-    """Return `8.2.1` for `8201`, `10.3.0` for `100300`, and what is dotted already as it is; '' where it is neither."""
+    """Return `8.2.1` for `8201`, `10.3.0` for `100300`, a dotted version unchanged, and '' for anything else."""
     if "." in digits:
         parts = [p for p in digits.split(".") if p]
     elif len(digits) == 4:  # major, minor, then two digits of patch: 8.6.1 is 8601, 8.5.10 is 8510
@@ -130,7 +130,7 @@ def version_of(digits: str, build: str = "") -> str:
 
 
 def number(text: str) -> float | None:
-    """Return a number as C++ prints it; None where it is none."""
+    """Return a number as C++ prints it, or None if the text is not a number."""
     try:
         return float(text)
     except ValueError:
@@ -162,11 +162,11 @@ def _statistics(text: str) -> dict[str, float]:
 
 
 def _fact(text: str) -> dict[str, object]:
-    """Return what an informative line says by the name of the field in Log; {} for all others."""
+    """Return the facts of an [I] line by field of Log, or {} for all other lines."""
     if opset := _OPSET.search(text):
         return {"opset": int(opset[1][:6])}
     if fact := _FACT.match(text):
-        if fact[1] == "TensorRT version":  # three parts at most, the banner may have four
+        if fact[1] == "TensorRT version":  # this has at most three parts, the banner may have four
             return {}
         return {
             {"Selected Device": "device", "Compute Capability": "compute_capability"}[fact[1]]: fact[

@@ -1,10 +1,10 @@
-"""The trtexec program: where it is, which version and flags it has, and one run of it with the clock beside.
+"""The trtexec program: its path, its version and flags, and one run of it with time-stamped output.
 
-Its path is, in this order: the option `program`, EDGESCOPE_TRTEXEC, PATH, and where JetPack puts it. What it can do is
-read from its own help text, so a version that nobody has tried yet is not guessed at; version, GPU and compute
-capability come from a run that is asked for an engine which does not exist: every version prints its banner and the
-device before it finds that out. While it runs, each line is stamped with this process's monotonic clock on arrival
-(the program flushes every line), and the kernel's high-water mark of its memory is read.
+Its path comes from, in this order: the option `program`, EDGESCOPE_TRTEXEC, PATH, and JetPack's folder. Its features
+are read from its own help text, so nothing is guessed about an untested version. Version, GPU and compute capability
+come from a run with an engine that does not exist: every version prints its banner and the device before it fails.
+While it runs, each line is stamped with this process's monotonic clock on arrival (the program flushes every line),
+and the kernel's high-water mark of its memory is read.
 
 All of that happens at a `Place`: this machine, unless the program is on a board behind an agent (edgescope.remote).
 """
@@ -33,23 +33,23 @@ from edgescope.errors import DeviceError, UnavailableError
 
 VARIABLE = "EDGESCOPE_TRTEXEC"
 JETPACK = Path("/usr/src/tensorrt/bin/trtexec")
-#: Seconds between two signs of life while an engine is built.
+#: Seconds between two lines of progress while an engine is built.
 BEAT_S = 10.0
 #: Seconds that the help text and the device information may take; loading CUDA on a Nano takes several.
 SURVEY_S = 120.0
-#: Bytes of output after which a program that never stops talking is stopped.
+#: Bytes of output after which a program that prints without end is stopped.
 MOST_OUTPUT = 64 << 20
 _FLAG = re.compile(r"(?<![\w-])--\w+")
 
 
 class Place(Protocol):
-    """Where the program is: it is found, asked and run there."""
+    """The place of the program: it is found, queried and run there."""
 
     def find(self, named: str | None) -> str:
-        """Return its path there; UnavailableError E-TRTX-1 where there is none."""
+        """Return its path there; UnavailableError E-TRTX-1 if there is none."""
 
     def survey(self, path: str) -> Tool:
-        """Return what it is and which GPU it sees; UnavailableError E-TRTX-2 where it does not say."""
+        """Return its version, flags and GPU; UnavailableError E-TRTX-2 if it does not report them."""
 
     def gpu(self, name: str) -> str:
         """Return the name of its GPU with that of the board."""
@@ -63,14 +63,14 @@ class Place(Protocol):
         what: str = "",
         quiet: bool = True,
     ) -> Ran:
-        """Run it to its end; the files that it reads and writes are this machine's, wherever it runs."""
+        """Run it to its end; the files that it reads and writes are on this machine, even if it runs on another."""
 
 
 class Here:
     """The machine that edgescope runs on."""
 
     def find(self, named: str | None) -> str:
-        """Return the path of the program; UnavailableError E-TRTX-1 where there is none."""
+        """Return the path of the program; UnavailableError E-TRTX-1 if there is none."""
         asked = named or os.environ.get(VARIABLE)
         found = shutil.which(asked) if asked else shutil.which("trtexec") or shutil.which(str(JETPACK))
         if found is None:
@@ -83,9 +83,9 @@ class Here:
         return str(Path(found).resolve())
 
     def survey(self, path: str) -> Tool:
-        """Return what the program at `path` is and sees; asked once per file and process.
+        """Return version, flags and GPU of the program at `path`; queried once per file and process.
 
-        UnavailableError E-TRTX-2 where it does not say, i.e. where it is no trtexec or sees no GPU.
+        UnavailableError E-TRTX-2 if it does not report them: it is not trtexec, or sees no GPU.
         """
         about = os.stat(path)
         return _surveyed(path, about.st_mtime_ns, about.st_size)
@@ -103,9 +103,9 @@ class Here:
         what: str = "",
         quiet: bool = True,
     ) -> Ran:
-        """Run the program to its end and return what it did, whatever that was.
+        """Run the program to its end and return the run, passed or failed.
 
-        Without `quiet` a line on stderr every ten seconds says that `what` still goes on. DeviceError E-TRTX-5 where it
+        Without `quiet` a line on stderr every ten seconds says that `what` is still running. DeviceError E-TRTX-5 if it
         takes longer than `timeout_s`; it is killed then, and also when this process is interrupted.
         """
         start = time.monotonic()
@@ -143,7 +143,7 @@ class Tool:
 
     path: str
     version: str
-    """`8.2.1`, or with the build number where it prints one."""
+    """`8.2.1`, or with the build number if it prints one."""
     flags: frozenset[str]
     """Every flag its help text names."""
     words: str
@@ -173,21 +173,21 @@ class Ran:
     """Exit status; negative: minus the signal that ended it."""
     lines: tuple[tuple[int, str], ...]
     peak_bytes: int | None
-    """Largest resident set seen (VmHWM); None where it ended before it could be read."""
+    """Largest resident set seen (VmHWM); None if it ended before it could be read."""
     seconds: float
 
     @property
     def log(self) -> Log:
-        """Return what it said."""
+        """Return the parsed output."""
         return _trtexec_log.read(text for _, text in self.lines)
 
     @property
     def passed(self) -> bool:
-        """Return whether it ended well by its own account and by its exit status."""
+        """Return whether both its banner and its exit status say that it passed."""
         return self.code == 0 and self.log.verdict == "PASSED"
 
     def arrival(self, start: str) -> int | None:
-        """Return when the first line whose text begins with `start` arrived; None where there was none."""
+        """Return when the first line whose text begins with `start` arrived, or None if there was none."""
         for t, line in self.lines:
             if _trtexec_log.text_of(line)[1].startswith(start):
                 return t
@@ -200,7 +200,7 @@ def _surveyed(path: str, mtime_ns: int, size: int) -> Tool:
 
 
 def surveyed(path: str, place: Place) -> Tool:
-    """Return what the program at `path` of a place is and sees; two runs, UnavailableError as Here.survey()."""
+    """Return version, flags and GPU of the program at `path` of a place, from two runs; errors as Here.survey()."""
     helped = place.run([path, "--help"], timeout_s=SURVEY_S)
     words = "\n".join(text for _, text in helped.lines)
     nowhere = "/nonexistent/edgescope.engine"
@@ -232,7 +232,7 @@ class _Watched:
         self.rest = b""
 
     def read(self, what: str) -> None:
-        """Read until the program closes its output; says that `what` goes on every BEAT_S seconds."""
+        """Read until the program closes its output; print that `what` is still running every BEAT_S seconds."""
         beat, size = BEAT_S, 0
         with selectors.DefaultSelector() as selector:
             selector.register(self.pipe, selectors.EVENT_READ)
@@ -270,7 +270,7 @@ class _Watched:
 
 
 def _high_water(pid: int) -> int | None:
-    """Return the largest resident set of a process so far, in bytes; None where it has gone."""
+    """Return the largest resident set of a process so far, in bytes, or None if it has ended."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
             return next((int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:")), None)

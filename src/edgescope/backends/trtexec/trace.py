@@ -1,16 +1,17 @@
-"""From trtexec's own times to queries on this process's clock, phases, and what must be said about them.
+"""Convert trtexec's own times to queries on this process's clock, phases, and warnings about them.
 
-trtexec counts milliseconds from the start of its loop, which it does not tell in any clock of ours. It prints a line
-just before the loop and one just after, and flushes both; so the start lies between the arrival of the first and the
-arrival of the second less the last query's end. The middle is taken, half the gap is the uncertainty. Durations do not
-depend on it; only energy and telemetry do.
+trtexec counts milliseconds from the start of its loop, which it does not report in any clock of ours. It prints a
+line just before the loop and one just after, and flushes both; so the start lies between the arrival of the first and
+the arrival of the second minus the last query's end. The middle is taken, half the gap is the uncertainty. Durations
+do not depend on it; only energy and telemetry do.
 
-A query is issued when its input copy starts or it is enqueued, whichever is earlier, and done when its output copy (or
-its compute, without transfers) ends. These are times of device events: the host's work before and after them (handing
-over the copies, waking up when the device is done) is left out, so this latency is **not comparable** with that of an
-engine in our process, which is timed from call to return. Where queries follow each other one by one, the time from one
-to the next, `query_period_s`, contains all of it. trtexec's own "Latency" is the sum of H2D, compute and D2H: it also
-leaves out the time between them and behind other queries, and is kept apart as `device_latency_s`.
+A query is issued when its input copy starts or it is enqueued, whichever is earlier, and done when its output copy
+(or its compute, without transfers) ends. These are times of device events: the host's work before and after them
+(enqueueing the copies, waking up when the device is done) is left out, so this latency is **not comparable** with
+that of an engine in our process, which is timed from call to return. If queries follow each other one by one, the
+time from one to the next, `query_period_s`, contains all of it. trtexec's own "Latency" is the sum of H2D, compute
+and D2H: it also leaves out the time between them and behind other queries, and is stored separately as
+`device_latency_s`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from edgescope.records import QUERY_DTYPES, Absent, Field, Queries, Window
 
 #: trtexec's thresholds (sampleReporting.cpp).
 ENQUEUE_BOUND, UNSTABLE_SHARE = 0.8, 0.025
-#: Share of the median latency that the printed digits may leave open, and difference from its own throughput.
+#: Largest rounding of the printed digits, as a share of the median latency, and largest difference from its throughput.
 COARSE, DISAGREES = 0.01, 0.01
 
 Times = Mapping[str, NDArray[np.float64]]
@@ -38,7 +39,7 @@ Times = Mapping[str, NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Trace:
-    """What one run's export says, aligned."""
+    """One run's export, aligned with our clock."""
 
     queries: Queries
     window: Window
@@ -51,7 +52,7 @@ class Trace:
 
 
 def aligned(ran: Ran, times: Times, *, warmup_ms: float, batch: int) -> Trace:
-    """Return the queries of a run on our clock; DeviceError E-TRTX-12 where the log cannot be aligned with them."""
+    """Return the queries of a run on our clock; DeviceError E-TRTX-12 if the log cannot be aligned with them."""
     offset_ns, uncertainty_ns = _offset(ran, float(times["end_d2h"].max()))
     issued_ms = np.minimum(times["start_enq"], times["start_h2d"])
     columns = {
@@ -74,7 +75,7 @@ def _offset(ran: Ran, last_ms: float) -> tuple[int, int]:
             "E-TRTX-12",
             "trtexec did not say when it started and ended its queries",
             evidence=f"no line {STARTS!r} or {ENDS!r} in {len(ran.lines)} lines",
-            effect="Its queries cannot be laid beside the readings of power and clocks",
+            effect="Its queries cannot be aligned with the readings of power and clocks",
             fix=" ".join(ran.argv)[:300],
         )
     latest = ends - round(last_ms * 1e6)
@@ -98,7 +99,7 @@ def _queries(known: Mapping[str, NDArray[np.int64]], n: int, batch: int) -> Quer
     columns: dict[str, NDArray[np.generic]] = {
         "query_id": np.arange(n, dtype=np.int64),
         "worker": np.zeros(n, dtype=np.int16),
-        "stream": np.zeros(n, dtype=np.int16),  # the export does not tell which stream a query ran on
+        "stream": np.zeros(n, dtype=np.int16),  # the export does not say on which stream a query ran
         "source_ns": np.full(n, -1, dtype=np.int64),
         "scheduled_ns": np.full(n, -1, dtype=np.int64),
         "samples": np.full(n, batch, dtype=np.int32),
@@ -109,9 +110,9 @@ def _queries(known: Mapping[str, NDArray[np.int64]], n: int, batch: int) -> Quer
 
 
 def phases(trace: Trace, *, transfers: bool, serial: bool) -> dict[str, Field]:
-    """Return the median of each phase in seconds, with its interval; transfers that were left out are absent.
+    """Return the median of each phase in seconds, with its interval; transfers that were left out are Absent.
 
-    `serial`: each query was handed over when the last one had ended, so that their distance is one query's time.
+    `serial`: each query was enqueued when the last one had ended, so that their distance is one query's time.
     """
     m = trace.measured
     none = Absent("the transfers were left out (io device)")
@@ -131,7 +132,7 @@ def _median(milliseconds: NDArray[np.float64]) -> Field:
 
 
 def warnings(trace: Trace, log: Log, *, transfers: bool, graph: bool) -> tuple[Message, ...]:
-    """Return trtexec's three self-checks at its thresholds, and ours on the export itself."""
+    """Return the warnings of trtexec's three self-checks at its thresholds, and of ours on the export itself."""
     m = {name: float(np.median(column)) for name, column in trace.measured.items()}
     enqueue = float(np.median(trace.measured["end_enq"] - trace.measured["start_enq"]))
     compute = trace.measured["compute"]
@@ -168,7 +169,7 @@ def _transfer_bound(what: str, transfer: float, compute: float) -> Message:
         f"throughput may be bound by copying the {what}",
         evidence=f"median copy {transfer:.3g} ms >= median GPU compute {compute:.3g} ms",
         effect="The GPU waits for data",
-        fix="--io device tells what the network alone takes",
+        fix="--io device measures the network alone",
     )
 
 
@@ -193,7 +194,7 @@ def _coarse(resolution: float, latency: float) -> Message:
 
 
 def _throughput(trace: Trace, log: Log) -> tuple[tuple[bool, Message], ...]:
-    """Compare with the throughput that trtexec printed: both come from the same rows."""
+    """Compare the throughput that trtexec printed with its exported times: both come from the same rows."""
     theirs = log.totals.get("throughput_qps")
     m = trace.measured
     lasted_ms = float(m["end_d2h"].max() - m["start_h2d"][0])

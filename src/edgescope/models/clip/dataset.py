@@ -1,9 +1,9 @@
-"""Reads a folder of labelled videos as UCF50 lays it out, and cuts clips from them: ROOT/CLASS/v_Class_g01_c01.avi.
+"""Read a folder of labelled videos in UCF50's layout, ROOT/CLASS/v_Class_g01_c01.avi, and cut clips from them.
 
 UCF50 (Reddy and Shah, Machine Vision and Applications 2013) cuts several videos from one recording: the same
 people in the same place. They share a group, the g01 of the name, and must not be on both sides of the split, or
-a network is praised for having seen the place before. So the split is by group, the same groups in every
-class, and does not depend on any seed. A file that is not named so is a group of its own.
+the network would score for having seen the place before. So the split is by group, the same groups in every class,
+and does not depend on any seed. A file with another form of name is a group of its own.
 
 A clip is 16 frames, every second one of the video (1.3 s at 25 frames/s). Decoded frames are kept small, as
 uint8, in the cache.
@@ -27,7 +27,7 @@ from edgescope.errors import Message, ModelError
 from edgescope.records import digest
 from edgescope.registry import need
 
-VERSION = 1  # raise when what is decoded, or how it is split, changes
+VERSION = 1  # raise this when the decoding or the split changes
 FRAMES = 16
 EVERY = 2
 SIDE = 64
@@ -41,7 +41,7 @@ LAYOUT = "lay the videos out as ROOT/CLASS/video.avi"
 
 @dataclass(frozen=True)
 class Video:
-    """One readable video: its class, the group it shares with others, what it holds."""
+    """One readable video: its class, its group, its content."""
 
     path: Path
     label: int
@@ -77,7 +77,7 @@ class Data:
 
     @property
     def warning(self) -> Message | None:
-        """Return what was left out, as one line; '' where nothing was."""
+        """Return the warning about the files left out, or '' if there are none."""
         if not self.skipped:
             return None
         total = len(self.training) + len(self.held_out) + len(self.skipped)
@@ -91,10 +91,10 @@ class Data:
 
 
 def read(folder: Path, classes: Sequence[str] = ()) -> Data:
-    """Return the videos of `classes` (all of the folder where none are named), decoded once, split by group.
+    """Return the videos of `classes` (by default all of the folder), decoded once, split by group.
 
-    A video that cannot be read, or whose content was there already, is left out and listed. ModelError where
-    fewer than two classes remain, or a class has no video or one group only.
+    A video that cannot be read, or that repeats another's content, is left out and listed. ModelError if fewer than
+    two classes remain, or a class has no video or only one group.
     """
     files = _files(folder, classes)
     content = {path: cache.content(path) for paths in files.values() for path in paths}
@@ -129,7 +129,7 @@ def _readable(
 
 
 def _files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
-    """Return class -> its video files, both in order; ModelError where that is no set of at least two classes."""
+    """Return class -> its video files, both in order; ModelError if there are fewer than two classes."""
     there = {p.name: p for p in sorted(folder.glob("*")) if p.is_dir() and not p.name.startswith(".")}
     unknown = [name for name in classes if name not in there]
     if unknown or not there:
@@ -144,7 +144,7 @@ def _files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
     if len(chosen) < 2:
         raise ModelError(
             "E-CLIPS-2",
-            f"{folder} gives one class, {chosen[0]}, and there is nothing to tell it from",
+            f"{folder} gives one class, {chosen[0]}, and a classifier needs at least two",
             fix=f"{LAYOUT}, with two classes or more",
         )
     found = {name: _videos_in(there[name]) for name in chosen}
@@ -171,9 +171,9 @@ def _group(path: Path) -> str:
 
 
 def _held_out(files: Mapping[str, Sequence[Path]]) -> frozenset[str]:
-    """Return the groups to hold out: a fifth of all in the order of their hashes, and one at least of each class.
+    """Return the groups to hold out: a fifth of all, in the order of their hashes, and at least one of each class.
 
-    Names alone decide, so that what a decoder can read does not move a group to the other side.
+    Only names decide, so an unreadable file does not move a group to the other side.
     """
     of_class = {name: {_group(path) for path in paths} for name, paths in files.items()}
     groups = sorted(set().union(*of_class.values()), key=lambda name: hashlib.sha256(name.encode()).digest())
@@ -184,7 +184,7 @@ def _held_out(files: Mapping[str, Sequence[Path]]) -> frozenset[str]:
 
 
 def _check(videos: Sequence[Video], held: frozenset[str], classes: Sequence[str]) -> None:
-    """Raise ModelError where a class has no readable video on one of the two sides."""
+    """Raise ModelError if a class has no readable video on one of the two sides."""
     for label, name in enumerate(classes):
         mine = {v.group for v in videos if v.label == label}
         if not mine - held or not mine & held:
@@ -192,13 +192,13 @@ def _check(videos: Sequence[Video], held: frozenset[str], classes: Sequence[str]
                 "E-CLIPS-4",
                 f"the videos of {name} cannot be split into training and held-out ones",
                 evidence=f"{len(mine)} groups are readable, {len(mine & held)} of them are to be held out",
-                effect="An accuracy on videos, or on recordings, that were trained on says nothing",
+                effect="An accuracy on training videos, or on their recordings, says nothing",
                 fix=f"add videos of other recordings to {name}, or mend those that cannot be read",
             )
 
 
 def _kept(path: Path, content: str) -> int:
-    """Return how many frames of a video are in the cache, decoding it where need be; ValueError if unreadable."""
+    """Return how many frames of a video are in the cache, decoding it if needed; ValueError if unreadable."""
     target = _frames_file(content)
     if not target.exists():
         decode = need(
@@ -227,7 +227,7 @@ def clip(video: Video, start: int) -> NDArray[np.uint8]:
 
 
 def prepared(cut: NDArray[np.uint8], entry: Mapping[str, Sequence[float]]) -> NDArray[np.float32]:
-    """Return what a network takes: float32 (3, 16, 64, 64), (x / 255 - mean) / std with those of its zoo entry."""
+    """Return a network's input, float32 (3, 16, 64, 64): (x / 255 - mean) / std, as its zoo entry gives them."""
     mean, std = (np.asarray(entry[key], dtype=np.float32) for key in ("mean", "std"))
     scaled = (cut.astype(np.float32) / 255 - mean) / std
     return np.ascontiguousarray(scaled.transpose(3, 0, 1, 2))

@@ -1,4 +1,4 @@
-"""Frames of a video file one by one, as images: what a pipeline decodes while it is measured."""
+"""Frames of a video file one by one, as images, decoded while a pipeline is measured."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from edgescope.errors import ModelError
 
 
 class Film:
-    """A video file that is read frame by frame, again from the start where it is told to loop."""
+    """A video file that is read frame by frame, again from the start if `loop` is set."""
 
     def __init__(self, path: Path, *, loop: bool) -> None:
         self.path, self.loop, self.passes = path, loop, 0
         self._frames = self._opened()
 
     def _opened(self) -> Iterator[Any]:
-        """Yield PIL images in the order of showing; ModelError where the file is no video or is damaged."""
+        """Yield PIL images in presentation order; ModelError if the file is not a video or is damaged."""
         try:
             with av.open(str(self.path)) as container:
                 for frame in container.decode(video=0):
@@ -34,7 +34,7 @@ class Film:
             ) from error
 
     def next(self) -> Any | None:
-        """Return the next frame; None after the last one of a film that does not loop."""
+        """Return the next frame, or None after the last frame if the film does not loop."""
         frame = next(self._frames, None)
         if frame is not None or not self.loop:
             return frame

@@ -1,9 +1,9 @@
-"""Classifiers of clips: which of a few actions sixteen frames show.
+"""Classifiers of clips: sixteen frames in, one of a few actions out.
 
 The three networks of the zoo are untrained until `edgescope train` has written weights for them; then
-`har_cnn3d@weights.pth` is a trained classifier. Beside the weights lies a file that says what they were
-trained on (sidecar.py): from it come the classes, and the clips that a variant is judged with. Those
-are of videos that training never saw; int8 ranges are found on clips of videos that it did see.
+`har_cnn3d@weights.pth` is a trained classifier. A file next to the weights names their training data
+(sidecar.py): it gives the classes, and the clips that a variant is judged with. Those come from videos
+that training never saw; int8 ranges are found on clips of training videos.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import torch
 
 SEED = 0
-VERSION = 1  # raise when a network in models/clip/torch_networks.py changes
+VERSION = 1  # raise this when a network in models/clip/torch_networks.py changes
 
 
 class ClipClassifier:
-    """A network of the zoo: float32 `input` (3, 16, 64, 64), one logit a class; `name` or `name@weights.pth`."""
+    """A network of the zoo: float32 `input` (3, 16, 64, 64), one logit per class; `name` or `name@weights.pth`."""
 
     def __init__(self, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         base, _, weights = name.partition("@")
@@ -64,7 +64,7 @@ class ClipClassifier:
         return f"untrained: random weights, seed {SEED}"
 
     def module(self) -> torch.nn.Module:
-        """Return the network in eval mode with its weights; ModelError where the weights do not fit."""
+        """Return the network in eval mode with its weights; ModelError if the weights do not fit."""
         make = need(
             "edgescope.models.clip.torch_networks:network", self.info.name, "pip install 'edgescope[torch]'"
         )
@@ -79,8 +79,8 @@ class ClipClassifier:
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
         """Return real clips for weights of `edgescope train`, seeded noise for any others.
 
-        UnavailableError where the videos are gone, ModelError where they are no longer those of the training.
-        LABELLED is None where there are too few held-out clips to judge with.
+        UnavailableError if the videos are gone, ModelError if they are no longer those of the training.
+        LABELLED is None if there are too few held-out clips to judge with.
         """
         if self._about is None:
             return synthetic.samples(self.inputs, purpose, n)

@@ -1,4 +1,4 @@
-"""Decodes a video into small frames: the part of dataset.py that needs PyAV."""
+"""Decode a video into small frames: the part of dataset.py that needs PyAV."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 CROP = 0.875
-"""Share of the resized short side that the square in the middle keeps."""
+"""Share of the resized short side that the centre crop keeps."""
 
 
 def decode(path: Path, *, side: int, every: int, limit: int) -> NDArray[np.uint8]:
-    """Return up to `limit` frames, each `every`-th of the video: uint8 RGB (n, side, side, 3).
+    """Return up to `limit` frames, every `every`-th of the video: uint8 RGB (n, side, side, 3).
 
-    The short side is resized (bilinear) and the middle cropped. ValueError with the reason where the file is no
-    video, is damaged anywhere in the part that is read, or has fewer than two such frames.
+    The short side is resized (bilinear) and the middle cropped. ValueError with the reason if the file is not a
+    video, is damaged in the part that is read, or has fewer than two such frames.
     """
     frames = []
     try:

@@ -1,12 +1,12 @@
-"""Which clips a trained classifier of clips is timed, judged and calibrated with.
+"""Choose the clips with which a trained classifier of clips is timed, judged and calibrated.
 
     gate         up to 400 clips of held-out videos, at many offsets: does a variant agree with fp32?
-    labelled     the middle clip of each held-out video: task accuracy, one clip a video because the clips
-                 of one video are no independent trials
+    labelled     the middle clip of each held-out video: task accuracy, one clip per video because the clips
+                 of one video are not independent
     bench        the labelled clips again
     calibration  the middle clip of each training video: ranges for int8
 
-What was cut is kept in the cache, under the digest of the data, so that a process that measures decodes nothing
+The clips are kept in the cache, under the digest of the data, so a process that measures decodes nothing
 and needs the videos only the first time.
 """
 
@@ -28,7 +28,7 @@ from edgescope.models.clip.dataset import Data, Video
 from edgescope.models.image.photos import fingerprint
 from edgescope.records import digest
 
-VERSION = 2  # raise when the choice of clips, or their order, changes
+VERSION = 2  # raise this when the choice of clips, or their order, changes
 WORDS = {
     Purpose.GATE: "held-out clips, at several offsets of a video, shuffled",
     Purpose.LABELLED: "held-out clips, one a video, shuffled",
@@ -39,7 +39,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Origin:
-    """The data a network was trained on, as its weights remember it."""
+    """The data on which a network was trained, as recorded with its weights."""
 
     folder: Path
     classes: tuple[str, ...]
@@ -49,7 +49,7 @@ class Origin:
 def samples(origin: Origin, purpose: Purpose, n: int, entry: Mapping[str, Any]) -> Samples:
     """Return the first n clips of this purpose: arrays["input"] float32 (n, 3, 16, 64, 64), labels (n,).
 
-    UnavailableError where they are not cut yet and the videos are gone, ModelError where these are other videos.
+    UnavailableError if they are not cut yet and the videos are gone, ModelError if these are other videos.
     """
     key = digest([VERSION, purpose.value, origin.digest, entry["mean"], entry["std"]])
     path = cache.folder("samples") / f"clips-{purpose.value}-{key}.npy"
@@ -67,7 +67,7 @@ def samples(origin: Origin, purpose: Purpose, n: int, entry: Mapping[str, Any]) 
 
 
 def gate_windows(data: Data) -> list[tuple[Video, int]]:
-    """Return up to 400 (held-out video, first frame), evenly spread over all there are, shuffled."""
+    """Return up to 400 (held-out video, first frame), spread evenly over all clips, shuffled."""
     pairs = [(video, start) for video in data.held_out for start in video.starts]
     chosen = np.linspace(0, len(pairs) - 1, min(len(pairs), TRAINED_FRAMES)).round().astype(int)
     return [pairs[i] for i in np.random.default_rng(0).permutation(chosen)]
@@ -78,7 +78,7 @@ def _data(origin: Origin) -> Data:
         raise UnavailableError(
             "E-CLIPS-5",
             f"the videos that this network was trained on are gone from {origin.folder}",
-            effect="Without held-out clips its answers cannot be judged, and it is not timed unjudged",
+            effect="Without held-out clips its answers cannot be judged, and an unjudged network is not timed",
             fix='put them back, or name their new place under "data", "folder" in the .json beside the weights',
         )
     data = dataset.read(origin.folder, origin.classes)

@@ -1,7 +1,7 @@
-"""What lies beside weights that `edgescope train` wrote: weights.pth.json says what they were trained on.
+"""The sidecar weights.pth.json that `edgescope train` writes next to weights: it names their training data.
 
-Without it weights are numbers of unknown purpose: neither their classes nor the inputs to judge them with are
-known. It names the weights it belongs to by their SHA-256, so that it is never read for others.
+Without it neither the classes of the weights nor the inputs to judge them with are known. It names its weights
+by their SHA-256, so it is never read for others.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Sidecar:
     params: int
     macs: int
     gate_clips: int
-    """Held-out clips that a variant can be judged on."""
+    """Number of held-out clips on which a variant can be judged."""
     accuracy: str
 
     @property
     def enough(self) -> bool:
-        """Return whether there are held-out clips enough to judge a variant by its top class."""
+        """Return whether there are enough held-out clips to judge a variant by its top class."""
         return self.gate_clips >= MIN_FRAMES
 
     @property
@@ -44,19 +44,19 @@ class Sidecar:
 
 
 def path_of(weights: Path) -> Path:
-    """Return the place of the file: weights.pth.json beside weights.pth."""
+    """Return the path of the sidecar: weights.pth.json for weights.pth."""
     return weights.with_name(weights.name + ".json")
 
 
 def write(weights: Path, about: dict[str, Json]) -> Path:
-    """Write what is known of `weights` beside them; return the path."""
+    """Write `about` to the sidecar of `weights`; return its path."""
     return cache.write_json(path_of(weights), {"version": VERSION, **about})
 
 
 def read(weights: Path) -> Sidecar | None:
-    """Return what lies beside `weights`, None where nothing does.
+    """Return the sidecar of `weights`, or None if there is none.
 
-    ModelError where it is damaged, or was written for other weights.
+    ModelError if it is damaged, or was written for other weights.
     """
     path = path_of(weights)
     if not path.exists() or not weights.exists():
@@ -71,7 +71,7 @@ def read(weights: Path) -> Sidecar | None:
             "E-CLIPS-7",
             f"{path.name} is not what edgescope train writes beside weights",
             evidence=f"{type(error).__name__}: {error}" if str(error) else "",
-            effect="What these weights were trained on is not known",
+            effect="The training data of these weights is not known",
             fix=f"train again, or delete {path} to time them with synthetic inputs",
         ) from error
     if cache.content(weights) != wanted:

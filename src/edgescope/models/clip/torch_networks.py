@@ -1,4 +1,4 @@
-"""Three small networks that name the action in a clip, in PyTorch: the half of network.py that needs torch.
+"""Three small PyTorch networks that classify the action in a clip: the half of network.py that needs torch.
 
 A study of the Jetson Nano (arXiv 2406.17749) measured a 3D-CNN, an autoencoder classifier and a DenseNet for
 clips and printed only their sizes: 20,333,956 / 332,807 / 109,386 parameters and 116.6 / 22.4 / 27.7 MFLOP. The
@@ -22,7 +22,7 @@ Stride = int | tuple[int, int, int]
 
 
 def network(entry: dict[str, Any], weights: Path | None, *, classes: int, seed: int) -> nn.Module:
-    """Return the network of a zoo entry with the weights of a file, or random ones from `seed` without one."""
+    """Return the network of a zoo entry with the weights of a file, or with random weights from `seed`."""
     module = build(entry, classes=classes, seed=seed)
     if weights:
         fill(module, read_state(weights), name=entry["definition"], in_order=False)
@@ -48,7 +48,7 @@ def build(entry: dict[str, Any], *, classes: int | None = None, seed: int = 0) -
 
 
 def _convolved(inside: int, outside: int, stride: Stride) -> nn.Sequential:
-    """Return a 3x3x3 convolution with its normalisation and rectifier."""
+    """Return a 3x3x3 convolution with normalisation and ReLU."""
     convolution = nn.Conv3d(inside, outside, 3, stride, padding=1, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm3d(outside), nn.ReLU(inplace=True))
 
@@ -73,7 +73,7 @@ class Cnn3d(nn.Module):
 class AutoencoderClassifier(nn.Module):
     """The encoder of an autoencoder and a classifier on its code.
 
-    The decoder (Rebuilt) takes part in training alone: what runs on a device, and what is counted, is this.
+    The decoder (Rebuilt) takes part only in training: this part runs on a device and is counted.
     """
 
     CODE = 76
@@ -93,7 +93,7 @@ class AutoencoderClassifier(nn.Module):
 
 
 class _DenseLayer(nn.Module):
-    """Appends `growth` channels computed from all that came before (Huang et al., CVPR 2017)."""
+    """Appends `growth` channels computed from all earlier channels (Huang et al., CVPR 2017)."""
 
     def __init__(self, inside: int, growth: int) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class ClipDenseNet(nn.Module):
 
 
 class Classified(nn.Module):
-    """What a classifier is trained to make small: the cross-entropy of its logits."""
+    """The training loss of a classifier: the cross-entropy of its logits."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class Classified(nn.Module):
 
 
 class Rebuilt(nn.Module):
-    """What the autoencoder is trained to make small: the cross-entropy, and the error of the rebuilt clip."""
+    """The training loss of the autoencoder: the cross-entropy, and the error of the rebuilt clip."""
 
     def __init__(self, network: AutoencoderClassifier) -> None:
         super().__init__()

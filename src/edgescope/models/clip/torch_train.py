@@ -1,7 +1,7 @@
-"""Trains a network on clips, in PyTorch: AdamW, a cosine schedule, the weights of the last epoch.
+"""Train a network on clips, in PyTorch: AdamW, a cosine schedule, the weights of the last epoch.
 
-The held-out videos are looked at, one clip each, after every epoch, for the reader alone: they choose nothing,
-neither an epoch nor a setting, so the last accuracy is that of videos nobody tuned on. Each epoch sees every
+The held-out videos are evaluated after every epoch, one clip each, only to be reported: they choose neither an
+epoch nor a setting, so the last accuracy is on videos that nothing was tuned on. Each epoch sees every
 training video once, as a clip at a random offset. Nothing is flipped or played backwards: that would turn
 an action into another. The same data, settings, machine and number of threads give the same weights.
 """
@@ -52,9 +52,8 @@ def train(
 ) -> Trained:
     """Return the network of a zoo entry, trained on `data`, on the CPU, in eval mode.
 
-    `kept`: the file that holds the epochs done so far, and the name of this training in it; epochs that it holds
-    are not trained again, and told again. UnavailableError without the device asked for; ModelError where the loss
-    is no longer a number.
+    `kept`: the file of the epochs done so far, and the name of this training in it; those epochs are reported again but
+    not trained again. UnavailableError without the requested device; ModelError if the loss is no longer a number.
     """
     device = _device(settings.device)
     network = torch_networks.build(entry, classes=len(data.classes), seed=settings.seed)
@@ -73,14 +72,14 @@ def train(
 
 
 def _keep(loop: _Loop, history: Sequence[Epoch], path: Path, name: str) -> None:
-    """Write all that the next epoch depends on, whole or not at all."""
+    """Write the state that the next epoch depends on, completely or not at all."""
     page = {"name": name, "history": [asdict(epoch) for epoch in history], "state": loop.state()}
     with cache.writing(path) as temporary:
         torch.save(page, str(temporary))
 
 
 def _resumed(loop: _Loop, path: Path, name: str) -> list[Epoch]:
-    """Return the epochs that an interrupted training of this name finished, its state restored; else none."""
+    """Return the finished epochs of an interrupted training of this name, with its state restored, or none."""
     try:
         page = torch.load(str(path), map_location="cpu", weights_only=True)
         if page["name"] != name:
@@ -88,7 +87,7 @@ def _resumed(loop: _Loop, path: Path, name: str) -> list[Epoch]:
         history = [Epoch(**epoch) for epoch in page["history"]]
         loop.restore(page["state"])
     except (OSError, RuntimeError, EOFError, ValueError, TypeError, KeyError, pickle.UnpicklingError):
-        return []  # none there, or damaged: from the start
+        return []  # no file, or a damaged one: train from the start
     return history
 
 
@@ -112,7 +111,7 @@ class _Loop:
         self.rng = np.random.default_rng(settings.seed)
 
     def state(self) -> dict[str, Any]:
-        """Return all that the next epoch depends on, in types that torch.load reads without running code."""
+        """Return the state that the next epoch depends on, in types that torch.load reads without running code."""
         cuda = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
         return {
             "objective": self.objective.state_dict(),
@@ -124,7 +123,7 @@ class _Loop:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Restore `state`, to go on from there."""
         self.objective.load_state_dict(state["objective"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.schedule.load_state_dict(state["schedule"])
@@ -134,7 +133,7 @@ class _Loop:
             torch.cuda.set_rng_state(state["random_cuda"], self.device)
 
     def epoch(self, number: int) -> Epoch:
-        """Train once on every video; return the mean loss and how many held-out videos are right."""
+        """Train once on every video; return the mean loss and the number of held-out videos classified correctly."""
         begin = time.perf_counter()
         loss = self._train()
         if not np.isfinite(loss):
@@ -207,10 +206,10 @@ def _sizes(entry: dict[str, Any], classes: int) -> tuple[int, int]:
 
 @contextmanager
 def _repeatable(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed PyTorch and let it use deterministic algorithms only; put both back afterwards."""
+    """Seed PyTorch and allow only deterministic algorithms within the block; restore both afterwards."""
     before = torch.are_deterministic_algorithms_enabled()
     benchmark = torch.backends.cudnn.benchmark
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs to be deterministic
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs this to be deterministic
     devices = [torch.cuda.current_device()] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Training a network of the zoo on a folder of videos: read, split, train, write the weights and what they are.
+"""Train a network of the zoo on a folder of videos: read, split, train, write the weights and their sidecar.
 
 The result is `NAME@weights.pth` for every other command, and weights.pth.json beside it (sidecar.py).
 """
@@ -35,7 +35,7 @@ class Settings:
     """Learning rate at the start; it falls to 0 along a cosine."""
 
     def __post_init__(self) -> None:
-        """Raise UsageError where a setting makes no sense."""
+        """Raise UsageError if a setting makes no sense."""
         wrong = [
             text
             for fits, text in (
@@ -61,7 +61,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the training videos: its mean loss, and the held-out videos named rightly after it."""
+    """One pass over the training videos: its mean loss, and the held-out videos classified correctly after it."""
 
     number: int
     loss: float
@@ -80,12 +80,12 @@ def train(
     started: Callable[[dataset.Data], None] = lambda data: None,
     tell: Callable[[Epoch], None] = lambda epoch: None,
 ) -> dict[str, Json]:
-    """Train the zoo's clip network `name`; write `out` and what it is beside it; return the latter.
+    """Train `name`; write the weights to `out` and their sidecar `out.json`; return the sidecar.
 
-    UsageError for a name that is no clip network, ModelError where the videos do not do, UnavailableError
-    where PyTorch, PyAV or the device is missing. `started` is told of the videos, `tell` of each epoch.
-    Each epoch is kept in `OUT.part` until the weights are written: where that is of the same training, it goes on
-    after the last one, to the same weights.
+    UsageError if `name` is not a clip network, ModelError if the videos are not usable, UnavailableError if PyTorch,
+    PyAV or the device is missing. `started` is called with the videos, `tell` with each epoch. Each epoch is kept in
+    `OUT.part` until the weights are written: a repetition of the same training goes on after the last one, to the same
+    weights.
     """
     entry = _entry(name)
     _writable(out)
@@ -109,7 +109,7 @@ def names() -> tuple[str, ...]:
 
 
 def _writable(out: Path) -> None:
-    """Raise UsageError where the weights could not be written after training."""
+    """Raise UsageError if the weights could not be written after training."""
     try:
         out.absolute().parent.mkdir(parents=True, exist_ok=True)
         if out.is_dir():

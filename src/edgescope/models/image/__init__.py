@@ -1,1 +1,1 @@
-"""Networks for pictures: classifiers and detectors, their photographs, a folder of the user's own."""
+"""Networks for images: classifiers and detectors, their photographs, and a folder of the user's own."""

@@ -1,6 +1,6 @@
 """An object detector of the size and shape of YOLOv8n, in PyTorch, written from the published architecture.
 
-The facts it is built from are public: the layer table and multiples that the architecture is known by (a stem and four
+The sources are public: the published layer table and multiples of the architecture (a stem and four
 stages of widths 16, 32, 64, 128, 256, each halving the image; 1, 2, 2, 1 bottlenecks in them), cross-stage partial
 blocks (Wang et al., arXiv 1911.11929) whose every bottleneck is kept and concatenated, pooling of growing reach at the
 end (He et al., arXiv 1406.4729), features passed down and up again (Liu et al., arXiv 1803.01534), one head for classes
@@ -8,8 +8,8 @@ and one for boxes (Ge et al., arXiv 2107.08430), without anchor shapes, and each
 distribution over 16 distances (Li et al., arXiv 2006.04388). No weights and no line of the usual implementation are in
 it: that is AGPL-3.0, and a user who has it gives edgescope its .onnx file or a callable.
 
-What leaves the network is what an engine has to compute: boxes in pixels and scores. Suppressing overlapping boxes
-depends on the data and stays outside.
+The outputs are boxes in pixels and scores, all of which an engine computes. Suppressing overlapping boxes depends
+on the data and stays outside.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torch import nn
 SIZE = 640
 STRIDES = (8, 16, 32)
 DISTANCES = 16
-"""Distances from a point to a side of its box, in strides, that the box head weighs."""
+"""Number of distances, in strides, from a point to a side of its box that the box head weighs."""
 PRIOR = 0.01
-"""Score of everything before training (Lin et al., arXiv 1708.02002, section 4.1)."""
+"""Score of every class before training (Lin et al., arXiv 1708.02002, section 4.1)."""
 
 
 class Convolved(nn.Module):
-    """A convolution that keeps the size but for its stride, its normalisation and SiLU."""
+    """A convolution that keeps the size (apart from its stride), with normalisation and SiLU."""
 
     def __init__(self, inside: int, outside: int, kernel: int = 1, stride: int = 1) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Convolved(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Two 3x3 convolutions of one width; in the backbone what comes in is added to what comes out."""
+    """Two 3x3 convolutions of one width; in the backbone the input is added to the output."""
 
     def __init__(self, width: int, *, shortcut: bool) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Bottleneck(nn.Module):
 
 
 class Stage(nn.Module):
-    """Half of the channels go through `depth` bottlenecks one after the other; all that appears is put together."""
+    """Half of the channels go through `depth` bottlenecks in turn; all results are concatenated."""
 
     def __init__(self, inside: int, outside: int, depth: int = 1, *, shortcut: bool = False) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Stage(nn.Module):
 
 
 class Pooling(nn.Module):
-    """The largest value within 5, 9 and 13 pixels, by three poolings of 5 in a row, beside the value itself."""
+    """The value itself and the largest value within 5, 9 and 13 pixels, by three poolings of 5 in a row."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def _kept(width: int, depth: int) -> Stage:
 
 
 class Neck(nn.Module):
-    """Passes what the coarse features know to the fine ones, and back."""
+    """Passes features from the coarse levels to the fine ones, and back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class Neck(nn.Module):
 
 
 class Head(nn.Module):
-    """Of features at one stride: 4 x 16 weights of distances and one logit a class, at every pixel."""
+    """The head of one stride: 4 x 16 weights of distances and one logit per class, at every pixel."""
 
     def __init__(self, inside: int, classes: int, boxes: int = 64, kinds: int = 80) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class Head(nn.Module):
 
 
 class Detector(nn.Module):
-    """Images (N, 3, 640, 640) to (N, 4 + classes, 8400): centre, width and height in pixels, and a score a class."""
+    """Maps images (N, 3, 640, 640) to (N, 4 + classes, 8400): centre, width, height in pixels, one score per class."""
 
     points: torch.Tensor
     strides: torch.Tensor
@@ -164,18 +164,18 @@ class Detector(nn.Module):
         return torch.cat([self.decoded(boxes), kinds.float().sigmoid()], 1)
 
     def logits(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (N, 64, points) and (N, classes, points) of images of any size that 32 divides."""
+        """Return (N, 64, points) and (N, classes, points) for images of any size divisible by 32."""
         features = self.neck(*self.backbone(images))
         found = [head(x) for head, x in zip(self.heads, features, strict=True)]
         boxes, kinds = (torch.cat(parts, 2) for parts in zip(*found, strict=True))
         return boxes, kinds
 
     def decoded(self, boxes: torch.Tensor) -> torch.Tensor:
-        """Return float32 (N, 4, 8400), centre x, y, width, height in pixels, of logits (N, 64, 8400).
+        """Return float32 (N, 4, 8400), centre x, y, width, height in pixels, from logits (N, 64, 8400).
 
-        In float32 whatever the network runs in, because a 16-bit float at 640 is a quarter of a pixel (bf16: two
-        pixels) away from the next after every step. The buffers hold small halves and powers of two, which 16 bits
-        hold exactly.
+        Computed in float32 for every precision, because neighbouring 16-bit floats at 640 are a quarter of a pixel
+        apart (bf16: two pixels), an error in every step. The buffers hold small halves and powers of two, which 16
+        bits hold exactly.
         """
         shares = boxes.float().reshape(-1, 4, DISTANCES, boxes.shape[2]).softmax(2)
         sides = (shares * self.distances.float().view(DISTANCES, 1)).sum(2)

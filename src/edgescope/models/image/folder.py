@@ -1,11 +1,11 @@
-"""A user's own inputs, from a folder: photographs for the ranges of int8, as the network will see them.
+"""A user's own calibration inputs from a folder: images for the int8 ranges, prepared as the network takes them.
 
     *.jpg *.jpeg *.png   prepared as the network wants images: as the zoo knows it, or as `preprocess.json` in the
                          folder says: {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "crop": 0.875}
     *.npy                an array of one input as the network takes it, without the batch axis
 
-Subfolders count; other files do not. Of many files, an even selection is read, each content once, in the order of
-the contents' hashes: an order that does not depend on names. A folder goes into a Trial pinned by what is in it
+Subfolders count; other files do not. If there are many files, an even selection is read, each content once, in the
+order of the contents' hashes, which does not depend on names. A folder goes into a Trial pinned by its content
 (`FOLDER#0123456789ab`), so that a trial never silently means other images.
 """
 
@@ -29,27 +29,27 @@ from edgescope.registry import need
 IMAGES = (".jpg", ".jpeg", ".png")
 KINDS = (*IMAGES, ".npy")
 MOST = 96
-"""Files read of a folder; a pin covers these and the names of all."""
+"""Most files read from a folder; a pin covers their content and the names of all files."""
 RULES = "preprocess.json"
 PIN = re.compile(r"#([0-9a-f]{12})$")
 
 
 def pin(name: str) -> str:
-    """Return `FOLDER#digest` of a folder, its old pin replaced; UsageError where it is none or holds no inputs."""
+    """Return `FOLDER#digest` of a folder, replacing an old pin; UsageError if it is no folder or holds no inputs."""
     bare = PIN.sub("", name)
     return f"{bare}#{_content(Path(bare))}"
 
 
 def pinned(name: str) -> bool:
-    """Return whether a folder's name says what must be in it."""
+    """Return whether a folder's name carries a pin."""
     return PIN.search(name) is not None
 
 
 def samples(name: str, model: Model, n: int) -> Samples:
     """Return up to n inputs for `model` from `FOLDER` or `FOLDER#digest`: arrays (n, ...) by input name.
 
-    UsageError where there is no such folder, no input in it or it is not the pinned one; UnsupportedError where a
-    file cannot be read, has another shape, or it is not known how the network wants its images.
+    UsageError if there is no such folder, no input in it or it is not the pinned one; UnsupportedError if a file
+    cannot be read or has another shape, or if it is not known how the network wants its images.
     """
     bare, found = PIN.sub("", name), PIN.search(name)
     if found and _content(Path(bare)) != found[1]:
@@ -76,7 +76,7 @@ def samples(name: str, model: Model, n: int) -> Samples:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the input files under a folder, sorted; UsageError where there are none."""
+    """Return the input files under a folder, sorted; UsageError if there are none."""
     everything = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     found = [path for path in everything if path.suffix.lower() in KINDS]
     if not found:
@@ -92,7 +92,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _chosen(folder: Path) -> list[Path]:
-    """Return the files to read: evenly many from the sorted list, each content once, ordered by its hash."""
+    """Return the files to read: an even selection of the sorted list, each content once, ordered by its hash."""
     files = _files(folder)
     step = max(1.0, len(files) / MOST)
     some = [files[int(i * step)] for i in range(min(MOST, len(files)))]
@@ -141,7 +141,7 @@ def _image(path: Path, model: Model, folder: Path) -> NDArray[np.float32]:
 
 
 def _preprocess(model: Model, folder: Path) -> Callable[[Any], NDArray[np.float32]]:
-    """Return how the network wants images: what the folder says, else what the model knows."""
+    """Return the network's preprocessing: the folder's rules, else the model's own."""
     rules = cache.read_json(folder / RULES) if (folder / RULES).exists() else None
     if rules is None and isinstance(model, SeesImages):
         return model.preprocess

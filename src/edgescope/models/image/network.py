@@ -1,13 +1,13 @@
-"""Networks that take one image: a classifier really trained on ImageNet, and famous ones without their weights.
+"""Networks that take one image: one classifier with ImageNet weights, and well-known networks without weights.
 
-Eight classifiers are there twice: with the 1000 classes they are known with, and as NAME_2class with the two-class
-head that a study of the Jetson Nano gave them (arXiv 2406.17749). fcn_resnet50 names the class of every pixel, and
-yolov8n_class, a detector of YOLOv8n's size and shape, gives boxes: with resnet50 they are the three workloads of a
-study of concurrent inference (arXiv 2508.08430).
+Eight classifiers exist twice: with their usual 1000 classes, and as NAME_2class with the two-class head of a study of
+the Jetson Nano (arXiv 2406.17749). fcn_resnet50 classifies every pixel, and yolov8n_class, a detector of YOLOv8n's
+size and shape, gives boxes: with resnet50 they are the three workloads of a study of concurrent inference (arXiv
+2508.08430).
 
-efficientnet_lite0 carries real weights, so its answers mean something: it is fed real photographs and its
-accuracy is measured. All others are UNTRAINED here (random weights, seed 0) and say so wherever they are used: their
-speed is that of the trained network, their answers are noise. `name@weights.pth` gives them weights.
+efficientnet_lite0 has trained weights, so its answers mean something: it gets real photographs and its accuracy
+is measured. All others are UNTRAINED here (random weights, seed 0) and say so wherever they are used: their speed is
+that of the trained network, their answers are noise. `name@weights.pth` gives them weights.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 SEED = 0
 NOISE = 16
-"""Noise images of one purpose for segmenters and detectors. They are large or cost seconds each, every pixel of them
-is a sample of the ranges, and a process that measures int8 draws them again, in its own memory."""
+"""Number of noise images per purpose for segmenters and detectors. It is small because they are large or cost seconds
+each, every pixel is a sample of the ranges, and a process that measures int8 draws them again, in its own memory."""
 
 
 class ImageNetwork:
     """A network of the zoo, `name` or `name@weights.pth`: float32 `input` (3, height, width), one output.
 
-    classify: a logit a class; segment: a logit a class and pixel; detect: boxes in pixels and a score a class.
+    classify: one logit per class; segment: one per class and pixel; detect: boxes in pixels and one score per class.
     """
 
     def __init__(self, name: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -70,7 +70,7 @@ class ImageNetwork:
         )
 
     def module(self) -> torch.nn.Module:
-        """Return the network in eval mode with its weights; ModelError where the weights do not fit."""
+        """Return the network in eval mode with its weights; ModelError if the weights do not fit."""
         make = need(
             "edgescope.models.image.torch_networks:network", self.info.name, "pip install 'edgescope[torch]'"
         )
@@ -88,14 +88,14 @@ class ImageNetwork:
 
     @property
     def preprocess(self) -> photos.Preprocess:
-        """Return how the network wants its images."""
+        """Return the network's preprocessing of images."""
         size = self.inputs[0].shape[-1]
         return photos.Preprocess(size, mean=tuple(self._entry["mean"]), std=tuple(self._entry["std"]))
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
         """Return real photographs for a trained network, seeded noise for an untrained one.
 
-        None for LABELLED where the answer is no class of ImageNet.
+        None for LABELLED if the answer is not a class of ImageNet.
         """
         if not self.info.trained:
             return synthetic.samples(self.inputs, purpose, min(n, NOISE) if self.info.task in DENSE else n)
@@ -104,7 +104,7 @@ class ImageNetwork:
         return photos.samples(purpose, n, self.preprocess, self.inputs[0].name)
 
     def _pretrained_file(self) -> Path | None:
-        """Return the weights file of the package that carries it, once its SHA-256 is the known one."""
+        """Return the weights file in the package that contains it, after checking its SHA-256."""
         if not self._pretrained:
             return None
         path = photos.located(self._pretrained["package"], self._pretrained["file"])

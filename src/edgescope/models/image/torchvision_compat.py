@@ -1,11 +1,11 @@
-"""Makes `import torchvision` work where its compiled operators cannot be loaded.
+"""Make `import torchvision` work if its compiled operators cannot be loaded.
 
-torchvision's wheel carries a binary built for one torch build (often the CUDA one). Beside a CPU-only or a
-vendor's torch it does not load, and then even `import torchvision` fails, because Python code in it refers to
-operators that the binary would have declared. The image classifiers need none of them. `ensure()` watches for
-that import, by whoever makes it: torchvision tries its own binary under whatever name it has, torch is asked
-what was declared, and only what is missing is declared here: nms in numpy, roi_align through torchvision's
-own Python version. Declaring an operator twice ends the process, so nothing is declared on a guess.
+torchvision's wheel contains a binary built for one torch build (often the CUDA one). With a CPU-only or a vendor's
+torch it does not load, and then even `import torchvision` fails, because its Python code refers to operators that the
+binary would have declared. The image classifiers need none of them. `ensure()` watches for that import, from any
+module: torchvision first tries its own binary, then torch is queried for the declared operators, and only missing
+ones are declared here: nms in numpy, roi_align through torchvision's own Python version. Declaring an operator twice
+ends the process, so nothing is declared on a guess.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _declared: list[Any] = []
 
 @cache
 def ensure() -> None:
-    """Let the next `import torchvision` of this process succeed, with its own operators or with ours."""
+    """Make the next `import torchvision` in this process succeed, with its own operators or with ours."""
     sys.meta_path.insert(0, Watch("torchvision"))
 
 
 class Watch(MetaPathFinder):
-    """Finds two modules of a package as usual and mends each once it has run; knows no other module."""
+    """An import finder that patches two modules of a package once they have run, and ignores all others."""
 
     def __init__(self, package: str) -> None:
         self._mend: dict[str, Callable[[ModuleType], None]] = {
@@ -53,7 +53,7 @@ class Watch(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the usual spec of a watched module, None for any other."""
+        """Return the usual spec of a watched module, or None for any other."""
         spec = PathFinder.find_spec(fullname, path, target) if fullname in self._mend else None
         if spec is not None and spec.loader is not None:
             _run_then(spec.loader, self._mend[fullname])
@@ -61,7 +61,7 @@ class Watch(MetaPathFinder):
 
 
 def _run_then(loader: Any, mend: Callable[[ModuleType], None]) -> None:
-    """Make a loader call `mend` with each module after running it."""
+    """Make a loader call `mend` on each module after running it."""
     run = loader.exec_module
 
     def run_and_mend(module: ModuleType) -> None:
@@ -80,7 +80,7 @@ def _run_then(loader: Any, mend: Callable[[ModuleType], None]) -> None:
 
 
 def declare_missing(namespace: str) -> None:
-    """Declare nms, qnms and roi_align where torch knows no `namespace::nms`; else do nothing."""
+    """Declare nms, qnms and roi_align if torch has no `namespace::nms`; else do nothing."""
     known = getattr(torch.ops, namespace)
     if hasattr(known, "nms"):
         return
@@ -99,7 +99,7 @@ def _lift_check(boxes: ModuleType) -> None:
 
 
 def _has_ops() -> None:
-    """Pass; a def and not a lambda, because torch's tracing exporter wants its source."""
+    """Do nothing. This is a def, not a lambda, because torch's tracing exporter needs its source."""
 
 
 def _nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:

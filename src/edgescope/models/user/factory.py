@@ -1,4 +1,4 @@
-"""The half of files.py that needs torch: call a factory; note what it returned and what it read.
+"""The half of files.py that needs torch: call a factory, and record its result and the files it read.
 
 A factory is called in several processes: one exports the network, others run it. All must get the same
 weights, or right answers would look wrong. So the usual random generators are seeded before each call, and
@@ -36,7 +36,7 @@ _watching: list[set[str]] = []
 def make(name: str, state: str | None = None) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     """Return the module in eval mode and its example inputs by name; ModelError for anything else.
 
-    `state` is what describe() found under "state": ModelError where the weights are others now.
+    `state` is the value of "state" from describe(): ModelError if the weights differ now.
     """
     made = _call(name)
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)):
@@ -54,7 +54,7 @@ def make(name: str, state: str | None = None) -> tuple[torch.nn.Module, dict[str
 
 
 def describe(name: str) -> dict[str, Json]:
-    """Return inputs, params, digests of the weights and of all, and every file read to make the network."""
+    """Return inputs, params, the digests of the weights and of everything, and every file read to make the network."""
     with _reads() as opened:
         module, examples = make(name)
     files = {path: cache.content(Path(path)) for path in sorted(opened | _sources())}
@@ -119,7 +119,7 @@ def _last(error: BaseException) -> str:
 
 
 def _named(name: str, module: torch.nn.Module, examples: Any) -> dict[str, torch.Tensor]:
-    """Return the example inputs under the names that forward() gives its arguments."""
+    """Return the example inputs by the names of forward()'s arguments."""
     if isinstance(examples, torch.Tensor):
         examples = (examples,)
     if isinstance(examples, Mapping):
@@ -161,7 +161,7 @@ def _input(name: str, tensor: torch.Tensor) -> dict[str, Json]:
 
 @contextmanager
 def _reads() -> Iterator[set[str]]:
-    """Yield the set of the user's own files that are opened within the block, weights among them."""
+    """Yield the set of the user's own files that are opened within the block, including weights."""
     if not _watching:
         _watching.append(set())
         sys.addaudithook(_audit)
@@ -183,7 +183,7 @@ def _sources() -> set[str]:
 
 
 def _own(path: str) -> bool:
-    """Return whether a file is the user's own: no package's, not edgescope's, not the system's."""
+    """Return whether a file is the user's own, not a package's, edgescope's or the system's."""
     full = Path(path).absolute()
     foreign = (
         *sysconfig.get_paths().values(),

@@ -1,7 +1,7 @@
 """A user's own network: any .onnx file, or any Python callable that returns (nn.Module, example inputs).
 
-What must be known of it (inputs, parameters) is read once by the half that needs onnx or torch and kept in
-the cache under the content of the files it came from, so that a process that only measures imports neither.
+Its facts (inputs, parameters) are read once by the half that needs onnx or torch, and kept in the cache under
+the content of the files they came from, so that a process that only measures imports neither.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 TORCH = "pip install 'edgescope[torch]'"
-VERSION = 2  # raise when what is kept of a model changes
+VERSION = 2  # raise this when the stored facts of a model change
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -53,16 +53,16 @@ class UserFile:
 
     @property
     def closed_batch(self) -> int | None:
-        """Return the batch size that the file was made for; None where its batch axis is open."""
+        """Return the batch size that the file was made for, or None if its batch axis is open."""
         return next((size for size in self._batches.values() if isinstance(size, int)), None)
 
     def samples(self, purpose: Purpose, n: int) -> Samples | None:
-        """Return seeded random inputs in the file's own layout: what the network expects is not known."""
+        """Return seeded random inputs in the file's own layout, because the expected kind of input is not known."""
         return synthetic.samples(self.inputs, purpose, n, ranges=self._ranges)
 
 
 class OnnxFile(UserFile):
-    """An ONNX file; its fp32 truth is ONNX Runtime."""
+    """An ONNX file; its fp32 reference is ONNX Runtime."""
 
     reference = "onnxruntime"
 
@@ -72,7 +72,7 @@ class OnnxFile(UserFile):
         self.info = replace(self.info, source=f"ONNX file {self.info.source}")
 
     def check_batch(self, batch: int) -> None:
-        """Raise UsageError where the file's batch axis is closed at another size."""
+        """Raise UsageError if the file's batch axis is closed at another size."""
         for name, size in self._batches.items():
             if isinstance(size, int) and size != batch:
                 raise UsageError(
@@ -83,7 +83,7 @@ class OnnxFile(UserFile):
                 )
 
     def module(self) -> torch.nn.Module:
-        """Refuse: a file holds no PyTorch network."""
+        """Raise UnsupportedError: a file holds no PyTorch network."""
         raise UnsupportedError(
             "E-MODEL-5",
             f"{self.info.name} is an ONNX file, PyTorch cannot run it",
@@ -91,12 +91,12 @@ class OnnxFile(UserFile):
         )
 
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
-        """Return the file itself, whatever its opset: the engine that cannot read it says so."""
+        """Return the file itself, with any opset: an engine that cannot read it says so."""
         return self._path.resolve()
 
 
 def fixed(name: str, given: list[dict[str, Json]], shapes: Shapes) -> tuple[TensorSpec, ...]:
-    """Return the inputs with every axis but the batch closed; UsageError where `shapes` does not do that."""
+    """Return the inputs with every axis but the batch closed; UsageError if `shapes` leaves one open."""
     dims = {entry["name"]: entry["dims"] for entry in given}
     listing = ", ".join(f"{key}={'x'.join(map(str, value))}" for key, value in dims.items())
     for key, shape in shapes.items():
@@ -156,7 +156,7 @@ class Custom:
         )
 
     def module(self) -> torch.nn.Module:
-        """Return the network the factory makes, in eval mode; ModelError where it raises or makes another."""
+        """Return the factory's network in eval mode; ModelError if the factory raises or its weights differ."""
         make = need("edgescope.models.user.factory:make", self._name, TORCH)
         module: torch.nn.Module = make(self._name, self._state)[0]
         return module
@@ -175,7 +175,7 @@ class Custom:
         return cache.folder("models") / f"callable-{digest([VERSION, self._name, str(Path.cwd())])}.json"
 
     def _known(self) -> dict[str, Any] | None:
-        """Return what is kept of this factory if every file it read is still what it was."""
+        """Return the stored facts of this factory if no file that it read has changed."""
         about: dict[str, Any] | None = cache.read_json(self._path())
         if about is None:
             return None

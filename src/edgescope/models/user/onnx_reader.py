@@ -1,9 +1,9 @@
-"""The half of files.py that needs onnx: whether a file is sound, what it takes, where its weights lie.
+"""The half of files.py that needs onnx: check a file, and read its inputs and the places of its weights.
 
-Which node of an ONNX file an engine or the checker stumbled over: its name, operator, domain and opset.
+It also finds the node at which an engine or the checker failed: its name, operator, domain and opset.
 
-Engines name the operator, or the node, somewhere in a long text, each in its own words. What they name is looked up
-in the file, so that every message says the same four things.
+Engines name the operator, or the node, somewhere in a long text, each in its own way. The name is looked up in the
+file, so that every message states the same four facts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KNOWN_DOMAINS = (
     "com.microsoft.nchwc",
     "ai.onnx.preview.training",
 )
-"""Operator sets that ONNX Runtime brings along."""
+"""Operator sets that ONNX Runtime includes."""
 SIGNATURES = {
     b"\x89PNG": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
@@ -52,7 +52,7 @@ def describe(path: Path) -> dict[str, Json]:
 
 
 def external(path: Path) -> list[str]:
-    """Return the files, relative to the ONNX file, that hold weights of it; ModelError for one elsewhere."""
+    """Return the files with its weights, relative to the ONNX file; ModelError for one in another folder."""
     model = _load(path, weights=False)
     graphs = [model.graph, *model.functions]
     entries = (entry for graph in graphs for tensor in _tensors(graph) for entry in tensor.external_data)
@@ -70,7 +70,7 @@ def external(path: Path) -> list[str]:
 
 
 def _tensors(graph: Any) -> Iterator[Any]:
-    """Yield every tensor stored in a graph or function: initialisers, constants, those of subgraphs."""
+    """Yield every tensor stored in a graph or function: initialisers, constants, and those of subgraphs."""
     yield from getattr(graph, "initializer", ())
     for sparse in getattr(graph, "sparse_initializer", ()):
         yield from (sparse.values, sparse.indices)
@@ -186,9 +186,9 @@ def every(graph: Any) -> Iterator[Any]:
 
 
 def named_in(path: Path, text: str) -> str:
-    """Return the nodes of an ONNX file whose name or operator a text contains, one an operator; '' where none is.
+    """Return the nodes of an ONNX file whose name or operator occurs in a text, one per operator, or ''.
 
-    A node's own name decides; the operators are looked for where no node is named.
+    Names of nodes come first; operators are searched for only if no node is named.
     """
     model = onnx.load(str(path), load_external_data=False)
     words = set(re.findall(r"[\w./:-]+", text)) | set(re.findall(r"\w+", text))

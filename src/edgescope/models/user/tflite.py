@@ -1,7 +1,7 @@
-"""A user's own .tflite file, taken as it is: its names, its layout, its precision and, as a rule, its batch.
+"""A user's own .tflite file, used as it is: its names, its layout, its precision and, usually, its batch.
 
-A float file is its own truth: LiteRT runs it in fp32 and every other way of running it is compared with that. A
-quantised file holds no fp32 network any more. There is nothing to compare its answers with, so its result carries no
+A float file is its own reference: LiteRT runs it in fp32 and every other way of running it is compared with that.
+A quantised file no longer holds an fp32 network. There is nothing to compare its answers with, so its result has no
 verification and can never be the pick; a float file of the same network, converted with and without quantisation
 from its source, can be judged.
 """
@@ -21,7 +21,7 @@ from edgescope.models.user.files import Shapes, UserFile
 if TYPE_CHECKING:
     import torch
 
-VERSION = 1  # raise when what is kept of a file changes
+VERSION = 1  # raise this when the stored facts of a file change
 FIX = "pip install 'edgescope[litert]'"
 
 
@@ -41,7 +41,7 @@ class TfliteFile(UserFile):
         self.info = replace(self.info, source=source)
 
     def check_batch(self, batch: int) -> None:
-        """Raise UsageError where the file was converted for another batch."""
+        """Raise UsageError if the file was converted for another batch."""
         if self.closed_batch not in (None, batch):
             raise UsageError(
                 "E-BATCH-2",
@@ -55,11 +55,11 @@ class TfliteFile(UserFile):
         return self._path.resolve()
 
     def module(self) -> torch.nn.Module:
-        """Refuse: a file holds no PyTorch network."""
+        """Raise UnsupportedError: a file holds no PyTorch network."""
         raise self._only_litert("PyTorch cannot run it")
 
     def onnx(self, folder: Path, opset: int | None = None) -> Path:
-        """Refuse: a .tflite cannot be turned back."""
+        """Raise UnsupportedError: a .tflite cannot be converted to ONNX."""
         raise self._only_litert("there is no way from it to ONNX")
 
     def _only_litert(self, why: str) -> UnsupportedError:
@@ -69,7 +69,7 @@ class TfliteFile(UserFile):
 
 
 def _range(dtype: str, quantised: bool) -> tuple[int, int]:
-    """Return the values a whole-number input may take: all of its type where they stand for a real number."""
+    """Return the range of an integer input: the whole range of its type if it is quantised."""
     if not quantised or np.dtype(dtype).kind not in "iu":
         return 0, 1
     about = np.iinfo(dtype)
