@@ -40,7 +40,7 @@ from expert_picks import LEFT_OUT, Partial, from_table, left_out
 from facts import machine_id, publish
 
 from edgescope.analysis.cells.replicates import of_pairs
-from edgescope.papers.jetson_nano.paper import study
+from edgescope.papers.jetson_nano.printed import study
 from edgescope.papers.jetson_nano.table import picked
 from edgescope.records import Absent
 from edgescope.stats import paired_log_ratio

@@ -45,8 +45,8 @@ def read_label(label: str, device: str) -> dict[str, Any]:
 
 def _scalar(text: str) -> bool | int | float | str:
     """What a label printed: a truth value, a number or a word."""
-    if text in ("True", "False"):
-        return text == "True"
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     for kind in (int, float):
         try:
             return kind(text)

@@ -23,7 +23,7 @@ from typing import Any
 
 from facts import PUBLISHED, publish
 
-from edgescope.papers.jetson_nano.paper import study
+from edgescope.papers.jetson_nano.printed import study
 from edgescope.store.results import Store
 
 STUDY_MEAN, CPU_MEAN, RESNET = 7.07, 3.0, 7.0

@@ -9,7 +9,7 @@ import pytest
 
 from edgescope.analysis.cells import variants
 from edgescope.analysis.predict import roofline
-from edgescope.papers.jetson_nano.paper import study
+from edgescope.papers.jetson_nano.printed import study
 from edgescope.records import Trial
 from edgescope.search import halving as optimize
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from edgescope.papers.jetson_nano.paper import study
+from edgescope.papers.jetson_nano.printed import study
 from edgescope.records import Trial
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))

@@ -18,6 +18,7 @@ import pytest
 
 import edgescope
 from edgescope.cli.main import VERBS, parser
+from edgescope.papers.paper import papers
 
 ROOT = Path(edgescope.__file__).parent
 #: Modules whose flags are another program's: they build its command line, or say what to type to it.
@@ -37,6 +38,7 @@ OTHER_PROGRAMS = re.compile(
     r"\b(docker|pip|sudo|nvidia-smi|nvpmodel|tegrastats|top|ps|df|rm|cp|sort|python|python3|ssh|free|file|trtexec"
     r"|jetson_clocks|container|fuser|git|tail|iperf3|ping)\b"
 )
+STUDIES = tuple(f"study {name}" for name in papers())
 #: Modules whose messages are met under one verb; the others' under `bench` or any verb that measures.
 MET_UNDER = {
     "devices/replay/write": ("record",),
@@ -44,12 +46,11 @@ MET_UNDER = {
     "report/compare": ("compare",),
     "report/recommendation": ("recommend",),
     "report/sweep": ("sweep", "recommend"),
-    "report/": ("report", "capacity", "study concurrent", "study nano_table"),
+    "report/": ("report", "capacity", *STUDIES),
     "analysis/energy/meter_log": ("energy",),
     "analysis/energy/align": ("energy", "bench"),
     "analysis/offload/": ("offload",),
-    "papers/concurrent_inference/": ("study concurrent",),
-    "papers/jetson_nano/": ("study nano_table",),
+    "papers/": STUDIES,
     "analysis/capacity/": ("capacity",),
     "search/capacity": ("capacity",),
     "analysis/cells/machines": ("sweep", "recommend", "offload"),
@@ -173,7 +174,7 @@ def verbs_of(module: str, named: str) -> tuple[str, ...]:
     if named:
         return (*named.split("|"), *MEASURING)
     if module.startswith("cli/") or module in ("registry", "records"):
-        return (*VERBS, "study concurrent", "study nano_table")
+        return (*VERBS, *STUDIES)
     return next((v for start, v in MET_UNDER.items() if module.startswith(start)), MEASURING)
 
 

@@ -1,8 +1,8 @@
-"""Where edgescope keeps what is expensive to make: exported and quantised models, decoded photographs.
+"""The cache of files that are expensive to make: exported and quantised models, decoded photographs.
 
 Everything in it can be made again, so deleting the folder is always safe. A file appears whole or not at
 all: it is written under another name and renamed, so two processes may make the same file at once and a
-kill leaves no half of one. EDGESCOPE_CACHE names the folder; by default it is ~/.cache/edgescope.
+kill leaves no partial file. EDGESCOPE_CACHE names the folder; by default it is ~/.cache/edgescope.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgescope.errors import StoreError
 from edgescope.records import Json
 
 STALE_S = 24 * 3600.0
-"""A workbench this old that no process holds is a killed one's."""
+"""A workbench of this age in seconds that no process holds belongs to a killed process."""
 _BENCH, _HELD = ".edgescope-making-", ".held"
 
 
@@ -39,13 +39,13 @@ def root() -> Path:
 
 
 def folder(kind: str) -> Path:
-    """Return the folder for one kind of thing (`onnx`, `int8`, `samples`, `references`), made if need be."""
+    """Return the folder for one kind of file (`onnx`, `int8`, `samples`, `references`); make it if missing."""
     path = root() / kind
     return made(path)
 
 
 def made(path: Path) -> Path:
-    """Return `path` once it exists as a folder; StoreError where it cannot be made."""
+    """Make the folder `path` if missing and return it; StoreError if it cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -60,7 +60,7 @@ def made(path: Path) -> Path:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it takes the name `path` when the block ends without an error."""
+    """Yield a temporary path in the same folder; it is renamed to `path` if the block ends without an error."""
     handle, name = tempfile.mkstemp(dir=made(path.parent), prefix=f".{path.stem}-", suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
@@ -76,10 +76,10 @@ def writing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def workbench(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside `path` to make it in; it goes with all that is in it.
+    """Yield a new folder next to `path` to make it in; the folder is removed with its content when the block ends.
 
-    A killed process leaves its own behind, weights and all. Those of a day ago that nobody holds are removed first.
-    StoreError where none can be made.
+    A killed process leaves its folder behind, weights included; such folders of a day ago that no process holds are
+    removed first. Raises StoreError if no folder can be made.
     """
     for left in made(path.parent).glob(f"{_BENCH}*"):
         with suppress(OSError):  # it is held, or another process removes it
@@ -97,7 +97,7 @@ def workbench(path: Path) -> Iterator[Path]:
 
 
 def _remove_if_left(folder: Path) -> None:
-    """Remove a workbench whose process is gone; OSError where it is held. A clock may be set while one is new."""
+    """Remove an old workbench that no process holds; OSError if one does. Setting the clock can make a new one old."""
     with open(folder / _HELD) as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if time.time() - folder.stat().st_mtime > STALE_S:
@@ -115,15 +115,15 @@ def unwritten(path: Path, error: OSError) -> StoreError:
 
 
 def named(folder: Path, name: str, kind: str, key: str, suffix: str) -> Path:
-    """Return where a file of the model `name` lies; `key` is a digest of all that decides its content."""
+    """Return the path of a file of the model `name`; `key` is a digest of everything that decides its content."""
     return made(folder) / f"{safe(name)}-{kind}-{key}{suffix}"
 
 
 def made_once(path: Path, make: Callable[[Path], Mapping[str, Json]]) -> Path:
-    """Return `path`, made first where it is not there whole: `make` writes the path it is given and says how.
+    """Return `path`; if it is missing or partial, call `make`, which writes the path it is given and returns notes.
 
-    What it says lies beside the file afterwards, with the length by which half a file is known. It may write nothing
-    and say why, which is remembered.
+    The notes are stored next to the file with its length, by which a partial file is recognised. `make` may write
+    nothing and return why, which is remembered.
     """
     if not whole(path):
         with building(path) as temporary:
@@ -134,40 +134,40 @@ def made_once(path: Path, make: Callable[[Path], Mapping[str, Json]]) -> Path:
 
 
 def whole(path: Path) -> bool:
-    """Return whether an artifact, with any weights beside it, is there and as long as it was when it was made."""
+    """Return whether an artifact, with its external weights, exists and is as long as when it was made."""
     return path.exists() and length(path) == about(path).get("bytes")
 
 
 def about(path: Path) -> dict[str, Json]:
-    """Return what was written beside an artifact when it was made; {} for a file made elsewhere."""
+    """Return the notes stored when an artifact was made; {} for a file made elsewhere."""
     return read_json(sidecar(path)) or {}
 
 
 def sidecar(path: Path) -> Path:
-    """Return the JSON file beside an artifact that says how it was made."""
+    """Return the path of the JSON file that says how an artifact was made."""
     return path.with_suffix(".json")
 
 
 def safe(name: str) -> str:
-    """Return `name` as part of a file name."""
+    """Return `name` with only characters that are safe in a file name."""
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[-60:]
 
 
 def beside(path: Path) -> Path:
-    """Return where the weights of a file lie when they do not fit into it, as those of ONNX."""
+    """Return the path of a file's external weights, which ONNX uses if they do not fit into the file."""
     return path.with_name(path.name + ".data")
 
 
 def length(path: Path) -> int:
-    """Return the bytes of a file and of the weights beside it."""
+    """Return the bytes of a file and of its external weights."""
     return sum(part.stat().st_size for part in (path, beside(path)) if part.exists())
 
 
 @contextmanager
 def building(path: Path) -> Iterator[Path]:
-    """Yield a path of the same name in a folder of its own; what lies there at the end is put in place.
+    """Yield a path of the same name in a temporary folder; move the file to `path` when the block ends.
 
-    Any OSError meanwhile is told as a StoreError: a disk that is full or cannot be written.
+    Raises StoreError for any OSError meanwhile: the disk is full or cannot be written.
     """
     with workbench(path) as bench:
         try:
@@ -178,9 +178,9 @@ def building(path: Path) -> Iterator[Path]:
 
 
 def put(bench: Path, path: Path) -> None:
-    """Move what was made in `bench` to `path`; StoreError where that fails.
+    """Move the file made in `bench` to `path`; StoreError if that fails.
 
-    The weights beside a file move before it, so `path` is there only when all of it is.
+    The external weights move before the file, so `path` exists only if all of it does.
     """
     try:
         for name in (beside(path).name, path.name):
@@ -203,7 +203,7 @@ def write_json(path: Path, value: Json) -> Path:
 
 
 def read_json(path: Path) -> Json | None:
-    """Return the JSON in `path`; None where there is none or it is damaged, so that it is made again."""
+    """Return the JSON in `path`, or None if it is missing or damaged, so that it is made again."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):
@@ -211,7 +211,7 @@ def read_json(path: Path) -> Json | None:
 
 
 def content(path: Path) -> str:
-    """Return the SHA-256 of a file as 64 hex digits; read again only when its size or time changed."""
+    """Return the SHA-256 of a file as 64 hex digits; read the file again only if its size or time changed."""
     about = path.stat()
     return _hashed(str(path.resolve()), about.st_size, about.st_mtime_ns)
 
@@ -226,7 +226,7 @@ def _hashed(path: str, size: int, mtime_ns: int) -> str:
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
-    """Return package -> installed version, without importing any; 'absent' where it is not installed."""
+    """Return package -> installed version, without importing any; 'absent' if it is not installed."""
     found = {}
     for package in packages:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-#: time.sleep overshoots by tens of microseconds; the rest is spun so that an open loop keeps its schedule.
+#: time.sleep overshoots by tens of microseconds; spinning the rest keeps an open loop on its schedule.
 SPIN_NS = 150_000
 
 
@@ -20,10 +20,10 @@ class Clock(Protocol):
         """Return monotonic nanoseconds."""
 
     def sleep_until(self, t_ns: int) -> None:
-        """Return at `t_ns` or at once when that has passed."""
+        """Return at `t_ns`, or at once if that has passed."""
 
     def doze_until(self, t_ns: int) -> None:
-        """Return a little after `t_ns`, having slept to the end: nothing kept the core awake."""
+        """Return a little after `t_ns`; sleep all the time, so that the core is not kept awake."""
 
 
 class MonotonicClock:
@@ -32,17 +32,17 @@ class MonotonicClock:
     now = staticmethod(time.monotonic_ns)
 
     def sleep_until(self, t_ns: int) -> None:
-        """Sleep most of the way, then spin to the nanosecond asked for."""
+        """Sleep most of the time, then spin until `t_ns`."""
         wait_until(t_ns)
 
     def doze_until(self, t_ns: int) -> None:
-        """Sleep all of the way; the timer is late by tens of microseconds."""
+        """Sleep all the time; the timer is late by tens of microseconds."""
         while (left := t_ns - time.monotonic_ns()) > 0:
             time.sleep(left / 1e9)
 
 
 def wait_until(t_ns: int, spin_ns: int = SPIN_NS) -> None:
-    """Return at `t_ns` or at once when that has passed; the last `spin_ns` are spun, not slept."""
+    """Return at `t_ns`, or at once if that has passed; spin, not sleep, for the last `spin_ns`."""
     left = t_ns - time.monotonic_ns()
     if left > spin_ns:
         time.sleep((left - spin_ns) / 1e9)

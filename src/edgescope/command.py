@@ -1,6 +1,6 @@
-"""How each field of a Trial stands on a command line, and the `edgescope bench` command that asks one again.
+"""Writes each field of a Trial as a flag, and a whole Trial as the `edgescope bench` command that runs it again.
 
-The command line takes the names of its flags from here (`flag`), and a test writes and reads back every field, so a
+The command line takes the names of its flags from here (`flag`). A test writes and reads back every field, so a
 field that is added to Trial without a flag fails the tests instead of being lost from the command.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # records imports numpy, which --help must not wait for
 
 PIN = re.compile(r"#[0-9a-f]{12}$")
 PINS = re.compile(r"#[0-9a-f]{12}(?=[ +]|$)")
-"""The content of a file behind a name; reading the command appends that of the file as it is then."""
+"""The digest of a file's content after its name; parsing the command appends the file's digest at that time."""
 NAMES: Mapping[str, str] = {
     "options": "--option",
     "workload_options": "--workload-option",
@@ -30,25 +30,25 @@ NAMES: Mapping[str, str] = {
     "max_s": "--max-duration",
     "replicate": "--replicates",
 }
-"""Flags that are not called as their field is."""
+"""Flags whose names differ from their fields."""
 SOAK_S = 60.0
-"""A window from here on is written as --soak, which extends the trial's time limit by its length."""
+"""A window of at least so many seconds is written as --soak, which extends the trial's time limit by its length."""
 
 
 def flag(field: str) -> str:
-    """Return the flag that sets a field of a Trial: `--in-flight` for in_flight; KeyError for no field."""
+    """Return the flag that sets a field of a Trial: `--in-flight` for in_flight; KeyError if it is no field."""
     if field not in WRITTEN:
         raise KeyError(field)
     return NAMES.get(field, f"--{field.replace('_', '-')}")
 
 
 def bench_command(trial: Trial, replicates: int = 1) -> str:
-    """Return the command that asks this question again, in as many fresh processes as its replicate number needs."""
+    """Return the command that runs this trial again, in as many fresh processes as its replicate number needs."""
     return shlex.join(["edgescope", *bench_words(trial, replicates)])
 
 
 def bench_words(trial: Trial, replicates: int = 1) -> list[str]:
-    """Return the words after `edgescope`; reading them gives `trial` back, as long as its files are unchanged."""
+    """Return the arguments after `edgescope`; parsing them gives `trial` back if its files are unchanged."""
     count = max(replicates, trial.replicate + 1)
     words = ["bench", PIN.sub("", trial.model)]
     for name, written in WRITTEN.items():
@@ -71,7 +71,7 @@ def _always(name: str) -> Written:
 
 
 def _other(name: str, text: Callable[[Any], str] = str) -> Written:
-    """Write a field where it is not the default."""
+    """Return a writer that writes a field unless it has its default."""
 
     def written(trial: Trial) -> Iterator[str]:
         value = getattr(trial, name)
@@ -82,7 +82,7 @@ def _other(name: str, text: Callable[[Any], str] = str) -> Written:
 
 
 def _plain(trial: Trial) -> Trial:
-    """Return a trial of the same model with every default."""
+    """Return a trial of the same model with all other fields at their defaults."""
     return type(trial)(model=trial.model)
 
 
@@ -95,7 +95,7 @@ def _seconds(value: float) -> str:
 
 
 def _device(trial: Trial) -> Iterator[str]:
-    """Write the device where the backend does not run on it by itself."""
+    """Yield the device if it is not the backend's default device."""
     if trial.backend not in registry.BACKENDS or registry.home(trial.backend) != trial.device:
         yield trial.device
 
@@ -112,7 +112,7 @@ def _options(trial: Trial) -> Iterator[str]:
 
 
 def _table(name: str) -> Written:
-    """Write a table of options, files without the pin of their content."""
+    """Return a writer for a table of options; it writes file names without the pin of their content."""
 
     def written(trial: Trial) -> Iterator[str]:
         for key, value in getattr(trial, name).items():
@@ -126,7 +126,7 @@ def _is_threads(name: str, value: Json) -> bool:
 
 
 def _threads(trial: Trial) -> list[str]:
-    """Return the words of the one option that has a flag of its own."""
+    """Return the arguments of `threads`, the one option that has its own flag."""
     found = (str(v) for k, v in trial.options.items() if _is_threads(k, v))
     return [word for value in found for word in _flagged("--threads", value)]
 
@@ -140,7 +140,7 @@ def _nothing(trial: Trial) -> Iterator[str]:
 
 
 def _window(trial: Trial) -> list[str]:
-    """Return the words for how long is measured: one flag for a fixed window, else those of its two ends."""
+    """Return the arguments for the length of the window: one flag if it is fixed, else flags for both bounds."""
     if trial.min_s == trial.max_s:
         return ["--soak" if trial.max_s >= SOAK_S else "--duration", _seconds(trial.max_s)]
     ends = [name for name in ("min_s", "max_s") if getattr(trial, name) != getattr(_plain(trial), name)]
@@ -148,7 +148,7 @@ def _window(trial: Trial) -> list[str]:
 
 
 WRITTEN: Mapping[str, Written] = {
-    "model": _nothing,  # stands first, without a flag
+    "model": _nothing,  # comes first, without a flag
     "backend": _always("backend"),
     "device": _device,
     "precision": _always("precision"),
@@ -168,22 +168,22 @@ WRITTEN: Mapping[str, Written] = {
     "io": _other("io"),
     "warmup": _other("warmup", _seconds),
     "idle_s": _other("idle_s", _seconds),
-    "min_s": _nothing,  # both ends of the window are written together (_window)
+    "min_s": _nothing,  # both bounds of the window are written together (_window)
     "max_s": _nothing,
     "rel_width": _other("rel_width", _number),
     "max_queries": _other("max_queries"),
     "min_agreement": _other("min_agreement", _number),
     "seed": _other("seed"),
-    "replicate": _nothing,  # how many fresh processes there are stands last
+    "replicate": _nothing,  # the number of fresh processes comes last
 }
-"""Field of a Trial -> how it is written. Every field has a line here, whether it has a flag of its own or not."""
+"""Field of a Trial -> its writer. Every field has a line here, whether or not it has its own flag."""
 
 
 # -- options: K=V, where V says its type ---------------------------------------------------------------------
 
 
 def option_value(text: str) -> Scalar:
-    """Read the value of an option: true, false, numbers, `"1"` for the text 1, else the text as it stands."""
+    """Parse the value of an option: true, false, numbers, `"1"` for the text 1, else the text unchanged."""
     if text in ("true", "false"):
         return text == "true"
     if len(text) > 1 and text[0] == text[-1] == '"':
@@ -200,7 +200,7 @@ def option_value(text: str) -> Scalar:
 
 
 def option_text(value: Scalar) -> str:
-    """Write the value of an option so that `option_value` reads the same value of the same type."""
+    """Return the text of an option's value; `option_value` parses it to the same value of the same type."""
     plain = str(value).lower() if isinstance(value, bool) else str(value)
     read = option_value(plain)
     return plain if (type(read), read) == (type(value), value) else json.dumps(value)

@@ -3,10 +3,10 @@
     EdgescopeError
     |- UsageError          the request itself is wrong                      exit 2
     |- UnavailableError    a package or a piece of hardware is not here     exit 3
-    |- UnsupportedError    this machine or engine cannot do what was asked  exit 3
-    |- SettingError        a setting was asked for and is not in effect     exit 4
+    |- UnsupportedError    this machine or engine cannot do the request     exit 3
+    |- SettingError        a requested setting is not in effect             exit 4
     |- SafetyError         stopped before memory or heat did harm           exit 5
-    |- RanElsewhereError   it ran on another device or precision than asked exit 6
+    |- RanElsewhereError   it ran on another device or precision            exit 6
     |- ModelError          a model file or module cannot be used            exit 1
     |- WrongOutputError    the outputs are not those of the fp32 reference  exit 1
     |- DeviceError         a sensor or a device interface misbehaved        exit 1
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Message:
-    """What an error, a warning or the reason of a status says; `str()` is `CODE: what (evidence). Effect. Try: fix`."""
+    """The text of an error, a warning or a status; `str()` is `CODE: what (evidence). Effect. Try: fix`."""
 
     code: str
     what: str
@@ -33,7 +33,7 @@ class Message:
 
     @property
     def family(self) -> str:
-        """Its code without the number: `E-OPT-`."""
+        """Return its code without the number: `E-OPT-`."""
         return f"{self.code.rpartition('-')[0]}-"
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Message:
         return f"{self.code}: {self.what}{evidence}.{effect}{fix}"
 
 
-#: Beginnings of codes of requests that are wrong by themselves: trying again changes nothing.
+#: Code prefixes of errors in the request itself: another try changes nothing.
 USAGE = (
     "E-OPT-",
     "E-SHAPE-",
@@ -76,11 +76,11 @@ class EdgescopeError(Exception):
 
     @property
     def message(self) -> Message:
-        """What it says, as a record."""
+        """Return its text as a Message."""
         return Message(self.code, self.what, self.evidence, self.effect, self.fix)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Keep the parts when the error crosses a process boundary."""
+        """Return the parts for pickle, so that the error can cross a process boundary."""
         return _rebuild, (type(self), self.code, self.what, self.evidence, self.effect, self.fix)
 
 
@@ -90,14 +90,14 @@ def _rebuild(kind: type[EdgescopeError], code: str, what: str, *rest: str) -> Ed
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Return the known word that was probably meant, '' where none is close."""
+    """Return the known word that is closest to `word`, or '' if none is close."""
     import difflib  # only a mistake needs it
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
 
 
 def known(flag: str, word: str, words: Iterable[str]) -> None:
-    """Raise UsageError, with the closest, for a word after a flag that is none of these; none at all is well."""
+    """Raise UsageError, with the closest match, if `word` after `flag` is not one of `words`; '' is allowed."""
     words = list(words)
     if word and word not in words:
         close = meant(word, words)
@@ -122,13 +122,13 @@ class UnavailableError(EdgescopeError):
 
 
 class UnsupportedError(EdgescopeError):
-    """Machine or engine cannot do what was asked; becomes status `unsupported`."""
+    """The machine or the engine cannot do what was requested; becomes status `unsupported`."""
 
     exit_code = 3
 
 
 class SettingError(EdgescopeError):
-    """A setting was asked for and is not in effect, so a number would carry the wrong label."""
+    """A requested setting is not in effect, so a number would carry the wrong label."""
 
     exit_code = 4
 
@@ -140,7 +140,7 @@ class SafetyError(EdgescopeError):
 
 
 class RanElsewhereError(EdgescopeError):
-    """The engine ran on another device or in another precision than asked."""
+    """The engine ran on another device or in another precision than requested."""
 
     exit_code = 6
 
@@ -158,14 +158,14 @@ class DeviceError(EdgescopeError):
 
 
 class StoreError(EdgescopeError):
-    """Results could not be written or read; what was measured is kept elsewhere where possible."""
+    """Results could not be written or read; a measured result is kept elsewhere if possible."""
 
 
 def asked_wrongly(reason: Message | None) -> bool:
-    """Whether a trial failed of what was asked, which trying again does not change."""
+    """Return whether a trial failed because of its request, which another try does not change."""
     return reason is not None and (reason.code in USAGE or reason.family in USAGE)
 
 
 def refused(reason: Message | None) -> bool:
-    """Whether a trial can never run as it was asked for: a wrong flag, or a file that its engine cannot read."""
+    """Return whether a trial can never run as requested: a wrong flag, or a file that its engine cannot read."""
     return asked_wrongly(reason) or (reason is not None and reason.code in ("E-MODEL-5", "E-MODEL-6"))

@@ -1,4 +1,4 @@
-"""Options that a workload or a scenario declares: name, default, and what each may be. They are checked here."""
+"""Options that a workload or a scenario declares: name, default and allowed values. They are checked here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgescope.records import Scalar
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its default decides its kind (bool, int, float or text)."""
+    """One option; the type of its default is the type of its values (bool, int, float or text)."""
 
     default: Scalar
     text: str
@@ -25,7 +25,7 @@ class Option:
     """Whether it names a file, whose content belongs to the trial (`clip.mp4#0123456789ab` once pinned)."""
 
     def problem(self, name: str, value: Scalar) -> str:
-        """Return what is wrong with a value, '' where nothing is."""
+        """Return what is wrong with a value, or '' if nothing is."""
         kind = type(self.default)
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
@@ -48,10 +48,10 @@ _KINDS: Mapping[type, str] = {
 
 
 def settled(given: Mapping[str, Scalar], known: Mapping[str, Option]) -> dict[str, Scalar]:
-    """Return the options as a Trial carries them, so that one question has one spelling.
+    """Return the options in the form that a Trial stores, so that equal trials have equal options.
 
-    Defaults are left out, 15 of a number is 15.0 and of a text "15", and a file's name is pinned by its content.
-    UsageError where a file cannot be read. What is wrong otherwise is left for `read` to say.
+    Defaults are left out; 15 becomes 15.0 for a number option and "15" for a text option; a file's name is pinned by
+    its content. Raises UsageError if a file cannot be read; `read` reports all other errors.
     """
     found = {name: _settled(value, known.get(name)) for name, value in given.items()}
     return {name: value for name, value in found.items() if name not in known or value != known[name].default}
@@ -70,7 +70,7 @@ def _settled(value: Scalar, option: Option | None) -> Scalar:
 def _pin(name: str) -> str:
     bare = PIN.sub("", name)
     try:
-        if not Path(bare).is_file():  # a device would be read for ever
+        if not Path(bare).is_file():  # reading a device would never end
             raise OSError("not a regular file" if Path(bare).exists() else "no such file")
         return f"{bare}#{cache.content(Path(bare))[:12]}"
     except (OSError, ValueError) as error:
@@ -78,7 +78,7 @@ def _pin(name: str) -> str:
 
 
 def unpinned(name: str) -> Path:
-    """Return the file that an option names; UsageError where its content is not what it was pinned with."""
+    """Return the file that an option names; UsageError if its content differs from the pinned content."""
     bare, found = PIN.sub("", name), PIN.search(name)
     if found and _pin(bare) != name:
         raise UsageError(
@@ -94,10 +94,10 @@ def unpinned(name: str) -> Path:
 def read(
     name: str, given: Mapping[str, Scalar], known: Mapping[str, Option], of: str = "workload"
 ) -> dict[str, Any]:
-    """Return every option of `known`, those not `given` with their defaults.
+    """Return every option of `known`: the `given` value, or the default.
 
-    `name` is that of the workload or scenario, `of` which of the two it is. UsageError for an option that it does
-    not have, or a value that the option cannot have.
+    `name` names the workload or scenario, `of` says which of the two it is. Raises UsageError for an unknown option
+    and for a value that the option does not allow.
     """
     unknown = sorted(set(given) - set(known))
     if unknown:

@@ -1,6 +1,6 @@
-"""Every family's members as data: name -> where the class lives and what to say when it cannot be imported.
+"""Every family's members as data: name -> the path of its class and the command that makes it importable.
 
-Nothing heavy is imported until a name is asked for, so `edgescope --help` stays fast and a missing engine
+Nothing heavy is imported until a name is loaded, so `edgescope --help` stays fast and a missing engine
 costs one sentence. Adding a member is one file, one line here and one row in the test matrix of its family; an
 installed package adds one by an entry point (docs/add-a-backend.md, docs/add-a-device.md).
 """
@@ -29,26 +29,26 @@ class Entry:
     fix: str = ""
     summary: str = ""
     devices: tuple[str, ...] = ("cpu",)
-    """Of a backend: the devices it runs on, the usual one first."""
+    """For a backend: the devices it runs on, the usual one first."""
     about: str = ""
-    """Of a backend: its class data, where they can be read without its engine."""
+    """For a backend: the path of its class data, which can be read without its engine."""
     open_loop: bool = False
-    """Of a scenario: queries fall due whatever has been answered, so they may wait in a queue."""
+    """For a scenario: queries fall due whether or not earlier ones are done, so they may wait in a queue."""
     rated: bool = False
-    """Of a scenario: it offers queries at --rate."""
+    """For a scenario: it offers queries at --rate."""
     timed: bool = True
-    """Of a scenario: a query has a latency; False where all are there at once and it would be a place in a pile."""
+    """For a scenario: a query has a latency; False if all arrive at once and it would be a place in the queue."""
     idles: bool = False
-    """Of a scenario: it waits before a query, so throughput says nothing."""
+    """For a scenario: it waits before queries, so throughput means nothing."""
     alone: bool = False
-    """Of a scenario: it ends when it is through, so several processes cannot agree on a start and a stop."""
+    """For a scenario: it ends by itself, so several processes cannot agree on a start and a stop."""
     driver: str = "edgescope"
-    """Of a scenario: `external` where a program of others makes the load."""
+    """For a scenario: `external` if another program makes the load."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A plug-in's entry point that adds nothing, and why."""
+    """A plug-in's entry point that cannot be used, and why."""
 
     group: str
     name: str
@@ -59,8 +59,8 @@ class Broken:
 class Family(Mapping[str, Entry]):
     """The built-in members of one family, then those that installed packages add to the entry-point group.
 
-    Looking up a built-in name costs no look at the installed packages. `check` is for a family all of whose members are
-    used at once: it is tried on a plug-in's entry, and one that fails is left out.
+    Looking up a built-in name does not read the installed packages. `check` is for a family whose members are all used
+    at once: it is called with a plug-in's entry, and an entry that fails is left out.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Family(Mapping[str, Entry]):
 
     @property
     def broken(self) -> tuple[Broken, ...]:
-        """Return the entry points of this group that add nothing."""
+        """Return the entry points of this group that cannot be used."""
         return self._read[1]
 
     @functools.cached_property
@@ -95,14 +95,14 @@ class Family(Mapping[str, Entry]):
         for point in _entry_points(self.group):
             try:
                 found[point.name] = self._checked(point, found)
-            except Exception as error:  # a stranger's module raises anything when it is imported
+            except Exception as error:  # a plug-in's module may raise anything when it is imported
                 why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
                 package = point.dist.name if point.dist else "an unknown package"
                 broken.append(Broken(self.group, point.name, package, why))
         return found, tuple(broken)
 
     def _checked(self, point: EntryPoint, found: Mapping[str, Entry]) -> Entry:
-        """Return what a plug-in adds; ValueError, or whatever its module raises, where it cannot be used."""
+        """Return a plug-in's entry; ValueError, or whatever its module raises, if it cannot be used."""
         if point.name in self._built_in:
             raise ValueError(f"{point.name} is the name of a built-in member")
         if point.name in found:
@@ -116,7 +116,7 @@ class Family(Mapping[str, Entry]):
 
 
 def _entry_points(group: str) -> list[EntryPoint]:
-    """Return the entry points of a group, by name; nothing that they name is imported."""
+    """Return the entry points of a group, sorted by name, without importing them."""
     from importlib.metadata import entry_points
 
     return sorted(entry_points(group=group), key=lambda point: point.name)
@@ -124,14 +124,14 @@ def _entry_points(group: str) -> list[EntryPoint]:
 
 EITHER = ("cpu", "cuda")
 REPLAYED = "replayed"
-"""Name under which a recorded board stands among the devices and in a machine's facts."""
+"""The name of a recorded board among the devices and in a machine's facts."""
 
-#: Modules that run as programs of their own (`python -m`): who starts them knows no more of them than this.
+#: Modules that run as their own programs (`python -m`); their callers know only these names.
 TRIAL_PROGRAM = "edgescope.bench.child"
 WORKER_PROGRAM = "edgescope.bench.worker"
-#: What answers a trial whose program runs on a board while this machine drives it: (verb, trial, address, folder).
+#: The function that runs a trial on a board which this machine drives: (verb, trial, address, folder).
 ON_BOARD = "edgescope.remote.run:serve"
-#: Device -> the settings that it has, as a function of what the device tells of itself.
+#: Device -> the function that returns its settings from the device's facts.
 SETTINGS: Mapping[str, str] = {
     "cpu": "edgescope.modes.affinity:some",
     "jetson": "edgescope.modes.jetson:modes",
@@ -246,7 +246,7 @@ TRACERS = Family(
 )
 
 LOADGEN = "pip install mlcommons-loadgen"
-#: An open loop at --rate, and one that MLPerf's LoadGen drives.
+#: Entries of an open loop at --rate, and of a scenario that MLPerf's LoadGen drives.
 _paced = functools.partial(Entry, open_loop=True, rated=True)
 _loadgen = functools.partial(Entry, fix=LOADGEN, alone=True, driver="external")
 SCENARIOS = Family(
@@ -319,9 +319,9 @@ FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, TRACERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:
-    """Return the entry called `name`; UsageError that lists the known names where there is none.
+    """Return the entry called `name`; UsageError with the known names if there is none.
 
-    UnavailableError where a plug-in should have added it and could not.
+    Raises UnavailableError if a plug-in should have added it and could not.
     """
     if name not in family:
         for found in family.broken:
@@ -339,17 +339,17 @@ def entry(family: Family, name: str, word: str) -> Entry:
 
 
 def scenario(name: str) -> Entry:
-    """Return the facts of a scenario; those of a closed loop where a stored result names one that is not here."""
+    """Return the entry of a scenario; a closed loop's if a stored result names a scenario that is not installed."""
     return SCENARIOS.get(name, Entry(""))
 
 
 def home(backend: str) -> str:
-    """Return the device a backend runs on unless told otherwise."""
+    """Return the default device of a backend."""
     return entry(BACKENDS, backend, "backend").devices[0]
 
 
 def about(backend: str) -> type[About]:
-    """Return what is known of a backend without its engine; UsageError where there is no such backend."""
+    """Return a backend's class data without importing its engine; UsageError if there is no such backend."""
     found = entry(BACKENDS, backend, "backend")
     data: type[About] = need(found.about or "edgescope.backends.base:About", f"backend {backend}", found.fix)
     return data
@@ -362,7 +362,7 @@ def load(family: Family, name: str, word: str) -> Any:
 
 
 def unusable(found: Broken, word: str = "") -> UnavailableError:
-    """Return what is said of a plug-in that adds nothing."""
+    """Return the error for a plug-in that cannot be used."""
     return UnavailableError(
         "E-PLUGIN-1",
         f"the plug-in {found.package} adds no {word or found.group} {found.name}",
@@ -376,14 +376,14 @@ CPU_TORCH = "pip install torch torchvision --index-url https://download.pytorch.
 
 
 def without_cuda(fix: str) -> str:
-    """Return `fix`; where it brings PyTorch, with the line that spares a machine without a GPU gigabytes of CUDA."""
+    """Return `fix`; if it installs PyTorch, add the command that saves a machine without a GPU gigabytes of CUDA."""
     return (
         f"{fix}; on a machine without an NVIDIA GPU first: {CPU_TORCH}" if "edgescope[torch" in fix else fix
     )
 
 
 def need(target: str, what: str, fix: str) -> Any:
-    """Import and return `module:attribute`; UnavailableError, with `fix`, where a package is missing."""
+    """Import and return `module:attribute`; UnavailableError, with `fix`, if a package is missing."""
     module, attribute = target.split(":")
     try:
         return getattr(importlib.import_module(module), attribute)

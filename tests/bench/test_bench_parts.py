@@ -112,11 +112,11 @@ def test_phases_come_from_as_many_queries_as_a_second_has_10_to_200(monkeypatch,
 
 def test_on_the_device_there_are_no_copies_and_without_events_no_phases():
     session = Timed([0.0], 1.0)
-    assert inference._untold(ready(session), "device") == dict.fromkeys(
+    assert inference._absent_copies(ready(session), "device") == dict.fromkeys(
         ("h2d_s", "d2h_s"), Absent("io device leaves the copies out")
     )
-    assert inference._untold(ready(session), "host") == {}
-    assert inference._untold(ready(len), "device") == {}
+    assert inference._absent_copies(ready(session), "host") == {}
+    assert inference._absent_copies(ready(len), "device") == {}
     assert (
         len(inference._breakdown(ready(len))) == 0
         and breakdown.metrics(inference._breakdown(ready(len))) == {}

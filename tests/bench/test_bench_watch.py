@@ -122,7 +122,7 @@ def test_a_process_on_the_gpu_holds_what_the_first_driver_that_knows_it_says(mon
     }
     found = footprints([1, 2, 3], devices, "cuda")
     assert found[1].gpu == Measured(100.0, "bytes") and found[2].gpu == Measured(200.0, "bytes")
-    assert found[3].gpu == Absent("no device here tells what a process holds")
+    assert found[3].gpu == Absent("no device here reports memory by process")
     only = footprints([2], {"first": devices["first"]}, "cuda")
     assert only[2].gpu == Absent("numbered otherwise")
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from rich.console import Console
 
 from edgescope.cli.main import main
 from edgescope.devices.replay import format as recording
-from edgescope.report import terminal
 
 
-def shown(board, monkeypatch, capsys):
-    monkeypatch.setattr(terminal, "console", lambda: Console(width=80, highlight=False))
+def shown(board, capsys):
     assert main(["--board", board, "modes"]) == 0
     return capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize("board", recording.shipped())
-def test_every_row_is_one_line_of_80_columns(board, monkeypatch, capsys):
-    lines = shown(board, monkeypatch, capsys)
+def test_every_row_is_one_line_of_80_columns(board, capsys):
+    lines = shown(board, capsys)
     assert all(len(line) <= 80 for line in lines)
     power, _, settings = "\n".join(lines).partition("\nsetting")
     for row in power.splitlines()[1:]:
@@ -29,13 +26,13 @@ def test_every_row_is_one_line_of_80_columns(board, monkeypatch, capsys):
     assert all(len(row.split()) > 2 for row in settings.splitlines()[1:]), "each with what it sets"
 
 
-def test_a_board_without_modes_says_why(monkeypatch, capsys):
-    first = shown("thor", monkeypatch, capsys)[0]
+def test_a_board_without_modes_says_why(capsys):
+    first = shown("thor", capsys)[0]
     assert first == "no power modes: no /etc/nvpmodel.conf (the file that lists them)"
 
 
-def test_a_mode_that_needs_a_reboot_is_marked_and_explained(monkeypatch, capsys):
-    lines = shown("agx_orin", monkeypatch, capsys)
+def test_a_mode_that_needs_a_reboot_is_marked_and_explained(capsys):
+    lines = shown("agx_orin", capsys)
     row = next(line for line in lines if line.startswith("MODE_30W "))
     assert row.split()[-2:] == ["reboot", "default"]
     assert "MODE_30W needs a reboot: TPC_PG_MASK 0 -> 240" in lines

@@ -30,8 +30,14 @@ def run(store, *more):
 def test_the_table_and_the_file(store, tmp_path, capsys):
     assert run(store, "--output", str(tmp_path / "t.csv")) == 0
     said = capsys.readouterr().out
-    assert "alexnet" in said and "ratio printed as 2.09, should be 5.61" in said
-    assert "--modelsvgg19,resnet50" in "".join(said.split())  # what would fill the rest
+    assert "1 of 11 networks  4.22x [4.2, 4.24] as fast as PyTorch eager" in said and "5.61x*" in said
+    assert max(map(len, said.splitlines())) <= 80 + len(str(tmp_path))
+    fix = "edgescope study nano_table --run --device cpu"  # what would fill the rest
+    assert fix in " ".join(said.split())
+    assert run(store, "-v") == 0
+    assert "ratio printed as 2.09, should be 5.61" in capsys.readouterr().out
+    assert run(store, "--models", "alexnet,vgg19") == 0
+    assert f"{fix} --models alexnet,vgg19" in " ".join(capsys.readouterr().out.split())
     assert (tmp_path / "t.csv").read_text().count("\n") == 12
 
 

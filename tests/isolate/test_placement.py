@@ -83,7 +83,7 @@ def test_what_runs_beside_says_what_is_its_own():
 
 
 def test_a_word_that_says_nothing_is_refused_before_anything_runs():
-    with pytest.raises(UsageError, match=r"E-TRIAL-3: 'fast' behind a is not KEY=VALUE"):
+    with pytest.raises(UsageError, match=r"E-TRIAL-3: 'fast' after a is not KEY=VALUE"):
         grid({"model": "null", "backend": "null", "colocated": "a fast"})
 
 

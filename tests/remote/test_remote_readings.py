@@ -73,4 +73,4 @@ def test_an_agent_that_never_said_it_had_stopped_does_not_certify():
     made = rows("a_power_w", values=[(1,)])
     made.stopped = None
     assert not made.cost()["alive"]
-    assert "did not say" in made.cost()["end"]
+    assert "did not report" in made.cost()["end"]

@@ -88,13 +88,13 @@ def test_multi_streams_percentiles_are_of_queries_until_their_last_sample_is_don
 
     scenario = loadgen("mlperf_multi_stream", batch=8, max_queries=60, min_s=0.1, max_s=0.1)
     run_test(issue, scenario._settings(0.004, "PerformanceOnly"), 64, tmp_path)
-    scenario.told = mlperf_log.values(tmp_path)
-    assert scenario.told["effective_samples_per_query"] == 8
+    scenario.reported = mlperf_log.values(tmp_path)
+    assert scenario.reported["effective_samples_per_query"] == 8
     found = scenario._percentiles(np.sort(np.array(ours)))
     assert list(found) == ["50.00", "90.00", "99.00"]
     for p, pair in found.items():
         assert pair["loadgen_ns"] == pytest.approx(pair["ours_ns"], rel=0.1), p
-    assert scenario.told["result_50.00_percentile_latency_ns"] < 0.8 * found["50.00"]["loadgen_ns"]
+    assert scenario.reported["result_50.00_percentile_latency_ns"] < 0.8 * found["50.00"]["loadgen_ns"]
 
 
 @needs_loadgen
@@ -303,12 +303,12 @@ def test_percentiles_that_differ_are_warned_of(percent, theirs, ours, apart):
 
 @needs_loadgen
 def test_an_invalid_run_says_what_was_not_met():
-    assert told(told={"result_validity": "VALID", "early_stopping_met": False}).warnings() == ()
+    assert told(reported={"result_validity": "VALID", "early_stopping_met": False}).warnings() == ()
     unmet = {"result_validity": "INVALID", "early_stopping_met": False, "min_duration_met": True}
-    (text,) = map(str, told(told=unmet).warnings())
+    (text,) = map(str, told(reported=unmet).warnings())
     assert "(early_stopping_met)" in text and "lower --rate" not in text
     rated = Trial(model="null", backend="null", scenario="mlperf_server", rate=5.0)
-    assert "or a lower --rate" in str(told(rated, told=unmet).warnings()[0])
+    assert "or a lower --rate" in str(told(rated, reported=unmet).warnings()[0])
 
 
 @needs_loadgen

@@ -1,4 +1,4 @@
-"""The only place that composes the families: `run` answers a Trial, `prepare` builds what it needs."""
+"""The only package that composes the families: `run` measures a Trial, `prepare` builds what it needs."""
 
 from edgescope.bench.run import answer, begin, here, prepare, present, refused, run
 

@@ -1,10 +1,10 @@
-"""The process a trial runs in: reads trial.json from a folder, leaves a result there, ends with its parent.
+"""The process a trial runs in: it reads trial.json from a folder, writes the result there, ends with its parent.
 
 python -m edgescope.bench.child run|prepare FOLDER PARENT_PID
 python -m edgescope.bench.child serve FOLDER PARENT_PID
 
-`serve` answers one trial after another, each named by a line of JSON on stdin, and keeps their workers alive between
-them.
+`serve` runs one trial after another, each named by a line of JSON on stdin, and keeps the workers alive between
+trials.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
 
 
 def serve() -> int:
-    """Answer the trials that stdin names, until it ends; say on stdout when each is on disk; return 0."""
+    """Run the trials that stdin names until stdin ends; report on stdout when each is on disk; return 0."""
     from edgescope.isolate.fresh import TIMEOUT
     from edgescope.isolate.pool import Prestart, WorkerPools
 
@@ -52,13 +52,13 @@ def serve() -> int:
             os.environ[TIMEOUT] = str(order["timeout_s"])
             pools.begin(order["env"], Prestart(order["prestart"], order["floor_bytes"]))
             _answer(order["verb"], Path(order["folder"]), pools)
-            warden.end_strangers(pools.pids)  # what a trial has left would run beside the next
+            warden.end_strangers(pools.pids)  # what a trial left behind would disturb the next
             pipe.send(event="done")
     return 0
 
 
 def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
-    """Answer the trial in the folder; what has begun is written first, in case this process does not live."""
+    """Run the trial in the folder; write its begun Result first, in case this process is killed."""
     from edgescope import bench
     from edgescope.devices import manifest
     from edgescope.records import Trial
@@ -78,7 +78,7 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
 def leave(code: int = 0) -> None:
     """End this process at once: some engines crash while their threads are torn down, and all is on disk by now.
 
-    Under a tracer it ends as interpreters do, because profilers write down what they saw at exit.
+    Under a tracer it exits normally, because profilers write down what they saw at exit.
     """
     sys.stdout.flush()
     sys.stderr.flush()

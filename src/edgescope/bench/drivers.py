@@ -34,7 +34,7 @@ from edgescope.workloads.base import Program, Work
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What measuring and checking brought, whoever drove the load."""
+    """What measuring and checking a trial returned, whichever driver ran the load."""
 
     model: ModelInfo
     artifact: Mapping[str, Json]
@@ -43,7 +43,7 @@ class Run:
     queries: Queries
     window: Window
     metrics: Mapping[str, Field]
-    """What is known beside energy, long-run behaviour and the sampler's cost; counts where a name is given twice."""
+    """Every metric but energy, long-run behaviour and the sampler's cost; these win if a name is given twice."""
     warnings: Sequence[Message] = ()
     warmed: bool = True
     """Whether the latencies had settled when the window began."""
@@ -55,7 +55,7 @@ class Run:
 
 
 class Driver(Protocol):
-    """Measures a trial that has begun; every driver is watched alike, and what it brings is judged alike."""
+    """Measures a trial that has begun; every driver is watched and judged in the same way."""
 
     def measure(self, begun: Result, watch: Watch) -> Run:
         """Open, drive and verify the trial; an EdgescopeError says why there is no run."""
@@ -68,7 +68,7 @@ class InProcess:
         self.clock = clock
 
     def measure(self, begun: Result, watch: Watch) -> Run:
-        """Open the trial, drive its scenario under the sampler, then ask the work what it can say of itself.
+        """Open the trial, drive its scenario under the sampler, then collect the work's own metrics.
 
         Verification comes after the window: the gate's inputs and reference would otherwise sit in the memory that
         the trial is charged for, and a fast wrong answer is rejected all the same.
@@ -150,19 +150,19 @@ def drive(scenario: Scenario, work: Work, clock: Clock) -> Queries:
 
 
 def require(trial: Trial, effective: Effective) -> None:
-    """Raise RanElsewhereError unless the engine did what was asked, as far as it tells."""
+    """Raise RanElsewhereError unless the engine did what was requested, as far as it reports."""
     threads = trial.options.get("threads")
     ran = effective.threads if threads is not None and effective.threads is not None else threads
-    for code, what, asked, did in (
+    for code, what, requested, did in (
         ("E-RAN-1", "device", trial.device, effective.device),
         ("E-RAN-2", "precision", trial.precision, effective.precision),
         ("E-RAN-3", "number of threads", threads, ran),
     ):
-        if asked != did:
+        if requested != did:
             raise RanElsewhereError(
                 code,
-                f"{trial.backend} was asked for {what} {asked} and ran with {did}",
+                f"{trial.backend} was asked for {what} {requested} and ran with {did}",
                 evidence=effective.evidence,
-                effect=f"A number under the label {asked} would describe another {what}",
+                effect=f"A number under the label {requested} would describe another {what}",
                 fix="ask for what this engine does here (edgescope backends), or use another --backend",
             )

@@ -1,4 +1,4 @@
-"""Hold a board-wide setting around code of one's own: `edgescope.in_mode`."""
+"""`edgescope.in_mode`: hold a board-wide setting around your own code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from edgescope.modes.enter import entered
 def in_mode(name: str, devices: Mapping[str, Device] | None = None) -> Iterator[Mode]:
     """Hold a board-wide setting while the block runs: `with edgescope.in_mode("15W+jetson_clocks"): ...`.
 
-    Set, read back, probed under load; restored when the block ends, by whatever means. Settings of a process
-    (cpus=, quota=, mps=) cannot be put on a running one and belong into Trial(mode=...).
+    The mode is set, read back and probed under load, and restored however the block ends. Settings of a process
+    (cpus=, quota=, mps=) cannot be applied to a running process; give them in Trial(mode=...).
     """
     with entered(catalog.find(name, present() if devices is None else devices)) as mode:
         if mode.launch():

@@ -1,4 +1,4 @@
-"""Is the mode that the Trial names in effect? Asked before and after by the process that measures; its Result says."""
+"""Checks that the Trial's mode is in effect, before and after the run, in the process that measures."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from edgescope.records import Json, Machine, Result, Status, Trial, Trust, Verdi
 
 
 def require(trial: Trial, devices: Devices) -> Mapping[str, Json]:
-    """Return what is known of the trial's mode, which is in effect: evidence and numbers; nothing of `as_is`.
+    """Return the evidence and figures of the trial's mode; {} for `as_is`.
 
-    SettingError E-MODE-2 where it is not, UsageError E-MODE-1 where this machine has no such mode.
+    Raises SettingError E-MODE-2 if it is not in effect, UsageError E-MODE-1 if this machine has no such mode.
     """
     if trial.mode == catalog.AS_IS:
         return {}
@@ -33,7 +33,7 @@ def require(trial: Trial, devices: Devices) -> Mapping[str, Json]:
 
 
 def kept(result: Result, devices: Devices) -> Result:
-    """Return the result of a trial whose mode is still in effect as it is; otherwise one that has failed, E-MODE-2."""
+    """Return the result unchanged if its mode is still in effect, otherwise as failed with E-MODE-2."""
     trial = result.trial
     if trial.mode == catalog.AS_IS:
         return result
@@ -58,12 +58,14 @@ def kept(result: Result, devices: Devices) -> Result:
 
 
 def noted(result: Result, mode: Mapping[str, Json]) -> Result:
-    """Return the result with the mode in effect among the machine's facts and in the engine's evidence."""
+    """Return the result with the mode added to the machine's facts and to the engine's evidence."""
     if not mode:
         return result
     machine = Machine(result.machine.stable, {**result.machine.state, "mode": mode})
     effective = result.effective
     if effective is not None:
-        told = "; ".join(filter(None, (effective.evidence, f"mode {result.trial.mode}: {mode['evidence']}")))
-        effective = replace(effective, evidence=told)
+        evidence = "; ".join(
+            filter(None, (effective.evidence, f"mode {result.trial.mode}: {mode['evidence']}"))
+        )
+        effective = replace(effective, evidence=evidence)
     return replace(result, machine=machine, effective=effective)

@@ -1,7 +1,7 @@
-"""What became of a trial: the one place that sets a Result's status, its verdict and its warnings.
+"""The one place that sets a Result's status, its verdict and its warnings.
 
-A run that finished is judged by its own numbers; a mode that did not last, a recording in place of sensors, outputs
-that are wrong and errors of an engine all end here.
+A run that finished is judged by its own numbers. A mode that did not last, a recording in place of sensors, wrong
+outputs and an engine's errors all end here.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from edgescope.registry import REPLAYED
 
 #: Significant drift of the latency over the window beyond which the run is called unstable.
 UNSTABLE_DRIFT = 0.25
-#: What must be said of an open loop, too: a queue near capacity moves by a quarter in one run of ten by chance.
+#: An open loop is unstable only with one of these warnings: a queue near capacity drifts by a quarter in one
+#: run of ten by chance.
 MOVING = ("W-LOAD-1", "W-STAT-4")
 RECORDING = "the sensors are a recording"
 
 
 def guarded(begun: Result, work: Callable[[Result], Result]) -> Result:
-    """Return work(begun), or the begun result with the status and reason of what was raised."""
+    """Return work(begun), or the begun result with the status and reason of the exception that it raised."""
     try:
         found = work(begun)
     except Exception as error:  # models and engines raise anything
@@ -49,9 +50,9 @@ def guarded(begun: Result, work: Callable[[Result], Result]) -> Result:
 
 
 def concluded(begun: Result, watch: Watch, run: Run, in_effect: Mapping[str, Json] | None = None) -> Result:
-    """Return the Result of a run that finished: what it used, how it went on, and whether it counts.
+    """Return the Result of a run that finished: metrics, energy, long-run behaviour, status and verdict.
 
-    `in_effect` is what was known of its mode when it began.
+    `in_effect` holds the evidence and figures of its mode when it began.
     """
     found = settled(_assembled(begun, watch, run), run.failure)
     return mode.noted(mode.kept(found, watch.by_name), in_effect or {})
@@ -120,7 +121,7 @@ def settled(result: Result, failure: str = "") -> Result:
 
 
 def _drift(result: Result) -> Measured | None:
-    """Return by how much the latency moved, where that is certain and too much for a steady state."""
+    """Return the drift of the latency if it is significant and too large for a steady state, else None."""
     drift = result.metrics.get("drift")
     if not isinstance(drift, Measured) or not _certain(drift) or abs(drift.value) <= UNSTABLE_DRIFT:
         return None
@@ -128,17 +129,17 @@ def _drift(result: Result) -> Measured | None:
         w.code in MOVING for w in result.warnings
     ):
         return None
-    told_apart = isinstance(result.metrics.get("settled_s"), Measured)  # burst and sustained speed
-    return None if told_apart else drift
+    separated = isinstance(result.metrics.get("settled_s"), Measured)  # burst and sustained speed
+    return None if separated else drift
 
 
 def _certain(change: Measured) -> bool:
-    """Whether the interval of a change excludes none."""
+    """Return whether the confidence interval of a change excludes zero."""
     return change.lo is not None and change.hi is not None and (change.lo > 0 or change.hi < 0)
 
 
 def _moved(drift: Measured, warnings: tuple[Message, ...]) -> Message:
-    """Say why there is no steady state: a load beyond what can be served has none however long the warm-up."""
+    """Return why there is no steady state: an overload reaches none, however long the warm-up."""
     text = f"latency moved by {drift.value:+.0%} over the window"
     if any(warning.code == "W-LOAD-1" for warning in warnings):
         return Message(
@@ -150,7 +151,7 @@ def _moved(drift: Measured, warnings: tuple[Message, ...]) -> Message:
 def status_of(error: Exception) -> tuple[Status, Message]:
     """Return the status and the reason of a trial that `error` ended.
 
-    Of an error that edgescope did not raise on purpose the trace goes to stderr, its end to the reason.
+    For an error that edgescope did not raise itself, the traceback goes to stderr and its last line to the reason.
     """
     if isinstance(error, WorkerError):
         return error.status, error.reason
@@ -171,10 +172,10 @@ def _status(error: EdgescopeError) -> Status:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """Whether the host's or the device's memory ran out; engines have their own words for the latter."""
+    """Return whether the host's or the device's memory ran out; each engine words the latter differently."""
     text = f"{type(error).__name__}: {error}".lower().replace("_", " ")
-    words = ("outofmemoryerror", "out of memory", "failed to allocate memory", "alloc failed")
-    return isinstance(error, MemoryError) or any(word in text for word in words)
+    phrases = ("outofmemoryerror", "out of memory", "failed to allocate memory", "alloc failed")
+    return isinstance(error, MemoryError) or any(phrase in text for phrase in phrases)
 
 
 def _raised(error: BaseException) -> Message:
@@ -190,7 +191,7 @@ def _raised(error: BaseException) -> Message:
 
 
 def _marked(result: Result) -> Result:
-    """Return the result with the mark where its machine is a recording; any other as it is."""
+    """Return the result with a warning and no clean verdict if its sensors are a recording, else unchanged."""
     mark = result.machine.state.get(REPLAYED)
     if not mark:
         return result

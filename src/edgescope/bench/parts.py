@@ -32,7 +32,7 @@ class Here:
         return zoo.get(trial.model, trial.shapes, trial.batch)
 
     def backend(self, name: str) -> Backend:
-        """Return the engine of that name."""
+        """Return the engine called `name`."""
         backend: Backend = registry.load(registry.BACKENDS, name, "backend")()
         return backend
 
@@ -47,7 +47,7 @@ def workload_of(trial: Trial) -> Workload:
 
 
 def scenario_of(trial: Trial, plan: Plan) -> Scenario:
-    """Return the load that a trial names, which stops where `plan` says."""
+    """Return the scenario that a trial names; `plan` decides when it stops."""
     scenario: Scenario = registry.load(registry.SCENARIOS, trial.scenario, "scenario")(trial, plan)
     return scenario
 
@@ -58,21 +58,21 @@ def open_work(trial: Trial, parts: Parts = HERE) -> AbstractContextManager[Opene
 
 
 def prepare_trial(trial: Trial, parts: Parts = HERE) -> None:
-    """Make whatever opening the trial, and what runs beside it, would have to make."""
+    """Build the artifacts that opening the trial and its colocated work would otherwise have to build."""
     for one in (trial, *placement.colocated(trial)):
         workload_of(one).prepare(one, parts)
 
 
 def program_of(trial: Trial, parts: Parts = HERE) -> Program | None:
-    """Return the program that owns the trial's loop, None where edgescope drives it."""
+    """Return the program that owns the trial's loop, or None if edgescope drives it."""
     workload = workload_of(trial)
     return workload.program(trial, parts) if isinstance(workload, RunsPrograms) else None
 
 
 def recorded(trial: Trial) -> AbstractContextManager[None]:
-    """Return the context that bounds what the trial's tracer records of this process.
+    """Return a context; the trial's tracer records this process only inside it.
 
-    UsageError where the process was not started under it.
+    Raises UsageError if the process was not started under the tracer.
     """
     if trial.tracer == Trial.tracer:
         return nullcontext()

@@ -32,16 +32,16 @@ def run(
     hz: float = SAMPLER_HZ,
     devices: Devices | None = None,
 ) -> Result:
-    """Run one trial in this process and return its Result; only a bug of edgescope's own raises.
+    """Run one trial in this process and return its Result; only a bug in edgescope itself raises.
 
-    `hz` is the sampler's rate (0: none), `devices` by registry name what is asked for facts and sensors (None: all).
+    `hz` is the sampler's rate (0: no sampler); `devices`, by registry name, give facts and sensors (None: all).
     """
     here = present() if devices is None else devices
     return answer(begin(trial, manifest.machine(here)), clock=clock, hz=hz, devices=here)
 
 
 def begin(trial: Trial, machine: Machine) -> Result:
-    """Return the Result of a trial that has only begun: where and when, nothing measured."""
+    """Return the Result of a trial that has only begun: it holds machine and time, but nothing measured."""
     started = datetime.now(timezone.utc)
     return Result(
         id=new_id(trial, started),
@@ -60,7 +60,7 @@ def answer(
     devices: Devices,
     pools: WorkerPools | None = None,
 ) -> Result:
-    """Return the Result that a begun one becomes when its trial is measured; workers of `pools` do it where given."""
+    """Measure the trial of a begun Result and return the finished one; use the workers of `pools` if given."""
 
     def measured(begun: Result) -> Result:
         in_effect = mode.require(begun.trial, devices)
@@ -72,7 +72,7 @@ def answer(
 
 
 def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driver:
-    """Return who drives the trial: workers, a program that owns its loop, or this process."""
+    """Return the driver of the trial: workers, a program that owns its loop, or this process."""
     if trial.multi_process or pools is not None:
         return Workers(pools)
     program = program_of(trial)
@@ -86,7 +86,7 @@ def refused(trial: Trial, devices: Devices, error: EdgescopeError) -> Result:
 
 
 def prepare(begun: Result) -> Result:
-    """Make what the trial needs made beforehand (artifacts, references); status ok when all of it is there."""
+    """Build the trial's artifacts and references; return a Result whose status is ok if all were built."""
 
     def build(begun: Result) -> Result:
         prepare_trial(begun.trial)
@@ -96,7 +96,7 @@ def prepare(begun: Result) -> Result:
 
 
 def present() -> Devices:
-    """Return one of every device there is, by registry name, but null; a recorded board's where one is played."""
+    """Return every device but null, by registry name; those of the recorded board if a recording is played."""
     if board_file := device.played():
         return device.devices(board_file)
     names = [n for n in registry.DEVICES if n not in ("null", "replay")]

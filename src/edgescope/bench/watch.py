@@ -1,14 +1,14 @@
 """What looks at the machine while the queries run: the sampler, the throttle counters, two probes.
 
 The spin probe (a fixed amount of integer work) and the memory probe (a walk over a buffer that no cache holds) run
-before and after, outside the sampler's life; the counters are read at both ends; the sampler watches in between.
+before the sampler starts and after it stops; the counters are read at both ends; the sampler watches in between.
 Together they give the verdict.
 
-What each worker holds in memory: resident, its share of what is shared, and on the GPU.
+It also reads what each worker holds in memory: resident set, proportional set, GPU memory.
 
 Resident sets count pages that several processes share (libraries, a mapped model file) once in each; the proportional
-set size divides them among their users, so only its sum is what the workers take from the machine. On the GPU the
-driver is asked; where it numbers processes differently from this container, it cannot be known which is whose.
+set size divides them among their users, so only its sum is what the workers take from the machine. The driver reports
+GPU memory by process; if it numbers processes differently from this container, its figures cannot be assigned.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Devices = Mapping[str, Device]
 
 
 class Watch:
-    """Watches one run; afterwards holds the readings, their cost and the verdict."""
+    """Watches one run; afterwards it holds the readings, their cost and the verdict."""
 
     def __init__(self, devices: Devices, hz: float) -> None:
         self.by_name = devices
@@ -74,7 +74,7 @@ class Watch:
 
     @contextmanager
     def idling(self, seconds: float, clock: Clock) -> Iterator[None]:
-        """Do nothing for so long before the block and again after it; `idle` then holds both stretches."""
+        """Do nothing for `seconds` before the block and again after it; `idle` then holds both stretches."""
         self._rest("before", seconds, clock)
         yield
         self._rest("after", seconds, clock)
@@ -91,7 +91,7 @@ class Watch:
         self.idle = (*self.idle, rest)
 
     def mark(self) -> None:
-        """Say that a window begins or ends now."""
+        """Note that a window begins or ends now."""
         self._telemetry.mark()
 
     def _made(self, folder: Path) -> Telemetry:
@@ -104,7 +104,7 @@ class Watch:
         self.readings, self.cost = telemetry.readings(), telemetry.cost()
 
     def verdict(self, window: Window, speeds: str = "") -> Verdict:
-        """Return whether the window's numbers may be trusted; `speeds`: those it ran at, where they were several."""
+        """Return whether the window's numbers may be trusted; `speeds` names the run's speeds if it had several."""
         return judge(
             self.readings,
             window.start_ns,
@@ -117,10 +117,10 @@ class Watch:
         )
 
     def board_memory(self, device: str, window: Window, before: Json) -> dict[str, Field]:
-        """Return the most memory in use on the GPU board within the window; {} of a trial that uses none.
+        """Return the largest memory in use on the GPU board within the window; {} for a trial without a GPU.
 
-        Of a Jetson, whose GPU has none of its own, by how much the memory that can be had fell: `before` is what
-        it was (bytes) when nothing of the trial had been loaded.
+        On a Jetson (unified memory), return the largest drop of available memory below `before`: the bytes that
+        were available before anything of the trial was loaded.
         """
         if device == "cpu":
             return {}
@@ -140,7 +140,7 @@ class Watch:
         return value[(t_ns >= window.start_ns) & (t_ns <= window.stop_ns)]
 
     def metrics(self) -> dict[str, Field]:
-        """Return what watching cost: share of one core, achieved rate."""
+        """Return the cost of watching: share of one core, achieved rate."""
         share: Json = self.cost.get("cpu_share")
         if share is None:
             absent = Absent(f"fewer than two readings: the sampler {self.cost.get('end')}")
@@ -153,15 +153,15 @@ class Watch:
 
 
 def available(machine: Machine) -> Json:
-    """Return the bytes of memory that could be had when a machine was described; None where it does not say."""
+    """Return the bytes of memory available when the machine was described, or None if unknown."""
     facts = machine.state.get("cpu")
     return facts.get("memory_available_bytes") if isinstance(facts, Mapping) else None
 
 
 def _fallen(left: NDArray[np.float64], before: Json) -> Field:
-    """Return by how many bytes the memory that can be had fell at most below what it was."""
+    """Return the largest drop of available memory below `before`, in bytes."""
     if not len(left) or not isinstance(before, int | float):
-        return Absent("how much memory could be had before and within the window was not read")
+        return Absent("available memory was not read before and within the window")
     fallen = float(before - left.min())
     return Measured(fallen, "bytes", n=len(left)) if fallen > 0 else Absent("other programs gave back more")
 
@@ -169,19 +169,19 @@ def _fallen(left: NDArray[np.float64], before: Json) -> Field:
 def board(environ: Mapping[str, str] = os.environ) -> str:
     """Return NVML's name for the GPU that CUDA calls 0: `gpu0`, unless CUDA_VISIBLE_DEVICES begins with another.
 
-    '' where that names a GPU by its UUID: no board's figures are then this trial's.
+    Return '' if it names a GPU by its UUID: no board's figures can then be assigned to this trial.
     """
     first = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
     return f"gpu{first or 0}" if first.isdigit() or not first else ""
 
 
 def throttle_watch(device: Device) -> AbstractContextManager[ThrottleWatch] | None:
-    """Return a pair of looks at the device's throttling counters, None where it has none."""
+    """Return a context that reads the device's throttling counters at both ends, or None if it has none."""
     return device.throttle_watch() if isinstance(device, Throttled) else None
 
 
 def joined(found: Sequence[Throttle]) -> Throttle | None:
-    """Return what several devices' counters say together, None of no device."""
+    """Return the throttling of several devices combined, or None if `found` is empty."""
     if not found:
         return None
     return Throttle(
@@ -202,7 +202,7 @@ class Footprint:
 
 
 def footprints(pids: Sequence[int], devices: Devices, device: str) -> dict[int, Footprint]:
-    """Return what each process holds now; `device` is where the trial computes."""
+    """Return each process's memory now; `device` is where the trial computes."""
     on_gpu = _on_gpu(pids, devices) if device == "cuda" else {}
     none = Absent("the trial runs on the CPU")
     return {pid: Footprint(peak_rss(str(pid)), pss(pid), on_gpu.get(pid, none)) for pid in pids}
@@ -219,8 +219,8 @@ def pss(pid: int) -> Field:
 
 
 def _on_gpu(pids: Sequence[int], devices: Devices) -> Mapping[int, Field]:
-    """Return what the drivers of the present devices say, the first that knows a process."""
-    why: Field = Absent("no device here tells what a process holds")
+    """Return each process's GPU memory from the first device driver that reports it."""
+    why: Field = Absent("no device here reports memory by process")
     found: dict[int, Field] = dict.fromkeys(pids, why)
     for device in devices.values():
         if not isinstance(device, TellsProcessMemory) or device.present():
@@ -236,7 +236,7 @@ def _on_gpu(pids: Sequence[int], devices: Devices) -> Mapping[int, Field]:
 
 
 def total(fields: Sequence[Field], what: str) -> Field:
-    """Return the sum of several processes' figures; Absent with a reason where one of them is."""
+    """Return the sum of several processes' figures; Absent with the first reason if one is absent."""
     lacking = [f for f in fields if isinstance(f, Absent)]
     if lacking or not fields:
         return Absent(

@@ -1,9 +1,9 @@
-"""One worker: opens a trial's workload when told to, drives its scenario between an agreed start and stop.
+"""One worker process: it opens a trial's workload on an order and drives its scenario from an agreed start to a stop.
 
 python -m edgescope.bench.worker LEADER_PID
 
-It answers one trial after another. Between two it holds no session, and gives back what memory it can. Whatever goes
-wrong is told to the leader as a status and a reason; it ends with its leader.
+It runs one trial after another. Between trials it holds no session and frees what memory it can. It reports every
+failure to the leader as a status and a reason, and ends with its leader.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from edgescope.workloads.base import Opened
 
 
 class Abandoned(Exception):
-    """The leader gave this trial up."""
+    """Raised when the leader gives this trial up."""
 
 
 class WorkerRun:
@@ -99,7 +99,7 @@ class WorkerRun:
         )
 
     def _after(self, opened: Opened) -> None:
-        """Answer what the leader asks of the open session, until it says close."""
+        """Carry out the leader's orders on the open session until `close`."""
         while (order := self.pipe.receive())["do"] != "close":
             if order["do"] == "verify":
                 check = opened.verify(Machine(**order["machine"]))
@@ -114,7 +114,7 @@ class WorkerRun:
                 raise Abandoned
 
     def _send_answer(self, opened: Opened) -> None:
-        """Answer one input, for comparison with the other workers; say how large a batch is."""
+        """Send the outputs for one input, to be compared with the other workers', and the batch's size in bytes."""
         found, path = opened.glimpse(), self.folder / f"answer-{self.number}.npz"
         np.savez(path, *found.outputs)
         made = sum(array.nbytes for array in found.outputs)
@@ -122,7 +122,7 @@ class WorkerRun:
 
 
 def _not_drivable(name: str) -> UnsupportedError:
-    """Return why what owns its loop cannot begin and end when the others do."""
+    """Return the error for a backend or scenario that owns its loop: it cannot start and stop with the others."""
     return UnsupportedError(
         "E-WORKER-1",
         f"{name} owns its loop, so its processes cannot agree on a start and a stop",
@@ -131,7 +131,7 @@ def _not_drivable(name: str) -> UnsupportedError:
 
 
 def serve(pipe: Pipe) -> None:
-    """Answer trials until the leader has gone."""
+    """Run trials until the leader has gone."""
     pipe.send(event="here", pid=os.getpid())
     for order in pipe:
         if order["do"] == "load":
@@ -139,7 +139,7 @@ def serve(pipe: Pipe) -> None:
             peak = peak_rss()
             pipe.send(event="loaded", peak_bytes=peak.value if isinstance(peak, Measured) else 0.0)
         if order["do"] != "open":
-            continue  # of a trial that failed here while the leader was still writing
+            continue  # the order belongs to a trial that failed here while the leader was still writing
         if order.get("again"):
             forget_peak()
         try:
@@ -156,9 +156,9 @@ def serve(pipe: Pipe) -> None:
 
 
 def load(trial: Trial) -> None:
-    """Load the trial's model once and close it; what is wrong with it is told by the first trial that opens it.
+    """Load the trial's model once and close it; errors are ignored, the first trial that opens it reports them.
 
-    What a process does only once is then done: importing the engine, opening the GPU, finding its libraries.
+    What a process does only once is done by then: importing the engine, opening the GPU, finding its libraries.
     """
     with suppress(Exception):
         if program_of(trial) is None:
@@ -168,7 +168,7 @@ def load(trial: Trial) -> None:
 
 
 def forget_peak() -> None:
-    """Have the kernel count the largest resident set anew (proc_pid_clear_refs(5)); some kernels cannot."""
+    """Reset the kernel's peak resident set of this process (proc_pid_clear_refs(5)); some kernels cannot."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -184,7 +184,7 @@ def give_back() -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Serve the leader whose process id is given until it has gone."""
+    """Serve the leader until it has gone; argv[0] is its process id."""
     die_with_parent(int(argv[0]))
     serve(Pipe.own())
 

@@ -1,7 +1,7 @@
 """A trial of several workers: this process leads them, watches the machine, and imports no engine.
 
-Worker 0 answers the accuracy gate after the window, in the session that was measured; the others must answer one input
-as it does. Every worker's engine is held against what was asked. See edgescope/isolate.
+Worker 0 runs the accuracy gate after the window, in the session that was measured; the others must give the same
+outputs for one input. Every worker's engine is checked against the Trial. See edgescope/isolate.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ from edgescope.records import (
 from edgescope.scenarios.open_loop import patience_s
 
 SHORTEST_S = 2.0
-"""Seconds of a window at least, where max_s allows them: workers take a moment to settle among each other."""
+"""The shortest window in seconds if max_s allows it: workers need a moment to settle against each other."""
 ALIKE = {"fp32": 1e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 5e-2, "int8": 5e-2}
-"""How far (relative l2) two processes' outputs for one input may lie apart: engines choose kernels by timing them."""
+"""Largest relative l2 between two processes' outputs for one input: engines choose kernels by timing them."""
 WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 
 Looked = dict[int, Footprint]
 
 
 def seconds(trial: Trial) -> float:
-    """Return how long the workers measure: an open loop, whose queue has to settle, as long as it may."""
+    """Return how many seconds the workers measure; an open loop takes max_s, because its queue has to settle."""
     if registry.scenario(trial.scenario).open_loop:
         return trial.max_s
     return min(trial.max_s, max(trial.min_s, SHORTEST_S))
 
 
 class Workers:
-    """Leads workers that each open the trial, those of `pools` where some are kept."""
+    """Leads workers that each open the trial; takes them from `pools` if given."""
 
     def __init__(self, pools: WorkerPools | None = None) -> None:
         self.pools = pools
 
     def measure(self, begun: Result, watch: Watch) -> Run:
-        """Have all workers open the trial, drive it between an agreed start and stop, and collect what they did."""
+        """Have all workers open the trial and drive it from an agreed start to a stop; collect their results."""
         trial = begun.trial
         with ExitStack() as stack:
             pools = self.pools or stack.enter_context(WorkerPools())
@@ -152,8 +152,8 @@ def _worker(trial: Trial, run: WorkerRun, driven: Driven[Looked], number: int, r
 
 
 def _load(opened: Line) -> Field:
-    told = opened["facts"].get("load_s")
-    return codec.field_from_json(told) if told else Absent("nothing is loaded")
+    reported = opened["facts"].get("load_s")
+    return codec.field_from_json(reported) if reported else Absent("nothing is loaded")
 
 
 def _gap(driven: Driven[Looked], rows: Sequence[Rows]) -> Field:
@@ -164,7 +164,7 @@ def _gap(driven: Driven[Looked], rows: Sequence[Rows]) -> Field:
 
 
 def _facts(opened: Sequence[Line]) -> dict[str, Field]:
-    """Return what opening cost the slowest worker, each fact by itself."""
+    """Return the largest value of each opening fact over the workers."""
     found: dict[str, Field] = {}
     for name in opened[0]["facts"]:
         fields = [codec.field_from_json(one["facts"][name]) for one in opened]
@@ -190,7 +190,7 @@ def _memory(own: Sequence[Worker]) -> dict[str, Field]:
 
 
 def _rule(trial: Trial, model: ModelInfo, artifact: Json, answer: Line) -> Field:
-    """Return the memory that P x (model + 2 x batch) foretells, batch the inputs and outputs of one query."""
+    """Return P x (model + 2 x batch) in bytes; batch is the inputs and outputs of one query."""
     weights = artifact.get("bytes") or (model.params and model.params * WEIGHT_BYTES[trial.precision])
     if not weights:
         return Absent("neither the model's file nor its number of parameters is known")
@@ -199,17 +199,17 @@ def _rule(trial: Trial, model: ModelInfo, artifact: Json, answer: Line) -> Field
 
 
 def _alike(trial: Trial, answers: Sequence[Line]) -> None:
-    """Raise WrongOutputError where a worker answers one input otherwise than worker 0."""
+    """Raise WrongOutputError if a worker's outputs for one input differ from worker 0's."""
     with np.load(answers[0]["outputs"]) as given:
         wanted = [given[name].astype(np.float64) for name in given.files]
     for number, answer in enumerate(answers[1:], 1):
         with np.load(answer["outputs"]) as given:
             got = [given[name].astype(np.float64) for name in given.files]
-        apart = float(np.max([*map(_apart, got, wanted), 0.0]))  # not a number, too, where one is
+        apart = float(np.max([*map(_apart, got, wanted), 0.0]))  # NaN if an output is
         if len(got) != len(wanted) or not apart <= ALIKE[trial.precision]:
             raise WrongOutputError(
                 "E-WORKER-4",
-                f"worker {number} answers one input otherwise than worker 0",
+                f"worker {number} gives other outputs for one input than worker 0",
                 evidence=f"relative l2 {apart:.2g}, {ALIKE[trial.precision]:g} allowed in {trial.precision}",
                 effect="The workers did not do the same work, so their sum means nothing",
             )
@@ -225,7 +225,7 @@ def _apart(
 
 
 def _verified(run: WorkerRun, bare: Result) -> tuple[Verification | None, dict[str, Field]]:
-    """Return the gate's answer in worker 0, and its workload's own metrics."""
+    """Return the accuracy gate's result in worker 0, and its workload's own metrics."""
     machine = {"stable": dict(bare.machine.stable), "state": dict(bare.machine.state)}
     (found,) = run.ask("verify", "verified", run.workers[:1], machine=machine)
     check = codec.verification_from_json(found["verification"]) if found["verification"] else None

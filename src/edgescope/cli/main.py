@@ -29,7 +29,7 @@ from edgescope.cli import (
     report,
     rm,
     show,
-    study_verb,
+    study,
     sweep,
     train,
 )
@@ -56,7 +56,7 @@ VERBS = {
     "show": show,
     "rm": rm,
     "report": report,
-    "study": study_verb,
+    "study": study,
     "record": record,
     "docs": docs,
 }

@@ -1,1 +1,1 @@
-"""Devices: what a machine is, what its sensors say, whether its clocks held."""
+"""Devices: a machine's facts, its sensors, and whether its clocks held."""

@@ -1,7 +1,7 @@
 """Reading /proc and sysfs: cheaply for the sampler, honestly for everyone.
 
 A kernel file is opened once and read from its start with pread: the kernel renders it anew each time. A file
-that is not there is Unsupported, one that is there and cannot be read now is Failed; both say why, and
+that does not exist is Unsupported, a file that exists but cannot be read now is Failed; both say why, and
 neither is 0.
 """
 
@@ -39,7 +39,7 @@ class KernelFile:
             self._problem = Unsupported(why(error, path))
 
     def read(self) -> bytes | Unsupported | Failed:
-        """Return the content (up to `size` bytes), or why there is none."""
+        """Return the content (up to `size` bytes), or why it cannot be read."""
         if self._fd < 0:
             return self._problem
         try:
@@ -59,7 +59,7 @@ class KernelFile:
             return Failed(f"{self.path} holds {data[:40]!r}, not a number")
 
     def close(self) -> None:
-        """Close the file; reading it afterwards says so."""
+        """Close the file; reading it afterwards returns Unsupported."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd, self._problem = -1, Unsupported(f"{self.path} was closed")
@@ -69,7 +69,7 @@ class KernelFile:
 
 
 class Each:
-    """A Source whose channels are read one by one, each by a function of its own."""
+    """A Source whose channels are read one by one, each by its own function."""
 
     def __init__(self, metrics: Iterable[tuple[ChannelSpec, Callable[[], Value]]]) -> None:
         self._metrics = tuple(metrics)
@@ -89,7 +89,7 @@ def word(text: str) -> str:
 
 
 def finite(text: str | bytes) -> float:
-    """Return the number; ValueError for nan and what is too large, which would spoil every sum it enters."""
+    """Return the number; ValueError for nan and for a number so large that it would spoil every sum."""
     value = float(text)
     if not math.isfinite(value * _LARGEST_SCALE):
         raise ValueError(f"{text[:40]!r} is not a finite number")
@@ -97,7 +97,7 @@ def finite(text: str | bytes) -> float:
 
 
 def why(error: OSError, path: Path) -> str:
-    """Say why a file could not be read, with the path."""
+    """Return why a file could not be read, with its path."""
     if error.errno == errno.ENOENT:
         return f"no {path}"
     if error.errno in (errno.EACCES, errno.EPERM):
@@ -108,7 +108,7 @@ def why(error: OSError, path: Path) -> str:
 
 
 def absent(reason: str) -> Fact:
-    """Return the JSON form of a fact that could not be had."""
+    """Return the JSON form of a fact that is not known."""
     return {"absent": reason}
 
 

@@ -1,8 +1,7 @@
-"""The manifest: everything about the machine and the moment that could explain a difference between two
-results.
+"""The manifest: every fact of the machine and the moment that could explain a difference between two results.
 
-Package versions come from their metadata, so nothing heavy is imported. Environment variables are taken by
-prefix and never where a name looks like a credential; command-line values that look like one are masked.
+Package versions come from their metadata, so nothing heavy is imported. Environment variables are selected by
+prefix, and never if the name looks like a credential; command-line values that look like one are masked.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from edgescope.process import scratch
 from edgescope.records import Machine
 
 PACKAGES = ("duckdb", "edgescope", "numpy", "onnx", "timm", "torchvision")
-"""Packages beside those that the backends name."""
+"""Packages in addition to those that the backends name."""
 _PREFIXES = tuple(
     """
     OMP_ GOMP_ MKL_ KMP_ OPENBLAS_ BLIS_ TORCH PYTORCH_ TRITON_ ATEN_ ORT OV OPENVINO_ TBB CUDA_ CUBLAS_ CUDNN_
@@ -40,11 +39,11 @@ _LEFT_OUT = (COMMAND, scratch.VARIABLE)
 
 
 def machine(devices: Mapping[str, Device], folder: Path | None = None) -> Machine:
-    """Return the machine as `devices` (by registry name) describe it, with software, environment and git.
+    """Return the machine: the facts of `devices` (by registry name), software, environment and git.
 
     A device that is absent adds nothing to the machine's id: while a GPU's driver fails to load, the machine has
-    the id of one without that GPU, and the state says why. `folder` is where the git commit is looked up, the
-    current one by default.
+    the id of one without that GPU, and the state says why. The git commit is that of `folder`, by default the
+    current folder.
     """
     stable: dict[str, Any] = {}
     state: dict[str, Any] = {}
@@ -81,10 +80,10 @@ def _version(name: str) -> Any:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that can change a measurement, without anything that may be a credential.
+    """Return the variables that can change a measurement, without any that may be a credential.
 
-    The command line that a trial's process inherits is left out: `software` records it masked. So is the folder for its
-    temporary files, another in every run.
+    The command line that a trial's process inherits is left out, because `software` records it masked. So is the folder
+    for its temporary files, which differs in every run.
     """
     return {
         name: value

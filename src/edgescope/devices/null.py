@@ -1,4 +1,4 @@
-"""A device without sensors, and a source that only says why there is nothing to read."""
+"""A device without sensors, and a source that only reports why its channels cannot be read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from edgescope.devices.base import ChannelSpec, Mode, SourceSpec, Unsupported, V
 
 
 class NullDevice:
-    """No sensors at all: for tests, and for measuring what watching costs."""
+    """A device without sensors: for tests, and for measuring the cost of watching."""
 
     def present(self) -> str:
-        """Return '': nothing is always here."""
+        """Return '': the null device is always present."""
         return ""
 
     def machine(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -30,7 +30,7 @@ class NullDevice:
 
 
 class AbsentSource:
-    """Channels that this machine does not have, so that results say why a figure is missing."""
+    """A source of channels that this machine does not have, so that results say why a figure is missing."""
 
     def __init__(self, channels: Sequence[Sequence[str]], reason: str) -> None:
         self._channels = tuple(ChannelSpec(*fields) for fields in channels)
@@ -41,6 +41,6 @@ class AbsentSource:
         return self._channels
 
     def read(self) -> Sequence[tuple[str, int, Value]]:
-        """Return Unsupported with the reason for each."""
+        """Return Unsupported with the reason for each channel."""
         now = time.monotonic_ns()
         return [(c.name, now, Unsupported(self._reason)) for c in self._channels]

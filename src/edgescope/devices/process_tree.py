@@ -1,6 +1,6 @@
 """CPU time and memory of a process and its descendants, from /proc/<pid>/stat.
 
-What a finished child used is in its parent's cutime and cstime once it has been waited for, so the tree's
+A finished child's time is in its parent's cutime and cstime once the parent has waited for it, so the tree's
 total is the sum of utime, stime, cutime and cstime over its living members. The kernel counts in ticks of 10
 ms: one reading is coarse, sums over a window are not. See proc_pid_stat(5).
 """
@@ -17,14 +17,14 @@ from edgescope.devices.kernel_files import KernelFile
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _LONGEST = 20
-"""Digits of the largest number that the kernel prints here, its sign included."""
+"""Length of the longest number that the kernel prints here, with its sign."""
 _REFRESH = 10
-"""Readings between two looks for children; a shorter-lived one is counted when its parent waits for it."""
+"""Readings between two searches for children; a child that lives less long counts when its parent waits for it."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What /proc/<pid>/stat says of one process."""
+    """CPU time and memory of one process, from /proc/<pid>/stat."""
 
     own_s: float
     """CPU seconds of its threads."""
@@ -35,7 +35,7 @@ class Usage:
 
 
 def parse_stat(data: bytes) -> Usage:
-    """Return the usage in one stat line; ValueError or IndexError where it is not one."""
+    """Return the usage in one stat line; ValueError or IndexError if it is no stat line."""
     f = data[data.rindex(b")") + 2 :].split()  # the name may hold spaces and brackets
     if max(map(len, f)) > _LONGEST:
         raise ValueError("a number of more than 64 bits")
@@ -48,7 +48,7 @@ def parse_stat(data: bytes) -> Usage:
 
 
 class ProcessTree:
-    """A process and its descendants, looked up again every `_REFRESH` readings."""
+    """A process and its descendants, which are searched again every `_REFRESH` readings."""
 
     def __init__(self, proc: Path, pid: int) -> None:
         self._proc, self._pid, self._count = proc, pid, 0
@@ -111,7 +111,7 @@ def _children(task: Path) -> list[int]:
 
 
 def _scan(proc: Path, pid: int) -> list[int]:
-    """Find descendants by every process's parent: dearer, works on any kernel."""
+    """Return the descendants found through every process's parent: slower, but it works on any kernel."""
     parents: dict[int, int] = {}
     for name in filter(str.isdigit, os.listdir(proc) if proc.is_dir() else ()):
         try:

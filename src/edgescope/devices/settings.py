@@ -1,4 +1,4 @@
-"""The settings of all devices together: a device whose list cannot be read takes no other device's settings along."""
+"""The settings of all devices together; a device whose list cannot be read does not affect the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgescope.errors import DeviceError, EdgescopeError
 
 
 def settings(devices: Mapping[str, Device]) -> tuple[dict[str, Mode], tuple[EdgescopeError, ...]]:
-    """Return the settings of the devices that are here, by name, and why a device could not list its own."""
+    """Return the settings of the present devices by name, and an error for each device that could not list its own."""
     modes: dict[str, Mode] = {}
     problems: list[EdgescopeError] = []
     for name, device in devices.items():
@@ -17,7 +17,7 @@ def settings(devices: Mapping[str, Device]) -> tuple[dict[str, Mode], tuple[Edge
             modes |= {} if device.present() else device.modes()
         except EdgescopeError as error:
             problems.append(error)
-        except Exception as error:  # whatever a driver library raises is this device's alone
+        except Exception as error:  # an exception of a driver library concerns this device alone
             problems.append(
                 DeviceError(
                     "E-MODE-14",

@@ -1,8 +1,8 @@
-"""A spin probe: the same integer work before and after a run tells whether the core became slower.
+"""A spin probe: the same integer work before and after a run shows whether the core became slower.
 
-It works where no clock, counter or thermometer is readable, a virtual machine above all. The work is a chain
+It works even if no clock, counter or thermometer is readable, as in a virtual machine. The work is a chain
 of SHA-256 rounds: no memory traffic, no floating point, one C call that holds no interpreter lock, so only
-clock speed and being preempted change its time. The best of several rounds is the least preempted one.
+clock speed and preemption change its time. The best of several rounds is the least preempted one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CALIBRATION_LOOPS = 2_000
 
 @dataclass(frozen=True)
 class Spin:
-    """How long a fixed amount of integer work took."""
+    """The time that a fixed amount of integer work took."""
 
     loops: int
     rounds_s: tuple[float, ...]
@@ -26,7 +26,7 @@ class Spin:
 
     @property
     def best_s(self) -> float:
-        """Return the least disturbed round, in seconds."""
+        """Return the time of the least disturbed round in seconds."""
         return min(self.rounds_s)
 
 
@@ -36,7 +36,7 @@ def work(loops: int) -> None:
 
 
 def calibrate(target_s: float = _TARGET_S, clock: Callable[[], float] = time.perf_counter) -> int:
-    """Return how many loops take about `target_s` seconds here and now."""
+    """Return the number of loops that take about `target_s` seconds here and now."""
     best = min(_timed(_CALIBRATION_LOOPS, clock) for _ in range(5))
     return max(1, round(_CALIBRATION_LOOPS * target_s / best))
 
@@ -53,7 +53,7 @@ def _timed(loops: int, clock: Callable[[], float]) -> float:
 
 
 def slowdown(before: Spin, after: Spin) -> float:
-    """Return seconds after over seconds before for the same work: 1.10 means 10 % slower afterwards."""
+    """Return the seconds after divided by the seconds before, for the same work: 1.10 means 10 % slower afterwards."""
     if before.loops != after.loops:
         raise ValueError(f"the probes did different work: {before.loops} and {after.loops} loops")
     return after.best_s / before.best_s

@@ -1,9 +1,9 @@
 """Trip points: the temperatures at which a thermal zone slows the machine down or cuts it off.
 
-Documentation/driver-api/thermal/sysfs-api.rst: `passive` slows clocks, `hot` tells user space, `critical` shuts
-down; `active` starts a fan and is none of a measurement's business. A trip at or below 0 C is a disabled slot.
+Documentation/driver-api/thermal/sysfs-api.rst: `passive` slows clocks, `hot` notifies user space, `critical` shuts
+down; `active` starts a fan, which does not matter to a measurement. A trip at or below 0 C is a disabled slot.
 
-Two looks at a device's own counters, one before and one after, and what they say together.
+This file also compares two reads of a device's own counters, one before and one after a run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Trip:
 
 
 def next_trip(zone: Path) -> Trip | None:
-    """Return the lowest passive, hot or critical trip of a thermal zone's folder; None where none is readable."""
+    """Return the lowest passive, hot or critical trip of a thermal zone's folder, or None if none is readable."""
     found = []
     for file in zone.glob("trip_point_*_temp"):
         kind = fact(file.with_name(file.name[: -len("temp")] + "type"))
@@ -43,7 +43,7 @@ Look = TypeVar("Look")
 
 
 class Looks(Generic[Look]):
-    """Looks on entering and on leaving; `evidence()` compares, or says `missed` where a look is lacking."""
+    """Reads on entering and on leaving; `evidence()` compares both, or returns `missed` if one is missing."""
 
     def __init__(
         self, look: Callable[[], Look], compare: Callable[[Look, Look], Throttle], missed: str
@@ -61,7 +61,7 @@ class Looks(Generic[Look]):
         self._taken.append(self._look())
 
     def evidence(self) -> Throttle:
-        """Return the events between entering and leaving, and what could not be looked at."""
+        """Return the events between entering and leaving, and the counters that could not be read."""
         if len(self._taken) < 2:
             return Throttle(absent=(self._missed,))
         before, after = self._taken

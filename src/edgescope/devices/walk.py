@@ -1,9 +1,9 @@
-"""A memory probe: the same walk over a buffer that no cache holds, before and after a run.
+"""A memory probe: the same walk over a buffer too large for any cache, before and after a run.
 
-A neighbour that takes memory bandwidth or the shared cache slows a network and leaves the spin probe, which touches no
-memory, as it was. The walk reads one byte of every cache line in one C call. It runs in a child process, so that its
-buffer is not in the memory that the trial is charged for, and it is the same child before and after: another buffer
-would lie elsewhere and take another time. Standard library only.
+A neighbour that takes memory bandwidth or the shared cache slows a network but not the spin probe, which touches no
+memory. The walk reads one byte of every cache line in one C call. It runs in a child process, so that its buffer does
+not count as the trial's memory. The same child walks before and after: another buffer would lie at other addresses and
+take another time. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from edgescope.process import Process
 LINE = 64
 """Bytes of a cache line."""
 LEAST, MOST = 8 << 20, 64 << 20
-"""Bytes of the buffer, at least and at most: a small board has little memory to spare."""
+"""Smallest and largest size of the buffer in bytes: a small board has little memory to spare."""
 ROUNDS = 15
 
 
 class Walker:
-    """A child process that holds the buffer while the block runs and walks over it when asked."""
+    """A child process that holds the buffer while the block runs and walks over it on request."""
 
     def __enter__(self) -> Walker:
-        """Start the child; one that cannot be started walks nowhere."""
+        """Start the child; if it cannot be started, `seconds` returns None."""
         self._child: Process | None = None
         with suppress(OSError):
             self._child = Process([sys.executable, "-m", "edgescope.devices.walk"])
@@ -39,7 +39,7 @@ class Walker:
             self._child.end()
 
     def seconds(self) -> float | None:
-        """Return the seconds of the least disturbed walk now; None where the child is gone."""
+        """Walk now; return the seconds of the least disturbed walk, or None if the child is gone."""
         if self._child is None:
             return None
         try:
@@ -60,7 +60,7 @@ def walk(buffer: bytearray, rounds: int = ROUNDS, clock: Callable[[], float] = t
 
 
 def size(root: Path = Path("/")) -> int:
-    """Return the bytes of a buffer twice as large as this machine's largest cache, within bounds."""
+    """Return the buffer's size in bytes: twice this machine's largest cache, within bounds."""
     found = [_bytes(p) for p in root.glob("sys/devices/system/cpu/cpu0/cache/index*/size")]
     return min(max(2 * max(found, default=MOST), LEAST), MOST)
 
@@ -74,8 +74,8 @@ def _bytes(path: Path) -> int:
 
 
 def main() -> None:
-    """Walk once for every line of stdin; its end means stop, so that a parent that dies takes this process along."""
-    buffer = bytearray(b"\1") * size()  # written once: untouched pages would all be one page of zeros
+    """Walk once for every line of stdin; end with stdin, so that this process ends when its parent dies."""
+    buffer = bytearray(b"\1") * size()  # written once: untouched pages would all map to one page of zeros
     for _ in sys.stdin:
         print(walk(buffer), flush=True)
 

@@ -1,1 +1,1 @@
-"""What can be measured here, what disturbs, and what would unlock more."""
+"""Reports what can be measured here, what would disturb a measurement, and what would unlock more."""

@@ -1,4 +1,4 @@
-"""What stands above a view: which machine this is, and the sizes that its values are parts of."""
+"""The heading of a view: which machine this is, and the totals that its values are shares of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Facts = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 def title(machines: Mapping[str, Facts]) -> str:
-    """Return one line: board or processor, release, power mode, GPUs; a recording says that it is one."""
+    """Return one line: board or processor, release, power mode, GPUs; it marks a recording as such."""
     cpu = machines.get("cpu", ({}, {}))[0]
     jetson, now = machines.get("jetson", ({}, {}))
     played = machines.get(REPLAYED, ({}, {}))[1]
@@ -32,7 +32,7 @@ def title(machines: Mapping[str, Facts]) -> str:
 
 
 def folded(line: str, width: int) -> list[str]:
-    """Return a title as lines of at most `width` columns where its parts allow it."""
+    """Return a title as lines of at most `width` columns, unless one of its parts is longer."""
     lines: list[str] = []
     for part in line.split(" | "):
         if lines and len(lines[-1]) + 3 + len(part) <= width:
@@ -43,7 +43,7 @@ def folded(line: str, width: int) -> list[str]:
 
 
 def facts(machines: Mapping[str, Facts]) -> dict[str, float]:
-    """Return memory_total_bytes, swap_total_bytes, cores and online, those that are known."""
+    """Return memory_total_bytes, swap_total_bytes, cores and online, as far as they are known."""
     stable, state = machines.get("cpu", ({}, {}))
     online = state.get("online_cpus")
     found = {

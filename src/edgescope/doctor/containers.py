@@ -1,7 +1,7 @@
-"""What a container hides from a measurement, and the flags that show it again.
+"""Finds what a container hides from a measurement, and the flags that make it visible again.
 
-A container has its own /etc, /dev and process list, and Docker masks some kernel files: /sys/firmware, where a
-device tree lies, and, since the PLATYPUS attack (CVE-2020-8694), /sys/devices/virtual/powercap. `--security-opt
+A container has its own /etc, /dev and process list, and Docker masks some kernel files: /sys/firmware, which holds the
+device tree, and, since the PLATYPUS attack (CVE-2020-8694), /sys/devices/virtual/powercap. `--security-opt
 systempaths=unconfined` lifts the masks (docker run reference). On a Jetson the GPU's device nodes come through
 NVIDIA's runtime, not through --gpus.
 """
@@ -18,14 +18,14 @@ _CGROUPS = {"docker": "docker", "kubepods": "kubernetes", "libpod": "podman", "l
 
 @dataclass(frozen=True)
 class Flag:
-    """One argument of `docker run`, and what it brings into the container."""
+    """One argument of `docker run`, and what it makes visible in the container."""
 
     flag: str
     brings: str
 
 
 def kind(root: Path = Path("/")) -> str:
-    """Return docker, podman, kubernetes, lxc or container; '' where nothing says that this is one."""
+    """Return docker, podman, kubernetes, lxc or container; '' if there is no sign of a container."""
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run/.containerenv").exists():
@@ -43,15 +43,15 @@ def kind(root: Path = Path("/")) -> str:
 
 
 def is_tegra(root: Path = Path("/")) -> bool:
-    """Return whether the chip is a Tegra, also where a container hides the device tree."""
-    words = fact(root / "proc/device-tree/compatible"), fact(root / "sys/devices/soc0/family")
-    if any(not is_absent(word) and "tegra" in word.lower() for word in words):
+    """Return whether the chip is a Tegra, even if a container hides the device tree."""
+    names = fact(root / "proc/device-tree/compatible"), fact(root / "sys/devices/soc0/family")
+    if any(not is_absent(name) and "tegra" in name.lower() for name in names):
         return True
     return (root / "etc/nv_tegra_release").exists() or any(root.glob("sys/class/devfreq/*.g[mpva]*[0-9]b"))
 
 
 def flags(root: Path = Path("/")) -> tuple[Flag, ...]:
-    """Return what `docker run` needs here: inside a container what is missing, on a host what one would lack."""
+    """Return the flags that `docker run` needs here; inside a container, only those that are missing."""
     inside = bool(kind(root))
     wanted = [*_everywhere(root, inside=inside), *(_tegra(root, inside=inside) if is_tegra(root) else ())]
     wanted += [] if is_tegra(root) else _discrete(root, inside=inside)

@@ -1,9 +1,9 @@
-"""What docs/doctor.md shows: the doctor's own output for three shipped recordings.
+"""Writes the examples of docs/doctor.md: the doctor's own output for three shipped recordings.
 
-    python -m edgescope.doctor.docs_page docs/doctor.md      # rewrites what lies between the two marks
+    python -m edgescope.doctor.docs_page docs/doctor.md      # rewrites the part between the two marks
 
-What depends on the machine that plays a recording is left out: which of its cores this process may use, the machine's
-id. What changed by the first frame that moves the CPU's time is applied at once, so that shares of a time have a time.
+Facts of the machine that plays a recording are left out: the cores that this process may use, the machine's id. All
+frames up to the first that advances the CPU's time are applied at once, so that shares of time have a time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def examined(board: str) -> Report:
 
 
 def _first_look(what: recording.Recording) -> recording.Frame:
-    """Return what had changed by the first frame that moves the CPU's time, as one frame."""
+    """Return the frames up to the first that advances the CPU's time, merged into one."""
     files: dict[str, str | None] = {}
     for frame in what.frames:
         files |= frame.files
@@ -65,7 +65,7 @@ def _section(board: str) -> str:
 
 
 def updated(page: str) -> str:
-    """Return the page with the reports of today between the marks; ValueError where a mark is missing."""
+    """Return the page with today's reports between the marks; ValueError if a mark is missing."""
     return between(page, BEGIN, END, render())
 
 

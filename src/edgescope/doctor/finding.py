@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One diagnosis: code, what it is, the command that helps ('' where none does), what was read."""
+    """One diagnosis: code, what is wrong, the command that helps ('' if none does), and the evidence."""
 
     code: str
     text: str

@@ -1,7 +1,7 @@
-"""Programs that run meanwhile and would disturb a measurement: other measurements, readers of sensors, a desktop.
+"""Finds running programs that would disturb a measurement: other measurements, readers of sensors, a desktop.
 
-Another run of edgescope is waited for: ending it would cost somebody a measurement. What else reads sensors may be
-ended by whom it belongs to.
+The advice is to wait for another run of edgescope: ending it would cost somebody a measurement. The owner of any other
+program that reads sensors may end it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DESKTOPS = (
 
 @dataclass(frozen=True)
 class Process:
-    """One process: who it is, who started it, whose it is, with which words."""
+    """One process: its id, its parent's id, its owner and its command line."""
 
     pid: int
     parent: int
@@ -35,7 +35,7 @@ class Process:
 
     @property
     def program(self) -> int:
-        """Index of the word that names the program: of `python -m x` and `python x.py` that of x."""
+        """Return the index of the argument that names the program: x in `python -m x` and `python x.py`."""
         if not os.path.basename(self.words[0]).startswith("python"):
             return 0
         if "-m" in self.words[:-1]:
@@ -45,12 +45,12 @@ class Process:
 
     @property
     def name(self) -> str:
-        """The program's name without its folders."""
+        """Return the program's name without its folder."""
         return os.path.basename(self.words[self.program])
 
     @property
     def shown(self) -> str:
-        """The program with its verb; further words may be anybody's secrets."""
+        """Return the program's name with its verb; further arguments may be secret."""
         verb = next((w for w in self.words[self.program + 1 :] if w and not w.startswith("-")), "")
         return f"{OURS} {verb}" if verb.isalpha() else OURS
 
@@ -62,7 +62,7 @@ def findings(root: Path) -> list[Finding]:
 
 
 def _runs(others: Mapping[int, Process]) -> list[Finding]:
-    """Return a finding for each other run; its own further processes are part of it."""
+    """Return a finding for each other run of edgescope; a run's child processes are part of it."""
     ours = {pid for pid, p in others.items() if p.name.partition(".")[0] == OURS}
     out = []
     for pid in sorted(ours):
@@ -116,7 +116,7 @@ def _desktop(others: Mapping[int, Process]) -> list[Finding]:
 
 
 def _others(root: Path) -> dict[int, Process]:
-    """Return every process that is not this one, above it or below it."""
+    """Return every process but this one, its ancestors and its descendants."""
     found: dict[int, Process] = {}
     for entry in glob.glob(str(root / "proc/[0-9]*")):
         try:

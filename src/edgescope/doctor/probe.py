@@ -1,7 +1,7 @@
-"""Each metric probed on its own: its value or the reason for none, how often it is new, what reading it costs.
+"""Probes each metric on its own: its value or why it has none, how often it changes, what reading it costs.
 
-While it waits to see who is busy it reads every sensor twenty times a second, which tells how often each one really
-changes: a rail behind an INA3221 that averages 512 samples is new every 0.43 s, however often it is read.
+While it waits to see which processes are busy, it reads every sensor twenty times a second, which shows how often each
+one really changes: a rail behind an INA3221 that averages 512 samples is new every 0.43 s, however often it is read.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from edgescope.devices.kernel_files import fact, is_absent
 from edgescope.records import Machine
 
 SAMPLER_HZ = 10.0
-"""The rate that `every` counts in: that of a measured run."""
+"""The rate that `every` refers to: that of a measured run."""
 _COST_READS = 5
 _LOOK_S = 0.05
 _REFRESH = re.compile(r"refresh (\d+(?:\.\d+)?) ms")
-"""What a rail's source says of itself."""
+"""The refresh time in the source text of a rail."""
 _DEAR_S = 0.002
-"""A source that takes this long is not read twenty times a second only to see it change."""
+"""A source that takes this many seconds to read is not read twenty times a second just to see it change."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric of one device: can it be read here, how often is it new, and what does reading it cost."""
+    """One metric of one device: whether it can be read here, how often it is new, and what reading it costs."""
 
     device: str
     name: str
@@ -43,21 +43,21 @@ class Metric:
     reason: str
     value: float | None
     read_us: float
-    """Microseconds of the whole source's read (one read, many metrics), the least of a few."""
+    """Microseconds of the whole source's read (one read yields many metrics), the shortest of a few."""
     every: int
-    """Read on every n-th tick of the sampler."""
+    """The metric is read on every n-th tick of the sampler."""
     sampled_hz: float = 0.0
     """How often a measured run reads it."""
     refresh_s: float | None = None
-    """Time between two new values as the driver publishes it; None where it does not."""
+    """Time between two new values as the driver publishes it, or None if it does not."""
     seen_hz: float | None = None
-    """How often it changed while this looked, at most 20; None where that was not watched."""
+    """How often the value changed per second while it was watched, at most 20; None if it was not watched."""
 
 
 def probe(
     devices: Mapping[str, Device], seconds: float, facts: Callable[[], Machine], root: Path
 ) -> tuple[Machine, tuple[Metric, ...]]:
-    """Return the machine and every metric of `devices`; watches for `seconds`, then asks `facts` for the machine."""
+    """Return the machine and every metric of `devices`; watch for `seconds`, then call `facts` for the machine."""
     pid = os.getpid()
     opened = [
         Opened(name, spec, _open(spec)) for name, device in devices.items() for spec in device.sources(pid)
@@ -70,7 +70,7 @@ def probe(
 
 @dataclass
 class Opened:
-    """A source, or why there is none, and how often each of its channels changed while it was watched."""
+    """A source, or why it cannot be opened, and how often each of its channels changed while it was watched."""
 
     device: str
     spec: SourceSpec
@@ -87,9 +87,9 @@ def _open(spec: SourceSpec) -> Source | Failed:
 
 
 def _look(opened: Sequence[Opened], seconds: float) -> None:
-    """Wait `seconds`, and see meanwhile which metrics change how often.
+    """Wait `seconds` and count how often each metric changes.
 
-    Sources of intervals are left alone: their first value is to cover the whole time.
+    Sources of interval channels are not read meanwhile, so that their first value covers the whole time.
     """
     start = time.monotonic()
     watched = [o for o in opened if not isinstance(o.source, Failed) and _is_watchable(o.source)]
@@ -168,7 +168,7 @@ def _fate(value: Value) -> tuple[str, str, float | None]:
 
 
 def _refresh(facts: Machine, root: Path) -> Callable[[ChannelSpec], float | None]:
-    """Return what tells a channel's refresh: the rails' own facts, else hwmon's update_interval beside its file.
+    """Return a function from channel to refresh time: the rails' own facts, else hwmon's update_interval.
 
     update_interval is in milliseconds (Documentation/hwmon/sysfs-interface).
     """
@@ -181,8 +181,8 @@ def _refresh(facts: Machine, root: Path) -> Callable[[ChannelSpec], float | None
         for rail, what in rails.items():
             if channel.name.startswith(f"{rail}_") and isinstance(what.get("refresh_s"), int | float):
                 return float(what["refresh_s"])
-        if told := _REFRESH.search(channel.source):
-            return float(told[1]) / 1e3
+        if published := _REFRESH.search(channel.source):
+            return float(published[1]) / 1e3
         file = located(channel.source, root)
         if file is None:
             return None
@@ -193,7 +193,7 @@ def _refresh(facts: Machine, root: Path) -> Callable[[ChannelSpec], float | None
 
 
 def located(source: str, root: Path) -> Path | None:
-    """Return the file that a channel's source names: as it stands in a fake root, below `root` in a recording."""
+    """Return the file that a channel's source names: unchanged in a fake root, below `root` in a recording."""
     first = source.partition(" ")[0]
     if not first.startswith("/"):
         return None

@@ -1,8 +1,8 @@
-"""Is this machine ready for a measurement? Findings diagnose, then prescribe; each carries a code.
+"""Checks whether this machine is ready for a measurement; each finding has a code, a diagnosis and a fix.
 
-This half is any Linux machine's: who is busy, which settings make clocks move; which programs run meanwhile is
-onlookers.py. What a board adds (heat, modes, cores that are off, fan, supply) is readiness_jetson.py; what cannot be
-measured at all, and what would unlock it, is unlock.py.
+This file covers any Linux machine: load and the settings that make clocks move. Other running programs are in
+onlookers.py, a board's heat, modes, offline cores, fan and supply in readiness_jetson.py; metrics that cannot be
+measured, and what would unlock them, are in unlock.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SWAP_SHARE = 0.80
 def disturbances(
     values: Mapping[str, float], cpu: Mapping[str, Any], root: Path = Path("/")
 ) -> tuple[Finding, ...]:
-    """Return what would disturb a measurement now, from metric values and the CPU's state facts."""
+    """Return a finding for whatever would disturb a measurement now, from metric values and the CPU's facts."""
     return (*_load(values, cpu), *_memory(values, cpu), *_settings(cpu), *onlookers.findings(root))
 
 

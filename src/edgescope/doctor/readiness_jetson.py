@@ -1,7 +1,7 @@
-"""What a board adds to the question whether it is ready: heat, throttling, modes, cores, fan, supply.
+"""Checks whether a board is ready for a measurement: heat, throttling, modes, cores, fan, supply.
 
-Every threshold is a judgement of ours, named here; none is a data sheet's, but for the 5 % of a 5 V supply (USB 2.0
-and the boards' own 4.75 V). Findings come from what the kernel says now; nothing is changed.
+Every threshold is our own judgement and is named here; only the 5 % of a 5 V supply comes from a specification (USB 2.0
+and the boards' own 4.75 V). Findings come from the kernel's present values; nothing is changed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from edgescope.doctor.finding import Finding
 
 NEAR_TRIP_C = 5.0
 FIXED_C = (50.0, 100.0)
-"""What a Tegra's PMIC-Die zone always says: 100 on most up to the TX2, 50 on a Xavier, whatever the heat."""
+"""The constant values of a Tegra's PMIC-Die zone: 100 on most boards up to the TX2, 50 on a Xavier."""
 WARM_C = 60.0
-"""Above this a fan that stands still is no longer just quiet."""
+"""A fan that stands still above this temperature is a finding."""
 FIVE_VOLTS = (3.5, 4.75)
-"""A supply between these two is a 5 V one that sags."""
+"""A voltage between these two is that of a 5 V supply that sags."""
 _INPUTS = ("vdd_in", "pom_5v_in", "vin", "vin_sys_5v0")
 
 
@@ -34,7 +34,7 @@ def findings(
     state: Mapping[str, Any],
     root: Path = Path("/"),
 ) -> tuple[Finding, ...]:
-    """Return what would disturb a measurement; `trips` by temperature channel, `state` as in Machine.state."""
+    """Return a finding for whatever would disturb a measurement; `trips` is by channel, `state` as in Machine."""
     return (
         *_heat(values, trips),
         *_throttled(values, root),
@@ -60,21 +60,23 @@ def _heat(values: Mapping[str, float], trips: Mapping[str, Trip]) -> list[Findin
 
 
 def is_fixed(name: str, celsius: float) -> bool:
-    """Return whether a temperature channel's value is its driver's constant, which is no temperature."""
+    """Return whether a temperature channel's value is a constant of its driver, not a temperature."""
     return "pmic" in name and celsius in FIXED_C
 
 
 def _throttled(values: Mapping[str, float], root: Path) -> list[Finding]:
     out = []
     held = [n.removeprefix("throttled_") for n, v in values.items() if n.startswith("throttled_") and v > 0]
-    held = [name for name in held if not name.startswith("cpu_policy")]  # W-CLK-1 says it with the clocks
+    held = [
+        name for name in held if not name.startswith("cpu_policy")
+    ]  # W-CLK-1 reports them with the clocks
     if held:
         out.append(Finding("W-THR-4", "clocks are held down now", "", ", ".join(held)))
     counts = {n.removesuffix("_events"): v for n, v in values.items() if n.endswith("_events") and v > 0}
     events = ", ".join(f"{name} {value:.0f}" for name, value in counts.items())
     slow = _slow_clocks(root)
     if slow:
-        text = f"the CPU runs below the clock that was asked for: {slow}"
+        text = f"the CPU runs below the requested clock: {slow}"
         fix = "a stronger supply, then a power cycle: the over-current latch outlives a reboot request"
         out.append(Finding("W-CLK-1", text, fix if counts else "", events and f"events since boot: {events}"))
     elif counts:
@@ -84,20 +86,20 @@ def _throttled(values: Mapping[str, float], root: Path) -> list[Finding]:
 
 
 def _slow_clocks(root: Path) -> str:
-    """Return the policies whose hardware runs well below what was asked for."""
+    """Return the CPU clock policies that run well below the requested clock, as text."""
     out = []
     for policy in policies(root):
         both = pair(KernelFile(policy / "scaling_cur_freq", 32), KernelFile(policy / "cpuinfo_cur_freq", 32))
         if isinstance(both, tuple) and both[1] < HELD * both[0]:
-            asked, runs = (clock / 1e6 for clock in both)
-            out.append(f"{policy.name} asked for {asked:.0f} MHz, runs at {runs:.0f} MHz")
+            requested, runs = (clock / 1e6 for clock in both)
+            out.append(f"{policy.name} asked for {requested:.0f} MHz, runs at {runs:.0f} MHz")
     return "; ".join(out)
 
 
 def _mode(modes: Mapping[str, Mode], state: Mapping[str, Any]) -> list[Finding]:
-    """The mode that the board says it is in must be in effect; a choice may wait for a reboot."""
+    """Return a finding if the board's noted power mode is not in effect; a choice may wait for a reboot."""
     name, ident = power_mode(state)
-    mode = modes.get(name) or modes.get(f"{name}({ident})")  # users give two modes one name
+    mode = modes.get(name) or modes.get(f"{name}({ident})")  # users may give two modes the same name
     problem = mode.problem() if mode else ""
     if not problem:
         return []
@@ -106,7 +108,7 @@ def _mode(modes: Mapping[str, Mode], state: Mapping[str, Any]) -> list[Finding]:
 
 
 def _conf(state: Mapping[str, Any]) -> list[Finding]:
-    """Lines of the board's nvpmodel.conf that were not understood are no modes, or less of one."""
+    """Return a finding for lines of nvpmodel.conf that were not understood: a mode is missing or incomplete."""
     jetson = state.get("jetson", {})
     lines = jetson.get("nvpmodel_problems", []) if isinstance(jetson, Mapping) else []
     if not lines:
@@ -116,7 +118,7 @@ def _conf(state: Mapping[str, Any]) -> list[Finding]:
 
 
 def power_mode(state: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (name, id) of the power mode in a machine's state, '' where none is known."""
+    """Return (name, id) of the power mode in a machine's state; both are '' if none is known."""
     jetson = state.get("jetson", {})
     found = jetson.get("power_mode") if isinstance(jetson, Mapping) else None
     if not isinstance(found, Mapping) or is_absent(found):

@@ -1,6 +1,6 @@
-"""What this machine can measure, what would disturb a measurement now, and what one command would unlock.
+"""The doctor's report: what can be measured here, what would disturb it now, and what commands would unlock more.
 
-Data only: the command line prints it. Metrics are probed by probe.py, findings come from readiness.py,
+It is data only; the command line prints it. Metrics come from probe.py, findings from readiness.py,
 readiness_jetson.py and unlock.py.
 """
 
@@ -23,11 +23,11 @@ from edgescope.records import Machine
 
 @dataclass(frozen=True)
 class Report:
-    """The answer of `examine`."""
+    """The report that `examine` returns."""
 
     machine: Machine
     devices: Mapping[str, str]
-    """Device name -> '' when present, otherwise why not."""
+    """Device name -> '' if present, otherwise why not."""
     metrics: tuple[Metric, ...]
     disturbances: tuple[Finding, ...]
     """What would disturb a measurement now."""
@@ -36,15 +36,15 @@ class Report:
     trips: Mapping[str, Trip] = field(default_factory=dict)
     """Temperature channel -> its lowest harmful trip point."""
     container: str = ""
-    """docker, podman, ...; '' where nothing says that this is a container."""
+    """docker, podman, ...; '' if there is no sign of a container."""
     container_flags: tuple[containers.Flag, ...] = ()
-    """What `docker run` needs: in a container what is missing, on a host what one would lack."""
+    """The flags that `docker run` needs; inside a container, only those that are missing."""
 
 
 def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path = Path("/")) -> Report:
-    """Return the report on `devices` (by registry name); takes about `watch_s` seconds to see who is busy.
+    """Return the report on `devices` (by registry name); watch busy processes for about `watch_s` seconds.
 
-    `root` is where the files of this machine lie: / itself, a fake board, or a recording's tree.
+    `root` is the folder with the machine's files: / itself, a fake board, or a recording's tree.
     """
     facts, metrics = probe(devices, watch_s, lambda: machine(devices), root)
     values = {m.name: m.value for m in metrics if m.value is not None}
@@ -68,9 +68,9 @@ def examine(devices: Mapping[str, Device], *, watch_s: float = 0.5, root: Path =
 
 
 def _plugins() -> list[Finding]:
-    """Return what each plug-in that adds nothing is, and why."""
-    said = [registry.unusable(found) for family in registry.FAMILIES for found in family.broken]
-    return [Finding(error.code, error.what, error.fix, error.evidence) for error in said]
+    """Return a finding for each plug-in that cannot be used."""
+    errors = [registry.unusable(found) for family in registry.FAMILIES for found in family.broken]
+    return [Finding(error.code, error.what, error.fix, error.evidence) for error in errors]
 
 
 def _trips(metrics: Sequence[Metric], root: Path) -> dict[str, Trip]:

@@ -1,7 +1,7 @@
-"""What cannot be measured here, and the one command that would unlock it.
+"""Finds the metrics that cannot be measured here, and the one command that would unlock each group.
 
-Findings group metrics by what stands in the way, not by metric: a container without flags hides thirty of them, and
-thirty messages would hide the one command.
+Findings group metrics by their obstacle: a container without flags hides thirty metrics, and thirty messages would
+hide the one command.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from edgescope.doctor.finding import Finding
 
 _FILE = re.compile(r"no permission to read (\S+?)(?=[;,)]|$|\s)")
 _PRESSURE = (4, 20)
-"""Linux that first had /proc/pressure."""
+"""The first Linux version with /proc/pressure."""
 _ALL_DENIED = 3
-"""From so many metrics on, an NVML that answers nothing is said once."""
+"""From this many metrics on, an NVML that supports none of them is reported once."""
 
 
 class Seen(Protocol):
-    """What is asked of a doctor's metric here."""
+    """The fields of a doctor's metric that are used here."""
 
     @property
     def device(self) -> str:
-        """Registry name of the device."""
+        """Return the registry name of the device."""
 
     @property
     def name(self) -> str:
-        """Channel name."""
+        """Return the channel's name."""
 
     @property
     def unit(self) -> str:
-        """Channel unit."""
+        """Return the channel's unit."""
 
     @property
     def status(self) -> str:
-        """measured, unsupported or failed."""
+        """Return measured, unsupported or failed."""
 
     @property
     def reason(self) -> str:
-        """Why it is not measured."""
+        """Return why it is not measured."""
 
 
 def missing(metrics: Sequence[Seen], root: Path = Path("/")) -> tuple[Finding, ...]:
-    """Return what the metrics that are not measured mean, each with what would unlock it."""
+    """Return findings for the metrics that are not measured, each with what would unlock it."""
     lost = [m for m in metrics if m.status != "measured"]
     box = _container(root)
     silent = _silent_nvml(metrics)
@@ -79,11 +79,11 @@ def _container(root: Path) -> tuple[Finding, ...]:
 
 
 def _silent_nvml(metrics: Sequence[Seen]) -> tuple[Finding, ...]:
-    asked = [m for m in metrics if m.device == "nvidia"]
-    if len(asked) < _ALL_DENIED or not all("NotSupported" in m.reason for m in asked):
+    nvml = [m for m in metrics if m.device == "nvidia"]
+    if len(nvml) < _ALL_DENIED or not all("NotSupported" in m.reason for m in nvml):
         return ()
-    text = f"NVML starts, lists a GPU and answers NotSupported to all {len(asked)} metrics"
-    return (Finding("I-NVML-1", f"{text}, as on every Orin: sysfs is asked instead"),)
+    text = f"NVML starts, lists a GPU and answers NotSupported to all {len(nvml)} metrics"
+    return (Finding("I-NVML-1", f"{text}, as on every Orin: sysfs is read instead"),)
 
 
 def _power(
@@ -117,7 +117,7 @@ def _rails_driver(root: Path) -> str:
 
 
 def _forbidden(lost: Sequence[Seen]) -> list[Finding]:
-    """Return what only root may read, RAPL apart, which has a finding of its own."""
+    """Return findings for files that only root may read, except RAPL, which has its own finding."""
     files = {m.name: found[1] for m in lost if (found := _FILE.search(m.reason))}
     debug = [n for n, f in files.items() if "/sys/kernel/debug" in f]
     plain = {n: f for n, f in files.items() if n not in debug and n != "cpu_package_energy_j"}
@@ -134,7 +134,7 @@ def _forbidden(lost: Sequence[Seen]) -> list[Finding]:
 
 
 def _folded(files: Collection[str]) -> list[str]:
-    """Return the files, those that differ in their numbers only as one pattern of the shell."""
+    """Return the files, with one shell pattern for files that differ only in their numbers."""
     alike: dict[str, list[str]] = {}
     for file in sorted(files):
         alike.setdefault(re.sub(r"\d+", "*", file), []).append(file)
@@ -181,7 +181,7 @@ def _pressure(lost: Sequence[Seen], root: Path) -> list[Finding]:
 
 
 def _before_pressure(root: Path) -> str:
-    """Return which kernel is too old to tell of pressure; '' where none is known to be. All of L4T 32 has Linux 4.9."""
+    """Return the kernel if it is too old to report pressure, else ''. All of L4T 32 has Linux 4.9."""
     release = fact(root / "proc/sys/kernel/osrelease")
     match = re.match(r"(\d{1,4})\.(\d{1,4})", release) if isinstance(release, str) else None
     if match:

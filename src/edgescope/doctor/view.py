@@ -1,7 +1,7 @@
-"""The doctor's report as lines of a terminal: one screen by default, everything with --all.
+"""Formats the doctor's report for a terminal: one screen by default, everything with --all.
 
-Metrics that are alike are one line (nine thermal zones, twelve throttle flags) until --all; what is not measured is
-grouped by its reason, because thirty metrics behind one closed door are one fact.
+Similar metrics share one line (nine thermal zones, twelve throttle flags) unless --all is given. Metrics that are not
+measured are grouped by reason, because thirty metrics with one obstacle are one fact.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 Line = tuple[str, str]
 """Text and a rich style."""
 _WIDE = 104
-"""From this width on the source has a column; below it, --all gives it a line of its own."""
+"""From this width on, the source has a column; in a narrower terminal, --all prints it on its own line."""
 _HEADS = ("now", "scope", "read at", "new every", "one read")
 _WIDTHS = (12, 12, 8, 9, 8)
 _NAME, _LONGEST = 23, 40
-"""Columns of a metric's name: as many as the longest needs where there is room."""
+"""Columns of a metric's name: as many as the longest name needs, if there is room."""
 _ALIKE = {
     "degC": "temperatures",
     "flag": "throttle flags",
@@ -40,9 +40,9 @@ _ALIKE = {
 
 
 def lines(report: Report, width: int, *, everything: bool = False, noise: str = "") -> Iterator[Line]:
-    """Yield the report for a terminal of `width` columns; `noise` is the stored noise floor in words.
+    """Yield the report for a terminal of `width` columns; `noise` is the stored noise floor as text.
 
-    Of a recording neither the pace of new values nor the cost of a read is shown: both are the player's.
+    For a recording, neither the rate of new values nor the cost of a read is shown: both are the player's.
     """
     if REPLAYED in report.machine.state:
         played = tuple(replace(m, read_us=math.nan, seen_hz=None) for m in report.metrics)
@@ -117,7 +117,7 @@ def _is_main(m: Metric) -> bool:
 
 
 def _family(m: Metric) -> str:
-    """Name what a metric is folded with; '' for one that stands for itself."""
+    """Return the name of the group that a metric is folded into, or '' if it has its own line."""
     if m.value is not None and is_fixed(m.name, m.value):
         return ""
     if m.unit in _ALIKE:
@@ -162,7 +162,7 @@ def _now(group: Sequence[Metric]) -> str:
 
 
 def _new(group: Sequence[Metric]) -> str:
-    """Say how often a value is new: as the driver publishes it, else as seen (~), else nothing."""
+    """Return how often a value is new: as the driver publishes it, else as observed (~), else ''."""
     known = [m.refresh_s for m in group if m.refresh_s is not None]
     if known:
         return f"{max(known):.3g} s"
@@ -178,7 +178,7 @@ def _cost(group: Sequence[Metric]) -> str:
 
 
 def _source(group: Sequence[Metric], report: Report) -> str:
-    """Return the file or call; of several temperatures, the one that is nearest to its trip."""
+    """Return the file or call; for several temperatures, the zone that is nearest to its trip."""
     near = {
         m.name: t.celsius - m.value for m in group if (t := report.trips.get(m.name)) and m.value is not None
     }
@@ -195,13 +195,13 @@ def _source(group: Sequence[Metric], report: Report) -> str:
 
 
 def _name_columns(names: Sequence[str], width: int, *, wide: bool) -> int:
-    """Return how wide the first column is; a longer name has a line of its own."""
+    """Return the width of the first column; a longer name gets its own line."""
     spare = width - sum(_WIDTHS) - len(_WIDTHS) - (30 if wide else 0)
     return max(_NAME, min(spare, _LONGEST, max(map(len, names), default=0)))
 
 
 def _cells(name: str, cells: Sequence[str], source: str, room: int, width: int) -> str:
-    """Lay a row out; a source that is too long is cut at its front, where paths are alike."""
+    """Return the text of a row; a source that is too long is cut at its front, where paths are alike."""
     parts = [f"{name:<{room}}"]
     for i, (cell, wide) in enumerate(zip(cells, _WIDTHS, strict=True)):
         parts.append(f"{cell:<{wide}}" if i == 1 else f"{cell:>{wide}}")
@@ -227,7 +227,7 @@ def _unmeasured(metrics: Sequence[Metric], width: int) -> Iterator[Line]:
 
 
 def _general(reason: str, m: Metric) -> str:
-    """Return a reason without the metric's own call or file, so that fifteen refusals of one kind are one."""
+    """Return a reason without the metric's own call or file, so that fifteen equal refusals share one line."""
     if reason.startswith("NVML: NotSupported"):
         return reason.partition(" for ")[0]
     missing, _, rest = reason.partition("; debugfs ")
@@ -245,7 +245,7 @@ def _findings(head: str, findings: Sequence[Finding], width: int, nothing: str =
         style = {"E": "red", "W": "yellow"}.get(f.code[0], "")
         yield from ((line, style) for line in _wrapped(text, width, "  ", hang="      "))
         if f.fix:
-            yield f"      Try: {f.fix}", ""  # one line, however long: it is to be copied
+            yield f"      Try: {f.fix}", ""  # one line, however long, so that it can be copied
 
 
 def _wrapped(text: str, width: int, indent: str, *, hang: str | None = None) -> list[str]:

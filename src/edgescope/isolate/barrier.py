@@ -1,7 +1,7 @@
-"""A plan whose measured phase begins and ends when all workers' does.
+"""A plan whose measured phase begins and ends at the same time in all workers.
 
-Warming up is each worker's own affair: it says so when its latencies have settled, and waits. The leader then names a
-start a little in the future and a stop, on the clock that all processes of a machine share.
+Each worker warms up by itself, reports when its latencies have settled, and waits. The leader then names a start a
+little in the future and a stop, on the clock that all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edgescope.clock import wait_until
 from edgescope.records import Trial
 from edgescope.scenarios.stop_rule import FOREVER, Latencies, Plan
 
-#: On a crowded machine time.sleep may overshoot by this much; a start that workers share is worth the spinning.
+#: On a busy machine time.sleep may overshoot by this many nanoseconds; a shared start is worth the spinning.
 SPIN_NS = 1_000_000
 AT_STOP = "the agreed stop"
 
@@ -27,7 +27,7 @@ class Span:
 
 
 Meet = Callable[[], Span]
-"""Says that this worker is ready; returns once the leader has named the span."""
+"""Reports that this worker is ready; returns the span once the leader has named it."""
 
 
 class Agreed(Plan):
@@ -45,18 +45,18 @@ class Agreed(Plan):
         return super().measuring()
 
     def begin(self, row: int, now_ns: int) -> None:
-        """Note the first row and time of the phase; the measured one has its end already."""
+        """Note the first row and time of the phase; the end of the measured phase is already known."""
         super().begin(row, now_ns)
         if self._measured:
             self.check_ns = self.span.stop_ns
 
     @property
     def deadline_ns(self) -> int:
-        """The agreed stop."""
+        """Return the agreed stop."""
         return self.span.stop_ns
 
     def goes_on(self, now_ns: int, rows: int, latencies: Latencies) -> bool:
-        """Return whether the phase continues: the measured one until the stop, or its last query."""
+        """Return whether the phase continues; the measured phase ends at the stop or after the last query."""
         if not self._measured:
             return super().goes_on(now_ns, rows, latencies)
         if rows >= self.limit:

@@ -1,6 +1,6 @@
-"""Samples counted in shared memory: an account of the window that is kept apart from the workers' rows.
+"""Samples counted in shared memory: a second count of the window, independent of the workers' rows.
 
-Each worker writes a number of its own, the samples it has completed, after each query; nobody waits for anybody, so
+After each query, each worker writes the number of samples it has completed; nobody waits for anybody, so
 counting costs a fraction of a microsecond. The leader reads all of them at the start and at the stop. It cannot read
 at an exact nanosecond, so it notes the time before and after reading, and the rows must agree for some moment in
 between.
@@ -20,12 +20,12 @@ from edgescope.records import QUERY_END
 from edgescope.workloads.base import Done, Work
 
 _STRIDE = 8
-"""Numbers between two workers' own: a cache line, or each would slow the others down."""
+"""Distance between two workers' counters, in counters: a cache line, or each would slow the others down."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What the counters said at some moment between two times (monotonic nanoseconds)."""
+    """The counters' values at some moment between two times (monotonic nanoseconds)."""
 
     before_ns: int
     counts: tuple[int, ...]
@@ -33,7 +33,7 @@ class Look:
 
 
 class Counter:
-    """One 64-bit number a worker, in a file that all of them map."""
+    """One 64-bit number for each worker, in a file that all of them map."""
 
     def __init__(self, path: Path, workers: int) -> None:
         self.workers = workers
@@ -70,7 +70,7 @@ class Counter:
 
 
 class Counted:
-    """A Work that counts the samples it completes; `done` is called first, so counting is in no latency."""
+    """A Work that counts the samples it completes; it calls `done` first, so counting adds to no latency."""
 
     def __init__(self, work: Work, cells: memoryview, cell: int) -> None:
         self.work, self._cells, self._cell = work, cells, cell

@@ -1,10 +1,10 @@
-"""A trial in a process of its own: whatever the model does, what comes back is a recorded Result.
+"""Runs a trial in a process of its own: whatever the model does, a Result is recorded.
 
 The parent writes the trial to a file, starts `python -m` of registry.TRIAL_PROGRAM, and watches three things while it
 waits: the clock (time-out), the machine's free memory (the trial is stopped at a floor, before the kernel's OOM killer
 picks a victim), and the child itself (a crash becomes a Result with the signal and the last lines it wrote).
 A result that the child had finished writing counts, whatever stopped it afterwards.
-Between the two stands a warden (warden.py), which ends everything that the child has started, however it ends.
+A warden process (warden.py) stands between parent and child; it ends everything the child started, however it ends.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from edgescope.records import Machine, Result, Status, Trial, digest
 from edgescope.store import plain_files, results
 
 POLL_MS = 100
-#: Carries the command the user typed to the trial's process, whose own says nothing.
+#: Passes the command the user typed to the trial's process, whose own command line says nothing of it.
 COMMAND = "EDGESCOPE_COMMAND"
-#: Tells the child when it will be stopped, so that it can say first which of its workers was late.
+#: Tells the child when it will be stopped, so that it can first report which of its workers was late.
 TIMEOUT = "EDGESCOPE_TIMEOUT"
 #: Default memory floor: 8 % of the machine, at least 400 MB; a unified-memory board needs this to stay up.
 FLOOR_SHARE, FLOOR_BYTES = 0.08, 400_000_000
 #: How much of the end of the child's stderr goes into a Result.
 TAIL_CHARACTERS = 4000
-#: Statuses that are explained by what the process wrote last; the others say all in their reason.
+#: Statuses that the process's last lines help to explain; the others' reasons are complete.
 _TRACED = frozenset({Status.FAILED, Status.CRASHED, Status.TIMEOUT, Status.OOM})
 
 
@@ -61,13 +61,13 @@ class Stopped:
 def run(trial: Trial, limits: Limits = Limits(), launch: Launch = Launch()) -> Result:
     """Run the trial in a fresh process and return its Result, whatever happened to the process.
 
-    Raises StoreError where the temporary folder that both processes share cannot be used.
+    Raises StoreError if the temporary folder that both processes share cannot be used.
     """
     return _in_child("run", trial, limits, launch)
 
 
 def prepare(trial: Trial, limits: Limits = Limits()) -> Result | None:
-    """Build the trial's artifact and reference outputs in a process of their own; None when that went well.
+    """Build the trial's artifact and reference outputs in a fresh process; return None, or the failed Result.
 
     Exporting and calibrating need engines and memory that the measured process must not hold.
     """
@@ -100,19 +100,19 @@ def _in_child(verb: str, trial: Trial, limits: Limits, launch: Launch) -> Result
 
 
 def environment(limits: Limits, folder: str) -> Launch:
-    """Return what the child is told: the user's command, the time-out and the folder for its own."""
-    told = {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s)}
-    env = {name: os.environ.get(name, value) for name, value in told.items()} | scratch.within(folder)
+    """Return the child's environment: the user's command, the time-out, the folder for its temporary files."""
+    added = {COMMAND: shlex.join(sys.orig_argv), TIMEOUT: str(limits.timeout_s)}
+    env = {name: os.environ.get(name, value) for name, value in added.items()} | scratch.within(folder)
     own = [p for p in sys.path if p and not p.startswith((sys.prefix, sys.base_prefix))]
     return Launch(
         env=env | ({"PYTHONPATH": os.pathsep.join(own)} if own else {})
-    )  # of a script's module:callable
+    )  # so that a script's module:callable is found
 
 
 def outcome(
     trial: Trial, stopped: Stopped | None, started: datetime, folder: Path, lines: Sequence[str]
 ) -> Result:
-    """Return what the child wrote where that is whole, else what cut it short; with its last lines on stderr."""
+    """Return the Result that the child wrote, or one that says what cut it short; add its last stderr lines."""
     if stopped is None and not (folder / "result" / "result.json").exists():
         stopped = crash(0, lines)  # os._exit(0), by a model or a library
     try:
@@ -129,12 +129,12 @@ def outcome(
 
 
 def _survivors(folder: Path) -> Message | None:
-    """Return a warning of processes that the warden could not end, '' where there are none."""
+    """Return a warning that names the processes the warden could not end, or None if it ended all."""
     try:
-        words = plain_files.read(folder / warden.SURVIVORS, TAIL_BYTES).decode(errors="replace").split()
+        listed = plain_files.read(folder / warden.SURVIVORS, TAIL_BYTES).decode(errors="replace").split()
     except (OSError, StoreError):
         return None
-    pids = [word for word in words if word.isdigit()]  # a trial's own code may have written this file
+    pids = [pid for pid in listed if pid.isdigit()]  # a trial's own code may have written this file
     if not pids:
         return None
     return Message(
@@ -181,7 +181,7 @@ def _watch(
 
 
 def _wait(child: GuardedProcess, limits: Limits) -> Stopped | None:
-    """Wait for the child's end within the limits; None when it came."""
+    """Wait for the child to end within the limits; return None, or what stopped it."""
     pidfd = os.pidfd_open(child.pid)
     try:
         stopped = until_readable(pidfd, limits)
@@ -193,7 +193,7 @@ def _wait(child: GuardedProcess, limits: Limits) -> Stopped | None:
 
 
 def until_readable(handle: int, limits: Limits) -> Stopped | None:
-    """Wait until `handle` has something to say; what stops the trial where a limit comes first."""
+    """Wait until `handle` is readable; return None, or the limit that was reached first."""
     deadline = time.monotonic() + limits.timeout_s
     ready = select.poll()
     ready.register(handle, select.POLLIN)
@@ -208,13 +208,13 @@ def until_readable(handle: int, limits: Limits) -> Stopped | None:
     return None
 
 
-def floor_of(asked: int | None, memory: Memory) -> int:
-    """Return the bytes of free memory that must remain: as asked for, else the default of this machine."""
-    return max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total)) if asked is None else asked
+def floor_of(requested: int | None, memory: Memory) -> int:
+    """Return the bytes of free memory that must remain: `requested`, or this machine's default if None."""
+    return max(FLOOR_BYTES, int(FLOOR_SHARE * memory.total)) if requested is None else requested
 
 
 def crash(code: int, lines: Sequence[str], launch: Launch = Launch()) -> Stopped:
-    """Return what is said of a process that ended with `code`, after writing these lines."""
+    """Return the status and reason of a process that ended with `code` after writing `lines` to stderr."""
     last = " | ".join(lines[-3:])[-400:] or "it wrote nothing to stderr"
     how = how_ended(code, launch) if code else "ended without an answer: it exited with 0 and wrote no result"
     return Stopped(Status.CRASHED, Message("E-RUN-2", f"the trial's process {how}", evidence=last))
@@ -241,7 +241,7 @@ def _timeout_message(seconds: float) -> Message:
 
 
 def inherited(failed: Result, trial: Trial) -> Result:
-    """Return the failure of one trial as that of another that needs the same artifact."""
+    """Return the Result of a `trial` that needs the artifact that another trial failed to build."""
     now = datetime.now(timezone.utc)
     return replace(
         failed, id=new_id(trial, now), trial=trial, started_at=now.isoformat(timespec="milliseconds")

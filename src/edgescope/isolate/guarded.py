@@ -1,4 +1,4 @@
-"""A process below a warden (warden.py), which ends whatever the process has started."""
+"""A process that runs under a warden (warden.py), which ends whatever the process has started."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PATIENCE_S = warden.PATIENCE_S + 2.0
 
 
 class GuardedProcess(Process):
-    """A process in a session of its own, below a warden that removes `folder` where this process ends before it.
+    """A process in a session of its own, under a warden that removes `folder` if this process ends first.
 
-    FileNotFoundError where there is no such program: the warden itself could always be started.
+    Raises FileNotFoundError if there is no such program: starting the warden alone would always succeed.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class GuardedProcess(Process):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
         guard = (sys.executable, "-I", "-S", warden.__file__, str(os.getpid()), str(folder))
         super().__init__(program, Launch(guard) + launch, talks=talks, session=True)
-        self.launch = launch  # the warden ends as the program does
+        self.launch = launch  # the warden exits as the program did
 
     def end(self, patience_s: float = PATIENCE_S) -> None:
-        """Have the warden end everything it guards, and itself; harmless when it is gone."""
+        """Have the warden end everything it guards, and itself; harmless if it has ended."""
         self.terminate()
         if (
             self.wait(patience_s) is None

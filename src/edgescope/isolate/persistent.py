@@ -1,7 +1,7 @@
-"""A process that answers one trial after another, watched for each as isolate watches a process for one.
+"""A process that runs one trial after another, within the same limits as a fresh process for each.
 
-What is kept between trials (workers, their engines) saves starting them; what is lost is that every trial begins with
-a process in which nothing has happened yet.
+Keeping workers and their engines between trials saves starting them; in return, a trial no longer begins in a process
+in which nothing has happened yet.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from edgescope.isolate.guarded import GuardedProcess
 from edgescope.process import scratch
 from edgescope.records import Json, Result, Status, Trial
 
-#: Seconds that a process has to end by itself, once it hears that nothing more comes.
+#: Seconds that a process has to end by itself once its input is closed.
 ENDING_S = 1.0
 
 
 class PersistentChild:
-    """A process that answers one trial after another, each within its limits; a context manager that ends it.
+    """A process that runs one trial after another, each within its limits; a context manager that ends it.
 
-    It is started when the first trial comes, and anew after one that had to be stopped or that ended it.
+    It is started for the first trial, and again after a trial that had to be stopped or that crashed it.
     """
 
     def __init__(self) -> None:
         self._child: GuardedProcess | None = None
         self._folder: scratch.Folder | None = None
         self._theirs: scratch.Folder | None = None
-        """For the temporary files of the process, which go when it goes."""
+        """Holds the process's temporary files; it is removed when the process ends."""
 
     def __enter__(self) -> PersistentChild:
         return self
@@ -44,7 +44,7 @@ class PersistentChild:
         self.close()
 
     def close(self) -> None:
-        """Let the process end by itself, which clears up after it; the next trial starts another."""
+        """Let the process end by itself, so that it cleans up; the next trial starts another."""
         if self._child is not None:
             self._child.pipe.hang_up()
             self._child.wait(ENDING_S)
@@ -66,7 +66,7 @@ class PersistentChild:
     ) -> Result:
         """Return the Result of `run` or `prepare`, whatever happened to the process.
 
-        `env` is added to the workers' environment; so many workers in all are to be there for later trials.
+        `env` is added to the workers' environment; `prestart` is the number of workers that later trials need.
         """
         started = datetime.now(timezone.utc)
         self._folder = self._folder or scratch.folder("persistent")
@@ -88,8 +88,8 @@ class PersistentChild:
         if self._child is not None and self._child.code is not None:
             self.stop()
         child = self._child or self._start(limits, folder)
-        child.mark()  # what it has written so far is of earlier trials
-        with contextlib.suppress(OSError):  # where it has ended its pipe says so below
+        child.mark()  # what it has written so far belongs to earlier trials
+        with contextlib.suppress(OSError):  # if it has ended, reading its pipe reports that below
             child.pipe.send(**order)
         stopped = until_readable(child.pipe.fileno(), limits)
         if stopped is None:

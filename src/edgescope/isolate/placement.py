@@ -16,12 +16,12 @@ from edgescope.modes import launcher
 from edgescope.records import Trial
 from edgescope.units import ranges
 
-#: What may differ between a trial and what runs beside it; any other word is an option of that one's workload.
+#: Fields in which a colocated worker may differ from the trial; any other key is an option of its workload.
 DIFFERS = ("workload", "backend", "device", "precision", "batch")
 
 
 def others(trial: Trial) -> tuple[str, ...]:
-    """Return the models that run beside the trial's own."""
+    """Return the models that are colocated with the trial's own."""
     return tuple(model for model, *_ in _parts(trial))
 
 
@@ -30,7 +30,7 @@ def _parts(trial: Trial) -> list[list[str]]:
 
 
 def placements(trial: Trial, allowed: Collection[int] | None = None) -> list[Placement]:
-    """Return where each worker of the trial runs, those beside it last."""
+    """Return where each worker of the trial runs, the colocated ones last."""
     count = trial.processes + len(others(trial))
     if trial.sharing != "pinned":
         return [Placement()] * count
@@ -39,7 +39,7 @@ def placements(trial: Trial, allowed: Collection[int] | None = None) -> list[Pla
 
 
 def split(cpus: list[int], workers: int) -> list[tuple[int, ...]]:
-    """Return neighbouring CPUs for each worker, as evenly as they go; round robin where there are more workers."""
+    """Return neighbouring CPUs for each worker, as evenly as possible; round robin if workers outnumber CPUs."""
     if workers > len(cpus):
         return [(cpus[i % len(cpus)],) for i in range(workers)]
     size, rest = divmod(len(cpus), workers)
@@ -50,7 +50,7 @@ def split(cpus: list[int], workers: int) -> list[tuple[int, ...]]:
 
 
 def oversubscribed(trial: Trial, cpus: int) -> Message | None:
-    """Return a warning where pinned workers have to share CPUs, else ''."""
+    """Return a warning if pinned workers have to share CPUs, else None."""
     workers = trial.processes + len(others(trial))
     if trial.sharing != "pinned" or workers <= cpus:
         return None
@@ -64,27 +64,27 @@ def oversubscribed(trial: Trial, cpus: int) -> Message | None:
 
 
 def trials(trial: Trial) -> list[Trial]:
-    """Return what each worker answers: the trial as one process's, with a seed of its own; other models beside."""
+    """Return each worker's own trial: a single-process copy with its own seed; the colocated ones last."""
     alone = _alone(trial)
     return [replace(alone, seed=trial.seed + n) for n in range(trial.processes)] + colocated(trial)
 
 
 def colocated(trial: Trial) -> list[Trial]:
-    """Return what the workers beside the trial's own answer: all as the trial but for what they say themselves.
+    """Return the trials of the colocated workers: each copies the trial but for the keys it sets itself.
 
-    UsageError for a word that is not KEY=VALUE.
+    Raises UsageError for a part that is not KEY=VALUE.
     """
     first = trial.seed + trial.processes
-    return [_colocated(trial, words, first + n) for n, words in enumerate(_parts(trial))]
+    return [_colocated(trial, parts, first + n) for n, parts in enumerate(_parts(trial))]
 
 
-def _colocated(trial: Trial, words: list[str], seed: int) -> Trial:
-    model, *said = words
-    pairs = dict(word.partition("=")[::2] for word in said)
-    if odd := next((word for word in said if "=" not in word), ""):
+def _colocated(trial: Trial, parts: list[str], seed: int) -> Trial:
+    model, *settings = parts
+    pairs = dict(part.partition("=")[::2] for part in settings)
+    if odd := next((part for part in settings if "=" not in part), ""):
         raise UsageError(
             "E-TRIAL-3",
-            f"{odd!r} behind {model} is not KEY=VALUE",
+            f"{odd!r} after {model} is not KEY=VALUE",
             effect="Nothing was measured",
             fix=f'--colocated "{model} workload=training batch=32"',
         )

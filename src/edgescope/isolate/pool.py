@@ -1,8 +1,8 @@
 """Worker processes that live on between trials, so that a sweep does not start its engines anew for every cell.
 
-Starting an engine's process takes seconds on a GPU, a cell measures for two. One pool of each sharing is kept; its
-workers are replaced when the next trial asks for another model, engine, precision or setting, since a process keeps
-more of those than its session (allocators, chosen kernels, switches).
+Starting an engine's process takes seconds on a GPU; a cell measures for two. One pool is kept for each way of sharing.
+Its workers are replaced when the next trial needs another model, engine, precision or setting, because a process keeps
+state of those beyond its session (allocators, chosen kernels, switches).
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from edgescope.process import Launch, scratch
 from edgescope.records import Role, Status, Trial
 from edgescope.tracing.base import FOLDER
 
-#: The leader gives up a little before its parent ends it, and says who was late.
+#: The leader gives up a little before its parent ends it, so that it can report which worker was late.
 _EARLIER = 0.9
 
 
 @dataclass(frozen=True)
 class Prestart:
-    """Workers to start before a later trial needs them: so many in all, where `floor_bytes` of memory remain."""
+    """Workers to start before a later trial needs them, as long as `floor_bytes` of memory remain free."""
 
     workers: int = 0
     floor_bytes: int | None = None
     """None: the default floor."""
 
     def fits(self, more: int, each_bytes: float) -> bool:
-        """Return whether so many more workers leave the floor alone, each taking what one was seen to take."""
+        """Return whether `more` workers of `each_bytes` would leave the memory floor free."""
         with Memory() as memory:
             return more * each_bytes <= memory.available() - floor_of(self.floor_bytes, memory)
 
 
 def available() -> int:
-    """Return bytes of memory that can be had now."""
+    """Return the bytes of memory available now."""
     with Memory() as memory:
         return memory.available()
 
@@ -60,7 +60,7 @@ class WorkerPool:
         self.folder = Path(self._scratch.name)
         self.workers: list[WorkerProcess] = []
         self.took = 0.0
-        """Bytes that one worker took while it loaded; 0 where none was watched."""
+        """Bytes that one worker took while it loaded; 0 if none was watched."""
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -69,7 +69,7 @@ class WorkerPool:
         self.close()
 
     def close(self, patience_s: float = 0.0) -> None:
-        """End every worker; those under a profiler need `patience_s` to write down what it saw."""
+        """End every worker; under a profiler, each needs `patience_s` to write its trace."""
         if patience_s:
             until = time.monotonic() + patience_s
             for worker in self.workers:
@@ -80,7 +80,7 @@ class WorkerPool:
         self._scratch.cleanup()
 
     def dismiss(self) -> None:
-        """End the workers there are; the next run starts new ones."""
+        """End all workers; the next run starts new ones."""
         for worker in self.workers:
             worker.kill()
         for worker in self.workers:
@@ -88,7 +88,7 @@ class WorkerPool:
         self.workers = []
 
     def _placed(self, placements: Sequence[Placement]) -> list[WorkerProcess]:
-        """Return one worker a placement, started where there is none yet; others need other processes."""
+        """Return one worker for each placement; start those that are missing."""
         moved = any(w.placement != there for w, there in zip(self.workers, placements, strict=False))
         if moved or any(worker.code is not None for worker in self.workers):
             self.dismiss()
@@ -105,10 +105,11 @@ class WorkerPool:
         *,
         prestart: Prestart = Prestart(),
     ) -> Iterator[WorkerRun]:
-        """Have one worker a trial open it; yield the run once all have. WorkerError where one fails, dies or hangs.
+        """Open each trial in its own worker; yield the run once all are open.
 
-        All of it may take `limit_s`. Where `prestart` asks for more workers than the trial needs and memory has room,
-        they are started at once and have loaded its model before anything is measured.
+        Raises WorkerError if a worker fails, dies or hangs. The whole run may take `limit_s`. If `prestart` requests
+        more workers than the trial needs and memory has room, they are started at once and load its model before
+        anything is measured.
 
         Afterwards no worker holds a session. Workers are ended after any failure except `unsupported`.
         """
@@ -137,10 +138,10 @@ class WorkerPool:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _prestart(self, run: WorkerRun, trial: Trial, prestart: Prestart, free: int) -> None:
-        """Start the workers that later trials need where what this trial's own took leaves room for them.
+        """Start the workers that later trials need, if this trial's own workers leave memory for them.
 
-        `free` bytes could be had before these were started. All load the model now: none may be at it while others
-        measure. What goes wrong with the new ones is none of this trial's business.
+        `free` bytes were available before this trial's workers started. The new ones load the model now, so that none
+        does while others measure. Their failures do not affect this trial.
         """
         if new := [worker for worker in run.workers if not worker.loaded]:
             peaks = self._load(run, new, trial)
@@ -166,14 +167,14 @@ class WorkerPool:
 
 
 class WorkerPools:
-    """One pool a sharing; a context manager that ends them all. `launch` is how all workers are started."""
+    """One pool for each way of sharing; a context manager that ends them all. `launch` starts every worker."""
 
     def __init__(self, launch: Launch = Launch(), *, grace_s: float = GRACE_S) -> None:
         self.launch, self.grace_s = launch, grace_s
         self.prestart = Prestart()
-        """Workers that trials to come will need, of the present trial's pool."""
+        """Workers of the present trial's pool that later trials will need."""
         self.free = available()
-        """Bytes of memory that could be had before there was any worker."""
+        """Bytes of memory that were available before any worker was started."""
         self._pools: dict[str, tuple[str, WorkerPool]] = {}
         self._begun = time.monotonic()
 
@@ -190,17 +191,17 @@ class WorkerPools:
         self._pools.clear()
 
     def begin(self, env: Mapping[str, str], prestart: Prestart = Prestart()) -> None:
-        """Begin a trial: `env` and `prestart` from now on, and its time starts."""
+        """Begin a trial: use `env` and `prestart` from now on, and start its time limit."""
         self.launch, self.prestart, self._begun = Launch(env=dict(env)), prestart, time.monotonic()
 
     @property
     def limit_s(self) -> float:
-        """Seconds that the present trial may still take."""
+        """Return the seconds that the present trial may still take."""
         whole = float(os.environ.get(TIMEOUT, PATIENCE_S))
         return max(1.0, whole * _EARLIER - (time.monotonic() - self._begun))
 
     def of(self, trial: Trial) -> WorkerPool:
-        """Return the pool that answers `trial`: that of its sharing, with new workers where it must."""
+        """Return the pool for the trial's way of sharing; its workers are replaced if they cannot run `trial`."""
         same = alike(trial)
         key, pool = self._pools.get(trial.sharing, ("", None))
         if pool is None:
@@ -212,20 +213,20 @@ class WorkerPools:
 
     @property
     def pids(self) -> set[int]:
-        """The processes of all workers that are kept."""
+        """Return the process ids of all workers that are kept."""
         return {worker.pid for _, pool in self._pools.values() for worker in pool.workers}
 
     def idle(self, trial: Trial) -> int:
-        """Return how many kept workers do nothing in the trial; on a GPU each still holds what its engine keeps."""
+        """Return how many kept workers are idle in the trial; on a GPU each still holds its engine's memory."""
         everybody = sum(len(pool.workers) for _, pool in self._pools.values())
         return max(0, everybody - len(placement.placements(trial)))
 
     def placements(self, trial: Trial) -> list[Placement]:
-        """Return where each worker of the trial runs: the launch of all outside, its own CPUs, its tracer inside."""
+        """Return where each worker of the trial runs: the common launch, then its own CPUs, then its tracer."""
         found = enumerate(placement.placements(trial))
         return [replace(one, launch=self.launch + one.launch + worker_launch(trial, n)) for n, one in found]
 
 
 def alike(trial: Trial) -> str:
-    """Return what two trials share that one worker process may answer one after the other."""
+    """Return a key; one worker process may run two trials one after the other if their keys are equal."""
     return trial.key(Role.ARTIFACT | Role.SHARING | Role.MODE, but=("shapes", "io"))

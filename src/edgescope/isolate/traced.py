@@ -1,7 +1,7 @@
 """A trial under a tracer: how its processes start, and the spans that are read once they have ended.
 
-A profiler writes down what it saw when its process ends, so the trial's folder is read here, after that end and before
-the folder goes. Where workers do the work each has a tracer of its own; the process that leads them has none.
+A profiler writes its trace when its process ends, so the trial's folder is read here, after that end and before the
+folder is removed. If workers do the work, each has its own tracer; the process that leads them has none.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def tracer_of(trial: Trial) -> Tracer:
 
 
 def launch(trial: Trial, folder: Path) -> Launch:
-    """Return how the trial's own process starts: under its tracer, or knowing where its workers' traces go."""
+    """Return how the trial's own process starts: under its tracer, or with the folder for its workers' traces."""
     if trial.tracer == Trial.tracer:
         return Launch()
     return Launch(env={FOLDER: str(folder)}) if trial.multi_process else _launch(trial, folder)
 
 
 def worker_launch(trial: Trial, number: int) -> Launch:
-    """Return how worker `number` of the trial starts: under the trial's tracer, where the leader knows of a folder."""
+    """Return how worker `number` of the trial starts: under the trial's tracer if the leader has a trace folder."""
     folder = os.environ.get(FOLDER)
     return _launch(trial, _of_worker(Path(folder), number)) if folder else Launch()
 
@@ -47,7 +47,7 @@ def _of_worker(folder: Path, number: int) -> Path:
 
 
 def with_spans(result: Result, folder: Path) -> Result:
-    """Return the result with what its tracer saw, and a warning of what it did not write."""
+    """Return the result with its tracer's spans, and a warning for each trace that is missing or unreadable."""
     trial = result.trial
     if trial.tracer == Trial.tracer:
         return result
@@ -57,7 +57,7 @@ def with_spans(result: Result, folder: Path) -> Result:
         try:
             seen = tracer.spans(place)
             parts.append(seen if number < 0 else seen.of_process(number))
-        except Exception as error:  # a profiler that was killed leaves anything
+        except Exception as error:  # a killed profiler may leave any content
             result = replace(result, warnings=(*result.warnings, _unread(trial, place.name, error)))
     return replace(result, spans=Spans.joined(parts)) if parts else result
 

@@ -1,13 +1,13 @@
-"""A process between edgescope and a trial's, so that whatever the trial starts ends with it, wherever it hides.
+"""A process between edgescope and a trial's process; it ends whatever the trial started, wherever that hides.
 
 python -I -S warden.py PARENT FOLDER PROGRAM [ARGUMENT ...]
 
-A process that makes a session of its own (setsid) and lets its parent end is nobody's child any more, and no group's;
-on a shared machine it would disturb every later trial. The kernel hands such orphans to the nearest ancestor that asked
-for them (PR_SET_CHILD_SUBREAPER): that is this process, and it has no other children. It ends them all once PROGRAM
-has ended, on SIGTERM, and when PARENT is gone, however that ended; then it removes FOLDER too, which nobody else would.
+A process that makes a session of its own (setsid) and outlives its parent belongs to no parent and no process group of
+ours; on a shared machine it would disturb every later trial. The kernel gives such orphans to the nearest ancestor that
+asked for them (PR_SET_CHILD_SUBREAPER): this process, which has no other children. It ends them all once PROGRAM has
+ended, on SIGTERM, and when PARENT is gone for any reason; then it also removes FOLDER, which nobody else would.
 
-It runs with the standard library alone and sleeps until something happens. It ends as PROGRAM did.
+It uses the standard library alone and sleeps until something happens. It exits with PROGRAM's exit code or signal.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import sys
 import time
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
-#: Seconds after which a process that SIGKILL does not end is left: one of another user's, or stuck in a driver.
+#: Seconds to wait for a process after SIGKILL: it may belong to another user or be stuck in a driver.
 PATIENCE_S = 5.0
 SURVIVORS = "survivors"
-"""File in FOLDER that names the processes which could not be ended."""
+"""File in FOLDER that lists the processes that could not be ended."""
 
 
 def adopt() -> None:
@@ -34,9 +34,9 @@ def adopt() -> None:
 
 
 def below(pid: int) -> list[int]:
-    """Return the processes below one, the nearest first; what is started meanwhile may be lacking."""
+    """Return the descendants of a process, nearest first; processes started meanwhile may be missing."""
     found = _children(pid)
-    for child in found:  # grows
+    for child in found:  # the list grows while it is read
         found.extend(p for p in _children(child) if p not in found)
     return found
 
@@ -53,8 +53,8 @@ def _children(pid: int) -> list[int]:
 def end_all(patience_s: float = PATIENCE_S) -> list[int]:
     """End everything below this process; return the children that could not be ended.
 
-    Killing a process makes its children ours, so this goes on until the kernel says that there is none: a process
-    that starts another while it is looked for is found in the next round.
+    Killing a process makes its children ours, so this repeats until the kernel reports no child: a process started
+    during one round is found in the next.
     """
     until = time.monotonic() + patience_s
     while True:
@@ -87,12 +87,12 @@ def _kill(pids: list[int]) -> None:
 
 
 def _watch(parent: int, child: int) -> int | None:
-    """Wait for the child's end, SIGTERM or the parent's end; return how the child ended, None where it lives."""
-    asked: list[int] = []
+    """Wait for the child's end, SIGTERM or the parent's end; return the child's wait status, None if it lives."""
+    sigterms: list[int] = []
     wakes, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    signal.signal(signal.SIGTERM, lambda number, frame: sigterms.append(number))
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     ready = select.poll()
@@ -106,7 +106,7 @@ def _watch(parent: int, child: int) -> int | None:
         happened = {handle for handle, _ in ready.poll()}
         if wakes in happened:
             os.read(wakes, 4096)
-        if asked or parent in happened:
+        if sigterms or parent in happened:
             return None
 
 
@@ -128,7 +128,7 @@ def _start(program: list[str]) -> int:
 
 
 def _end_as(status: int) -> None:
-    """End as a process with this wait status did, without a core dump of its own."""
+    """End this process with the same exit code or signal as `status`, without a core dump of its own."""
     if os.WIFSIGNALED(status):
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
         number = os.WTERMSIG(status)
@@ -142,11 +142,11 @@ def main(argv: list[str]) -> None:
     """Start the program, wait, end what it left, end as it did."""
     folder = argv[1]
     parent = os.pidfd_open(int(argv[0]))
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until somebody listens
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until _watch handles it
     adopt()
     child = _start(argv[2:])
     nothing = os.open(os.devnull, os.O_RDWR)
-    for handle in (0, 1):  # they are the program's; who reads them must see its end
+    for handle in (0, 1):  # they belong to the program; their readers must see it end
         os.dup2(nothing, handle)
     status = _watch(parent, child)
     signal.set_wakeup_fd(-1)

@@ -1,4 +1,4 @@
-"""One worker process as its leader sees it: started, told what to do, listened to, and known to be dead or stuck."""
+"""The leader's side of one worker process: it starts it, sends orders, reads messages, detects death and hangs."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class WorkerProcess(Process):
         self.number, self.placement, self.used, self.loaded = number, placement, False, False
         """Whether it has answered a trial before, and whether its engine is loaded."""
         self.kills = oom_kills()
-        """What the kernel's OOM killer had ended when this worker's trial began."""
+        """How many processes the kernel's OOM killer had ended when this worker's trial began."""
 
     def fileno(self) -> int:
-        """Return what becomes readable when it says something."""
+        """Return the file descriptor that becomes readable when the worker sends something."""
         return self.pipe.fileno()
 
     def order(self, do: str, **what: Json) -> None:
-        """Give an order; a worker that is gone is found out when it is listened to."""
+        """Send an order; `listen` finds out if the worker is gone."""
         with contextlib.suppress(OSError, ValueError):
             self.pipe.send(do=do, **what)
 
     def listen(self) -> None:
-        """Read what it has said since; WorkerError where it has ended."""
+        """Read what it has sent since; raise WorkerError if it has ended."""
         try:
             if self.pipe.ready():
                 self.pipe.fill()
@@ -63,14 +63,14 @@ class WorkerProcess(Process):
             raise self.lost() from None
 
     def events(self) -> Iterator[Line]:
-        """Yield what it has said and nobody has read; below a profiler only the worker knows its own process id."""
+        """Yield its unread messages; note its process id, which only the worker itself knows under a profiler."""
         for event in self.pipe.received():
             if event["event"] == "here":
                 self.pid = int(event["pid"])
             yield event
 
     def lost(self) -> WorkerError:
-        """Return what happened to a worker whose pipe is closed."""
+        """Return the error for a worker whose pipe is closed: how it ended."""
         killed = oom_kills() - self.kills if self.wait(5) == -signal.SIGKILL else 0
         how = self.ending()
         if killed > 0:
@@ -86,7 +86,7 @@ class WorkerProcess(Process):
         )
 
     def silent(self, what: str, seconds: float) -> WorkerError:
-        """Return that it was not `what` within so many seconds."""
+        """Return the error for a worker that was not `what` within so many seconds."""
         return WorkerError(
             Status.TIMEOUT,
             Message(
@@ -99,7 +99,7 @@ class WorkerProcess(Process):
         )
 
     def state(self) -> str:
-        """Return the kernel's word for what the process does: R (running), T (stopped) ..."""
+        """Return the kernel's state of the process: R (running), T (stopped) ..."""
         try:
             lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
             return next(line.split("\t", 1)[1] for line in lines if line.startswith("State:"))
@@ -112,9 +112,9 @@ class WorkerProcess(Process):
 
 
 def oom_kills(root: Path = Path("/")) -> int:
-    """Return how many processes the kernel has ended for want of memory: in this control group, else on this machine.
+    """Return how many processes the OOM killer has ended, in this control group or else on this machine.
 
-    0 where neither tells; only differences mean something.
+    Return 0 if neither is known; only differences mean something.
     """
     files = [folder / "memory.events" for folder in control_groups(root, "")][:1]
     for path in (*files, root / "proc/vmstat"):

@@ -1,7 +1,7 @@
-"""One trial in several workers, led: they open it, a start and a stop are named, what they did is collected.
+"""The leader of one trial in several workers: they open it, it names a start and a stop and collects their results.
 
-The leader computes nothing itself and imports no engine. While it waits it hears every worker, so that one that dies
-ends the trial at once, and one that hangs ends it after a limit; both say which worker it was and what it last wrote.
+The leader computes nothing itself and imports no engine. While it waits it listens to every worker: a worker that dies
+ends the trial at once, one that hangs ends it after a limit. Both errors name the worker and what it wrote last.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from edgescope.isolate.worker import WorkerError, WorkerProcess, oom_kills
 from edgescope.process import Line
 from edgescope.records import Json, Status, Trial
 
-#: From naming the start to it: every worker must have read the line and gone to sleep by then.
+#: Nanoseconds from naming the start to the start: every worker must have read the line and gone to sleep by then.
 LEAD_NS = 100_000_000
-#: Seconds a worker may need after the stop for the query it is at, beside what its first query took.
+#: Seconds a worker may need after the stop for its last query, in addition to twice the first query's time.
 GRACE_S = 10.0
 PATIENCE_S = 600.0
 
@@ -31,7 +31,7 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True)
 class Driven(Generic[Seen]):
-    """What one run did: the agreed span, two looks at the counters, what each worker said, what the stop showed."""
+    """One run: the agreed span, the counters at its ends, each worker's messages, and what `at_stop` returned."""
 
     span: Span
     looks: tuple[Look, Look]
@@ -87,11 +87,11 @@ class WorkerRun:
     ) -> list[Line]:
         """Return every worker's event of that name.
 
-        WorkerError where one fails, dies, or is not `done` in time: `limit_s`, or what is left to the run. With
-        `until_ns` it returns then, with an empty event of those that have not come so far.
+        Raises WorkerError if a worker fails, dies, or is not `done` within `limit_s` (default: the time the run has
+        left). With `until_ns` it returns at that time, with an empty event for each worker that has sent none.
         """
         workers = list(self.workers if of is None else of)
-        found: dict[int, Line] = {w.number: told for w, told in zip(workers, before, strict=False) if told}
+        found: dict[int, Line] = {w.number: event for w, event in zip(workers, before, strict=False) if event}
         by_handle = {worker.fileno(): worker for worker in workers}
         ears = select.poll()
         for handle in by_handle:
@@ -115,7 +115,7 @@ class WorkerRun:
     def _sort(
         self, workers: Sequence[WorkerProcess], name: str, found: dict[int, Line], failing: bool
     ) -> None:
-        """Read what was said: what was waited for into `found`; WorkerError for one that has failed, if `failing`."""
+        """Read the workers' messages, put events called `name` into `found`; if `failing`, raise WorkerError."""
         for worker in workers:
             for event in worker.events():
                 if failing and event["event"] == "failed":
@@ -134,10 +134,10 @@ class WorkerRun:
         patience_s: float = 0.0,
         edge: Callable[[], object] = int,
     ) -> Driven[Seen]:
-        """Have all warm up, agree on a start and a stop `seconds` later, and collect; `at_stop(pids)` is asked then.
+        """Have all workers warm up and measure from an agreed start for `seconds`; return what they sent.
 
-        `edge` is called at the start and at the stop. `patience_s` is what the scenario may take after the stop to
-        serve what waits.
+        `edge` is called at the start and at the stop, `at_stop(pids)` after the stop. The scenario may take
+        `patience_s` after the stop to serve the queries that wait.
         """
         self.order("drive")
         ready = self.gather("ready", "ready")
@@ -165,7 +165,7 @@ class WorkerRun:
         return self.gather(event, event, of=of)
 
     def abandon(self) -> bool:
-        """Have all give the trial up; return whether each has closed what it had opened."""
+        """Have all workers give the trial up; return whether each has closed its session."""
         self.order("abandon")
         try:
             self.gather("closed", "closed", limit_s=self.grace_s, failing=False)

@@ -1,8 +1,8 @@
-"""Some of the CPUs: `--mode cpus=0-1`.
+"""Limits a trial to some of the CPUs: `--mode cpus=0-1`.
 
-The trial's process and all it starts may run on these only (sched_setaffinity); engines that size their thread
+The trial's process and all it starts may run only on these (sched_setaffinity); engines that size their thread
 pools by the affinity use fewer threads, as they would on a smaller machine. Nothing outside the process changes, so
-there is nothing to restore. Others may still run on the same CPUs.
+there is nothing to restore. Other processes may still run on the same CPUs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Affinity:
 
     @property
     def name(self) -> str:
-        """The word after --mode."""
+        """Return the mode's name, as after --mode."""
         return f"cpus={ranges(self.cpus)}"
 
     def launch(self) -> Launch:
@@ -33,7 +33,7 @@ class Affinity:
         return launcher.launch(cpus=ranges(self.cpus))
 
     def enter(self, journal: Journal) -> None:
-        """Check that these CPUs may be used; UnsupportedError otherwise."""
+        """Raise UnsupportedError unless this process may use these CPUs."""
         allowed = os.sched_getaffinity(0)
         missing = sorted(set(self.cpus) - allowed)
         if missing:
@@ -48,7 +48,7 @@ class Affinity:
         """Do nothing: the setting ended with the process."""
 
     def problem(self) -> str:
-        """Return '' where this process may run on exactly these CPUs."""
+        """Return '' if this process may run on exactly these CPUs, else the CPUs it may use."""
         now = os.sched_getaffinity(0)
         return "" if now == set(self.cpus) else f"this process may use CPUs {ranges(now)}"
 
@@ -62,6 +62,6 @@ class Affinity:
 
 
 def some(usable: Sequence[int]) -> dict[str, Affinity]:
-    """Return one, two, four ... of the usable CPUs, fewer than all of them, by name."""
+    """Return the modes that use one, two, four ... of the usable CPUs, but not all, by name."""
     sizes = [2**n for n in range(len(usable).bit_length()) if 2**n < len(usable)]
     return {mode.name: mode for mode in (Affinity(usable[:size]) for size in sizes)}

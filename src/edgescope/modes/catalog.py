@@ -1,4 +1,4 @@
-"""From the word after --mode to the setting: 15W, cpus=0-1, quota=0.5, MAXN+jetson_clocks."""
+"""Parses the value of --mode into a setting: 15W, cpus=0-1, quota=0.5, MAXN+jetson_clocks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _governor(text: str) -> Mode:
     return Governor(text)
 
 
-#: Key -> (how its value is read, what the setting is); these exist on every machine that has what they need.
+#: Key -> (parser of its value, description); a setting exists on every machine that meets its needs.
 VALUED: Mapping[str, tuple[Callable[[str], Mode], str]] = {
     "cpus": (_cpus, "the trial runs on these CPUs only: cpus=0-1"),
     "quota": (_number(Quota, 0.01, 1024), "CPU time of so many CPUs, through a control group: quota=0.5"),
@@ -58,9 +58,9 @@ VALUED: Mapping[str, tuple[Callable[[str], Mode], str]] = {
 
 
 def find(name: str, devices: Mapping[str, Device]) -> Mode:
-    """Return the setting called `name`; UsageError E-MODE-1, with what there is, where there is none.
+    """Return the setting called `name`; UsageError E-MODE-1, with the available ones, if there is none.
 
-    SettingError E-REC-7 where the devices are a recording: cpus=, quota= and the like would be this machine's.
+    Raises SettingError E-REC-7 if the devices are a recording: cpus=, quota= and the like would change this machine.
     """
     if name == AS_IS:
         return Together()

@@ -1,7 +1,7 @@
-"""A control group of edgescope's own that limits CPU time (v2, or v1 as on JetPack 4), where this process may make one.
+"""A control group of our own that limits CPU time (v2, or v1 as on JetPack 4), if this process may make one.
 
-The privileged helper makes none: a group that root makes for a user would have to lie where that user's own limits
-(memory, processes) no longer hold. See Documentation/admin-guide/cgroup-v2.rst (cpu.max) and cgroup-v1 (cpu.cfs_*).
+The privileged helper makes none: root would have to put the group where the user's own limits (memory, processes) no
+longer hold. See Documentation/admin-guide/cgroup-v2.rst (cpu.max) and cgroup-v1 (cpu.cfs_*).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from edgescope.errors import SettingError
 PERIOD_US = 100_000
 _GROUP = r"edgescope-[0-9]{1,10}(-[0-9]{1,4})?"
 REQUESTS = (("set", _GROUP, r"[1-9][0-9]{3,8}"), ("join", _GROUP, r"[1-9][0-9]{0,9}"), ("remove", _GROUP))
-"""What `perform` does, one pattern a word: microseconds in each period; a process; nothing more."""
+"""The requests that `perform` accepts, one pattern for each word: set a quota in microseconds, join, remove."""
 _DYING_TRIES = 60
 
 
 def base(root: Path) -> Path:
-    """Return the folder of the hierarchy that limits CPU time; OSError where there is none."""
+    """Return the folder of the hierarchy that limits CPU time; OSError if there is none."""
     top = root / "sys/fs/cgroup"
     if (top / "cgroup.controllers").exists():
         return top
@@ -34,19 +34,19 @@ def base(root: Path) -> Path:
 
 
 def free(base: Path) -> str:
-    """Return the name of a group of this process's that is not there yet; quotas nest."""
+    """Return an unused group name with this process's id; one process may hold several quotas."""
     first = f"edgescope-{os.getpid()}"
     names = (first, *(f"{first}-{n}" for n in range(1, 10_000)))
     return next(name for name in names if not (base / name).exists())
 
 
 def perform(words: Sequence[str], root: Path = Path("/")) -> str:
-    """Make, enter or remove a group; SettingError for other words, OSError where it may not be done."""
+    """Make, enter or remove a group; SettingError for any other request, OSError if it is not permitted."""
     if not any(
         len(row) == len(words) and all(re.fullmatch(p, w, re.ASCII) for p, w in zip(row, words, strict=True))
         for row in REQUESTS
     ):
-        raise SettingError("E-MODE-4", f"{ascii(list(words))[:200]} is no request of a control group")
+        raise SettingError("E-MODE-4", f"{ascii(list(words))[:200]} is no request for a control group")
     folder = base(root) / words[1]
     if words[0] == "set":
         _set(folder, words[2])

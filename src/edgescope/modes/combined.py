@@ -1,4 +1,4 @@
-"""Several settings as one: MAXN+jetson_clocks. Of none at all it is the machine as it is."""
+"""Several settings combined into one: MAXN+jetson_clocks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from edgescope.process import Launch
 
 
 class Together:
-    """Several modes, entered in order and left in the opposite one; of none at all it is `as_is`."""
+    """Several modes, entered in order and left in reverse order; without any mode it is `as_is`."""
 
     def __init__(self, *modes: Mode) -> None:
         self.modes = modes
 
     @property
     def name(self) -> str:
-        """The word after --mode: MAXN+jetson_clocks."""
+        """Return the combined name, as after --mode: MAXN+jetson_clocks."""
         return "+".join(mode.name for mode in self.modes) or "as_is"
 
     def launch(self) -> Launch:
@@ -25,7 +25,7 @@ class Together:
         return sum((mode.launch() for mode in self.modes), Launch())
 
     def enter(self, journal: Journal) -> None:
-        """Enter each; the caller leaves them all where one cannot be entered."""
+        """Enter each; if one cannot be entered, the caller leaves them all."""
         for mode in self.modes:
             mode.enter(journal)
 
@@ -36,15 +36,15 @@ class Together:
                 stack.callback(mode.leave, journal)
 
     def problem(self) -> str:
-        """Return what is wrong with any of them, or ''."""
+        """Return the problems of all modes, or '' if there are none."""
         return "; ".join(text for mode in self.modes if (text := mode.problem()))
 
     def evidence(self) -> str:
-        """Return what each of them read."""
+        """Return the evidence of all modes."""
         return "; ".join(mode.evidence() for mode in self.modes)
 
     def features(self) -> Mapping[str, float]:
-        """Return the numbers of all; of a limit that two of them set, the lower."""
+        """Return the features of all modes; if two set the same limit, the lower one."""
         found = [mode.features() for mode in self.modes]
         return {
             name: min(f[name] for f in found if name in f)

@@ -17,20 +17,20 @@ from edgescope.devices.base import Mode
 from edgescope.modes.journal import DiskJournal, Entry, folder
 
 _JOURNALS: dict[Path, DiskJournal] = {}
-"""One journal a state folder in this process: modes nest."""
+"""The journals of this process, one for each state folder, shared by nested modes."""
 
 
 def journal() -> DiskJournal:
-    """Return this process's journal of the present state folder."""
+    """Return this process's journal in the present state folder."""
     return _JOURNALS.setdefault(folder(), DiskJournal(folder()))
 
 
 @contextmanager
 def entered(mode: Mode) -> Iterator[Mode]:
-    """Restore what was left behind, enter the mode, leave it afterwards.
+    """Restore settings left behind by a killed process, enter the mode, and leave it when the block ends.
 
-    Raises SettingError (E-MODE-2 not in effect, E-MODE-3 another process holds the modes, E-MODE-5 and 6 a way back
-    failed) and UnsupportedError; nothing is changed any more when it raises.
+    Raises SettingError (E-MODE-2 not in effect, E-MODE-3 another process holds the modes, E-MODE-5 and 6 restoring
+    failed) and UnsupportedError; when it raises, all its changes have been undone.
     """
     journal().recover()
     book = Entry(journal())

@@ -1,4 +1,4 @@
-"""How the kernel chooses CPU clocks: `--mode governor=performance` holds them at the policy's limit.
+"""Sets the CPU frequency governor: `--mode governor=performance` holds clocks at the policy's limit.
 
 Documentation/admin-guide/pm/cpufreq.rst. On a Jetson, jetson_clocks does this and more.
 """
@@ -15,18 +15,18 @@ from edgescope.modes.privileged import act
 
 
 class Governor(Mode):
-    """One governor for every CPU clock policy."""
+    """Sets one governor on every CPU clock policy."""
 
     def __init__(self, governor: str, root: Path = Path("/")) -> None:
         self.governor, self.root = governor, root
 
     @property
     def name(self) -> str:
-        """The word after --mode."""
+        """Return the mode's name, as after --mode."""
         return f"governor={self.governor}"
 
     def enter(self, journal: Journal) -> None:
-        """Set it on every policy; UnsupportedError where there is no cpufreq."""
+        """Set the governor on every policy; UnsupportedError if there is no cpufreq."""
         now = self._now()
         if not now:
             raise UnsupportedError("E-MODE-9", "there is no CPU frequency driver here, so no governor")
@@ -43,13 +43,13 @@ class Governor(Mode):
             )
 
     def problem(self) -> str:
-        """Return '' where every policy has the governor."""
+        """Return '' if every policy has the governor, else the policies that have another."""
         now = self._now()
         others = [f"{policy} has governor {g}" for policy, g in now.items() if g != self.governor]
         return "; ".join(others) if now else "no cpufreq"
 
     def evidence(self) -> str:
-        """Return the governors read."""
+        """Return the governors read from the kernel."""
         return ", ".join(f"{policy} {governor}" for policy, governor in self._now().items())
 
     def _now(self) -> dict[str, str]:

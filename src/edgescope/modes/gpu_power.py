@@ -1,8 +1,8 @@
-"""The power limit of an NVIDIA board, through nvidia-smi; only where the user has said --allow-power-limit.
+"""Sets the power limit of an NVIDIA board through nvidia-smi; only if the user gives --allow-power-limit.
 
 `--mode gpu_power=200` asks the driver for 200 W on the GPU that CUDA calls 0, the first in CUDA_VISIBLE_DEVICES. With
 several GPUs CUDA numbers them as the driver does only under CUDA_DEVICE_ORDER=PCI_BUS_ID, so no other order is
-taken. It needs root. A Jetson has no such limit: its power modes cap clocks.
+accepted. It needs root. A Jetson has no such limit: its power modes cap clocks.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class GpuPower(Mode):
 
     @property
     def name(self) -> str:
-        """The word after --mode."""
+        """Return the mode's name, as after --mode."""
         return f"gpu_power={self.watts:g}"
 
     def enter(self, journal: Journal) -> None:
-        """Lower the limit; UsageError without the user's leave, UnsupportedError where there is no limit to set."""
+        """Lower the limit; UsageError without the user's permission, UnsupportedError if there is no limit to set."""
         if os.environ.get(ALLOWED) != "1":
             raise UsageError(
                 "E-MODE-7", "the power limit is left alone unless you say so", fix="--allow-power-limit"
@@ -58,12 +58,12 @@ class GpuPower(Mode):
             )
 
     def problem(self) -> str:
-        """Return '' where the driver reports the limit."""
+        """Return '' if the driver reports the limit, else the limit that it reports."""
         now = _limits(board())[0]
         return "" if abs(now - self.watts) < _SLACK_W else f"nvidia-smi says power.limit {now:g} W"
 
     def evidence(self) -> str:
-        """Return the limit the driver reports."""
+        """Return the power limit that the driver reports."""
         index = board()
         return f"nvidia-smi -i {index}: power.limit {_limits(index)[0]:g} W"
 
@@ -73,7 +73,7 @@ class GpuPower(Mode):
 
 
 def board(environ: Mapping[str, str] = os.environ) -> int:
-    """Return the driver's number for the GPU that CUDA calls 0; UsageError E-MODE-13 where it cannot be told."""
+    """Return the driver's number for the GPU that CUDA calls 0; UsageError E-MODE-13 if it cannot be known."""
     visible = environ.get("CUDA_VISIBLE_DEVICES", "")
     first = visible.split(",")[0].strip() or "0"
     known = re.fullmatch("[0-9]{1,3}", first, re.ASCII) is not None
@@ -93,12 +93,12 @@ def board(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _limits(index: int) -> tuple[float, float, float]:
-    """Return the limit, the lowest and the highest it may be, in watts."""
+    """Return the present, the lowest and the highest allowed limit in watts."""
     query = "--query-gpu=power.limit,power.min_limit,power.max_limit"
     text = _smi("-i", str(index), query, "--format=csv,noheader,nounits")
     try:
         now, lowest, highest = (float(word) for word in text.split(","))
-    except ValueError as error:  # [N/A] where a board has none
+    except ValueError as error:  # [N/A] if a board has none
         raise UnsupportedError(
             "E-MODE-9", f"GPU {index} has no power limit", evidence=text.strip()[:100]
         ) from error

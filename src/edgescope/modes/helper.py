@@ -1,12 +1,12 @@
 #!/usr/bin/python3 -I
-"""The only part of edgescope that needs root: it does what is on a short list, and nothing else.
+"""The only part of edgescope that needs root: it accepts the requests on a short list, and nothing else.
 
 One file, standard library only, Python 3.6 or newer (a board's own python), so that it can be read whole before it
 is installed owned by root:
 
-    edgescope-helper nvpmodel -q | -m ID                    ask for, or set, a power mode; never agrees to a reboot
-    edgescope-helper jetson_clocks [--store | --restore]    to and from a file of the helper's own
-    edgescope-helper write FILE VALUE                       the governor of a CPU clock policy
+    edgescope-helper nvpmodel -q | -m ID                    read or set the power mode; never agrees to a reboot
+    edgescope-helper jetson_clocks [--store | --restore]    hold clocks; store to, restore from the helper's own file
+    edgescope-helper write FILE VALUE                       set the governor of a CPU clock policy
 
 Every word is matched whole against an ASCII pattern; every call is written to the system log, refused ones too.
 """
@@ -28,18 +28,18 @@ ALLOWED = (
     (r"jetson_clocks", r"--store|--restore"),
     (r"write", CPU + r"cpufreq/policy[0-9]{1,4}/scaling_governor", r"[a-z_]{1,32}"),
 )
-"""One row a request, one pattern a word."""
+"""One row for each request, one pattern for each word of it."""
 PROGRAMS = {"nvpmodel": "usr/sbin/nvpmodel", "jetson_clocks": "usr/bin/jetson_clocks"}
 STORE = "var/lib/edgescope/jetson_clocks.conf"
 LIMIT_S = 30
 
 
 class Refused(Exception):
-    """Not on the list, or not safe here."""
+    """Raised for a request that is not on the list or not safe here."""
 
 
 def checked(words: Sequence[str]) -> List[str]:
-    """Return the words as they are when they are on the list; Refused otherwise."""
+    """Return the words of the request unchanged if it is on the list; raise Refused otherwise."""
     for row in ALLOWED:
         if len(row) == len(words) and all(
             re.fullmatch(pattern, word, re.ASCII)
@@ -50,7 +50,7 @@ def checked(words: Sequence[str]) -> List[str]:
 
 
 def perform(words: Sequence[str], root: str = "/") -> str:
-    """Do one request on the machine under `root`; return what a program printed. Raises Refused and OSError."""
+    """Carry out one request on the machine under `root`; return the program's output. Raises Refused and OSError."""
     verb, rest = checked(words)[0], list(words[1:])
     if verb == "write":
         _write(root, rest[0], rest[1])
@@ -87,7 +87,7 @@ def _program(root: str, name: str, rest: List[str]) -> str:
 
 
 def _store(root: str, anew: bool) -> str:
-    """Return the file that keeps the clocks; jetson_clocks asks a question where one is there already."""
+    """Return the file that stores the clocks; if `anew`, remove an old one, as jetson_clocks would ask about it."""
     path = os.path.join(root, STORE)
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o755, exist_ok=True)
@@ -116,7 +116,7 @@ def _write(root: str, name: str, value: str) -> None:
 
 
 def main(words: Sequence[str], log: Callable[[str], None] = syslog.syslog) -> int:
-    """Do one request on behalf of the user that sudo names; 0, or 2 when refused, or 1 when it failed."""
+    """Carry out one request for the user that sudo names; return 0, 2 if refused, or 1 if it failed."""
     name = os.environ.get("SUDO_UID", "")
     user = name if re.fullmatch("[0-9]{1,10}", name, re.ASCII) else str(os.getuid())
     try:

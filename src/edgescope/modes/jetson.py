@@ -1,8 +1,8 @@
 """A Jetson's own settings: the power modes of its nvpmodel.conf, and jetson_clocks.
 
-Set, read back, probe. `nvpmodel -m` ends with 0 when a mode waits for a reboot, and `nvpmodel -q` may then go on
-naming the old mode, which looks like success; so a mode that is known to need a reboot is not even tried, no
-question is ever answered with yes, and what was set is checked in the kernel's files and under load.
+A mode is set, read back and probed under load. `nvpmodel -m` exits with 0 when a mode waits for a reboot, and
+`nvpmodel -q` may then go on naming the old mode, which looks like success. So a mode that is known to need a reboot is
+not tried, no question is ever answered with yes, and every setting is checked in the kernel's files and under load.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _CAPPED = ("CPU_", "GPU")
 
 
 def modes(root: Path = Path("/")) -> Mapping[str, Mode]:
-    """Return the board's power modes by name and, where it has the program, jetson_clocks; {} on other machines.
+    """Return the board's power modes by name, and jetson_clocks if it has the program; {} on other machines.
 
-    Two modes of one name, as users make them, are called NAME(ID). Without a file of modes the rest is still here.
+    Two modes with the same name, which users can make, are called NAME(ID). jetson_clocks needs no file of modes.
     """
     conf = nvpmodel.load(root)
     found: dict[str, Mode] = {}
@@ -51,20 +51,20 @@ class NvpMode(Mode):
 
     @property
     def name(self) -> str:
-        """The word after --mode."""
+        """Return the mode's name, as after --mode."""
         return self._name
 
     def now(self) -> PowerMode | Fact:
-        """Return the mode the board is in, or {"absent": reason}."""
+        """Return the board's present power mode, or {"absent": reason}."""
         return nvpmodel.current(self.root, asked(self.root))
 
     def change(self) -> tuple[str, str]:
-        """Return (`live`, `needs a reboot` or `not known`; why) of going to this mode from the present one."""
+        """Return how to change to this mode from the present one: `live`, `needs a reboot` or `not known`; and why."""
         now = self.now()
         return nvpmodel.reboot(now if isinstance(now, PowerMode) else None, self.mode)
 
     def enter(self, journal: Journal) -> None:
-        """Set the mode and see it in effect; SettingError E-MODE-2 where it needs a reboot or is not."""
+        """Set the mode and check it; SettingError E-MODE-2 if it needs a reboot or is not in effect."""
         now = self.now()
         if not isinstance(now, PowerMode):
             raise UnsupportedError(
@@ -85,7 +85,7 @@ class NvpMode(Mode):
             raise self._not_in_effect(problem)
 
     def problem(self) -> str:
-        """Return '' where nvpmodel names this mode and the kernel's files hold its cores and limits."""
+        """Return '' if nvpmodel names this mode and the kernel's files hold its cores and limits."""
         now = self.now()
         if not isinstance(now, PowerMode):
             return str(now["absent"])
@@ -94,14 +94,14 @@ class NvpMode(Mode):
         return "; ".join(differences(self.conf, self.mode, self.root))
 
     def evidence(self) -> str:
-        """Return mode, cores and clocks as read, and the clocks under load; probed here where `enter` was not."""
+        """Return mode, cores, clocks and the clocks under load; probe them now if `enter` was not called."""
         online = fact(self.root / "sys/devices/system/cpu/online", cpu_list)
         cores = "unknown" if is_absent(online) else ranges(online)
         self._probed = self._probed or clocks.probe(self.root)[1]
         return f"nvpmodel {_label(self.mode)}; CPUs online {cores}; {_floats(self.root)}; {self._probed}"
 
     def features(self) -> Mapping[str, float]:
-        """Return the cores and the highest clocks that the mode sets; what it leaves uncapped has no number."""
+        """Return the cores and the highest clocks that the mode sets; clocks without a cap are left out."""
         mode = self.mode
         found = {
             "cpu_cores": len(mode.cores) or None,
@@ -130,7 +130,7 @@ class JetsonClocks(Mode):
         self._probed = ""
 
     def enter(self, journal: Journal) -> None:
-        """Store the clocks, hold them at their maximum, see that they are."""
+        """Store the clocks, hold them at their maximum, and check that they are held."""
         undo = Undo(f"clocks as before ({_floats(self.root)})", (CLOCKS, "--restore"), str(self.root))
         if not journal.holds(undo):  # otherwise the clocks that would be stored are held ones
             act((CLOCKS, "--store"), self.root)
@@ -145,14 +145,14 @@ class JetsonClocks(Mode):
             )
 
     def problem(self) -> str:
-        """Return '' where the lowest and highest clock of every CPU cluster are the same."""
+        """Return '' if the lowest and highest clock of every CPU cluster are the same."""
         floats = clocks.dvfs(self.root)
         if is_absent(floats):
             return f"whether the clocks are held is not known: {floats['absent']}"
         return "CPU clocks still float: the lowest is below the highest" if floats else ""
 
     def evidence(self) -> str:
-        """Return whether the clocks float, and what they are under load; probed here where `enter` was not."""
+        """Return whether the clocks float, and the clocks under load; probe them now if `enter` was not called."""
         self._probed = self._probed or clocks.probe(self.root)[1]
         return f"{_floats(self.root)}; {self._probed}"
 
@@ -169,10 +169,10 @@ def _label(mode: PowerMode) -> str:
 
 
 def differences(conf: Conf, mode: PowerMode, root: Path) -> list[str]:
-    """Return where the kernel's files differ from the mode: cores online, CPU and GPU clock limits.
+    """Return the differences of the kernel's files from the mode: cores online, CPU and GPU clock limits.
 
-    A limit that is not in the clock's table may have been rounded to a neighbour; files that are not there (a
-    cluster that is off, debugfs without root) say nothing.
+    A limit that is not in the clock's table may have been rounded to a neighbour; missing files (a cluster that is
+    off, debugfs without root) are not compared.
     """
     found = []
     online = fact(root / "sys/devices/system/cpu/online", cpu_list)
@@ -189,7 +189,7 @@ def differences(conf: Conf, mode: PowerMode, root: Path) -> list[str]:
 
 
 def _first(root: Path, paths: Mapping[str, str], argument: str) -> Fact:
-    """Return the number in the argument's file, under its name for either kernel (KNEXT: the upstream one's path)."""
+    """Return the number in the argument's file; its path differs by kernel (KNEXT: the upstream kernel's)."""
     for key in (argument, f"{argument}_KNEXT"):
         if key in paths and not is_absent(now := fact(root / paths[key].lstrip("/"), int)):
             return now

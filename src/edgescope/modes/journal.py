@@ -1,11 +1,11 @@
-"""The way back, on disk before anything is changed.
+"""Writes how to undo every change to disk before the change is made.
 
-`modes.journal` in the state folder (EDGESCOPE_STATE, or ~/.local/state/edgescope) holds one line a step: who noted
-it, what will be so again, and the words of the change. A step is on disk (fsync of file and folder) before the
-change it undoes is made, so a process killed at any moment leaves either a setting untouched or a line that puts it
-back. A lock that the kernel drops with its process (flock) tells a journal left behind from one in use. The next
-start that measures restores what was left behind before it does anything else; `edgescope doctor --restore` does
-the same on request.
+`modes.journal` in the state folder (EDGESCOPE_STATE, or ~/.local/state/edgescope) holds one line for each step: the
+mode that noted it, the state that it restores, and the command that restores it. A step is on disk (fsync of file and
+folder) before the change it undoes is made, so a process killed at any moment leaves either a setting untouched or a
+line that restores it. A lock that the kernel drops with its process (flock) distinguishes a journal left behind from
+one in use. The next start that measures restores what was left behind before it does anything else; `edgescope doctor
+--restore` does the same on request.
 """
 
 from __future__ import annotations
@@ -45,31 +45,31 @@ def tell(text: str) -> None:
 
 
 def folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return where edgescope keeps state that must outlive a crash."""
+    """Return the folder for state that must outlive a crash."""
     base = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".local/state"
     return Path(environ.get("EDGESCOPE_STATE") or Path(base) / "edgescope")
 
 
 class DiskJournal:
-    """The journal of one process; nothing is locked or written until something is to be changed."""
+    """The journal of one process; nothing is locked or written until the first change."""
 
     def __init__(self, where: Path | None = None, do: Act = act, say: Callable[[str], None] = tell) -> None:
         self.where = where or folder()
         self.path = self.where / FILE
         self.lines: list[Line] = []
         self.stuck: list[Line] = []
-        """Lines whose undoing has failed; the others belong to modes that are still held."""
+        """Lines that could not be undone; the others belong to modes that are still held."""
         self._do, self._say, self._lock = do, say, -1
 
     def note(self, owner: str, undo: Undo) -> None:
-        """Put one step on disk; SettingError E-MODE-3 while another process holds the modes, 12 without a disk."""
+        """Write one step to disk; SettingError E-MODE-3 if another process holds the modes, 12 if writing fails."""
         with _writable():
             self._hold()
             self.lines.append(Line(owner, undo))
             self._write(appended=True)
 
     def holds(self, undo: Undo) -> bool:
-        """Take the modes for this process, as `note` does; return whether this very way back is noted already."""
+        """Take the modes for this process, as `note` does; return whether the same undo is noted already."""
         with _writable():
             self._hold()
         return any((line.undo.request, line.undo.root) == (undo.request, undo.root) for line in self.lines)
@@ -79,7 +79,7 @@ class DiskJournal:
             self._take()
 
     def restore(self, owner: str) -> None:
-        """Undo what `owner` noted, the last first; steps that fail stay in the journal and raise E-MODE-5."""
+        """Undo the steps of `owner`, the last first; steps that fail stay in the journal and raise E-MODE-5."""
         mine = [line for line in self.lines if line.owner == owner]
         try:
             if mine:
@@ -89,9 +89,9 @@ class DiskJournal:
                 self._drop()
 
     def recover(self) -> bool:
-        """Restore what a killed process left behind, and what this one could not; False where there is nothing.
+        """Restore what a killed process left behind and what this process could not; return False if nothing was left.
 
-        SettingError E-MODE-3 where its owner lives, E-MODE-5 where a step fails, E-MODE-6 for a spoilt journal.
+        Raises SettingError: E-MODE-3 if its owner lives, E-MODE-5 if a step fails, E-MODE-6 if it cannot be read.
         """
         try:
             if self._lock >= 0:
@@ -105,7 +105,7 @@ class DiskJournal:
         return True
 
     def _again(self) -> bool:
-        """Undo what could not be undone before; what modes still hold is left alone."""
+        """Retry the steps that could not be undone before; leave those of modes that are still held."""
         if not self.stuck:
             return False
         try:
@@ -116,7 +116,7 @@ class DiskJournal:
         return True
 
     def _take(self) -> None:
-        """Lock the modes; restore what was left behind by a process that no longer holds them."""
+        """Lock the modes; restore what a process that no longer holds them left behind."""
         self.where.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.where / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -176,7 +176,7 @@ class DiskJournal:
             raise _spoilt(self.path, unwritten)
 
     def _write(self, *, appended: bool = False) -> None:
-        """Bring the file up to date and onto the disk."""
+        """Write the lines to the file and sync it to disk."""
         if not self.lines:
             self.path.unlink(missing_ok=True)
         elif appended:
@@ -200,7 +200,7 @@ class DiskJournal:
 
 
 class Entry:
-    """The journal as one entering of a mode sees it: leaving undoes what this entering noted, no other's."""
+    """A view of the journal for one entry into a mode: leaving undoes only the steps that this entry noted."""
 
     _numbers = itertools.count(1)
 
@@ -208,15 +208,15 @@ class Entry:
         self._book, self._number = book, next(self._numbers)
 
     def note(self, owner: str, undo: Undo) -> None:
-        """As DiskJournal.note."""
+        """Do the same as DiskJournal.note."""
         self._book.note(f"{owner}#{self._number}", undo)
 
     def holds(self, undo: Undo) -> bool:
-        """As DiskJournal.holds, whoever noted it."""
+        """Do the same as DiskJournal.holds, for the steps of all entries."""
         return self._book.holds(undo)
 
     def restore(self, owner: str) -> None:
-        """As DiskJournal.restore."""
+        """Do the same as DiskJournal.restore, for the steps of this entry."""
         self._book.restore(f"{owner}#{self._number}")
 
 
@@ -226,7 +226,7 @@ def _line(line: Line) -> bytes:
 
 
 def _read(path: Path) -> Iterator[Line]:
-    """Yield the lines; the last may be cut short, as its change had not been made yet when it was."""
+    """Yield the lines; ignore a last line that is cut short, because its change was not made yet."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
@@ -288,7 +288,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def left_behind(where: Path | None = None) -> list[str]:
-    """Return what a killed process left changed here, in words; [] where nothing is, or its owner lives."""
+    """Describe the settings that a killed process left changed; return [] if there are none or its owner lives."""
     path = (where or folder()) / FILE
     try:
         if not path.exists() or _held(path.parent / LOCK):

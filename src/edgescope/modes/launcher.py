@@ -1,4 +1,4 @@
-"""Starts a program on some CPUs or in a control group, by becoming it: the process keeps its id.
+"""Starts a program on some CPUs or in a control group by exec: the process keeps its id.
 
 python -m edgescope.modes.launcher [--cpus 0-1] [--group edgescope-123] [--root /] -- PROGRAM ...
 """
@@ -23,7 +23,7 @@ def launch(**what: str) -> Launch:
 
 
 def main(words: Sequence[str]) -> int:
-    """Apply the flags, then become the program; 4 where a setting cannot be had."""
+    """Apply the flags, then exec the program; return 4 if a setting cannot be applied."""
     cut = list(words).index("--")
     flags = dict(zip(words[:cut:2], words[1:cut:2], strict=True))
     try:

@@ -1,4 +1,4 @@
-"""The settings of this machine as a table: power modes with cores and clocks, and what changing to each takes."""
+"""Lists the settings of this machine: power modes with cores and clocks, and whether a change needs a reboot."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from edgescope.units import ranges
 
 @dataclass(frozen=True)
 class Row:
-    """One setting by its name."""
+    """One setting of the machine."""
 
     name: str
     id: int | None = None
     """nvpmodel's number for it, on this board only."""
     cores: tuple[int, ...] = ()
-    """CPUs online, () where the setting does not say."""
+    """CPUs online, or () if the setting does not change them."""
     cpu_max_hz: int | None = None
     """Highest CPU clock of any cluster; None: uncapped, or not set."""
     gpu_max_hz: int | None = None
     emc_max_hz: int | None = None
     default: bool = False
     now: bool = False
-    """The board is in it."""
+    """Whether the board is in this mode."""
     change: str = "live"
-    """live, needs a reboot, or not known; '' of a kind of setting that takes a value."""
+    """live, needs a reboot, or not known; '' for a setting that takes a value."""
     why: str = ""
 
 
 def listing(devices: Mapping[str, Device]) -> tuple[Row, ...]:
-    """Return one row a setting, the board's power modes first."""
+    """Return one row for each setting, the board's power modes first."""
     have = {name: getattr(mode, "recorded", mode) for name, mode in settings(devices)[0].items()}
     power = next((m for m in have.values() if isinstance(m, NvpMode)), None)
     now = power.now() if power else None
@@ -48,23 +48,23 @@ def listing(devices: Mapping[str, Device]) -> tuple[Row, ...]:
 
 
 def without(devices: Mapping[str, Device], root: Path = Path("/")) -> str:
-    """Say why no power mode is listed; the files of this machine, or of a recording, lie under `root`."""
+    """Return why no power mode is listed; `root` holds the files of this machine or of a recording."""
     jetson = devices.get("jetson")
     if jetson is None or jetson.present():
         return "no power modes: this is no Jetson"
     conf = nvpmodel.load(root)
     why = conf.get("absent") if isinstance(conf, Mapping) else f"none in /{nvpmodel.CONF}"
-    told = str(why).replace(f"{root}/", "/")
-    return f"no power modes: {told} (the file that lists them)"
+    reason = str(why).replace(f"{root}/", "/")
+    return f"no power modes: {reason} (the file that lists them)"
 
 
 def problems(devices: Mapping[str, Device], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return what keeps settings out of the list: lines of nvpmodel.conf not understood, devices that failed."""
+    """Return why settings are missing from the list: nvpmodel.conf lines not understood, devices that failed."""
     jetson = devices.get("jetson")
     lines = [] if jetson is None or jetson.present() else nvpmodel.problems(root)
     unread = [
         f"/{nvpmodel.CONF}, {line}" for line in lines if line.startswith("line ")
-    ]  # `without` tells the rest
+    ]  # `without` reports the rest
     return (*unread, *map(str, settings(devices)[1]))
 
 

@@ -1,8 +1,8 @@
-"""A share of the GPU's threads, through CUDA's Multi-Process Service (docs.nvidia.com/deploy/mps).
+"""Gives a trial a share of the GPU's threads through CUDA's Multi-Process Service (docs.nvidia.com/deploy/mps).
 
-`--mode mps=50` starts a control daemon with folders of its own, so nobody else's work is touched, and gives the
-trial's process half of the threads (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE). Where MPS works is not a matter of tables:
-Tegra boards differ by release. The daemon is started and asked; what it answers counts.
+`--mode mps=50` starts a control daemon with its own folders, so nobody else's work is affected, and gives the
+trial's process half of the threads (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE). No table says where MPS works: Tegra boards
+differ by release. So the daemon is started and queried, and its answer decides.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PIPE, LOG = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 PERCENT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _LIMIT_S = 20
 _PREFIX = "edgescope-mps-"
-#: The control program's answer where no daemon listens: "Cannot find MPS control daemon process".
+#: The control program's answer if no daemon runs: "Cannot find MPS control daemon process".
 _GONE = "cannot find mps control daemon"
 
 
 class Mps:
-    """A private MPS daemon, and at most `percent` of the GPU's threads; None: as many as there are."""
+    """A private MPS daemon that gives at most `percent` of the GPU's threads (None: all of them)."""
 
     def __init__(self, percent: float | None = None) -> None:
         self.percent = percent
@@ -38,7 +38,7 @@ class Mps:
 
     @property
     def name(self) -> str:
-        """The word after --mode."""
+        """Return the mode's name, as after --mode."""
         return "mps" if self.percent is None else f"mps={self.percent:g}"
 
     def launch(self) -> Launch:
@@ -46,13 +46,13 @@ class Mps:
         return Launch(env={**_places(self._folder), **share(self.percent)}) if self._folder else Launch()
 
     def enter(self, journal: Journal) -> None:
-        """Start the daemon and ask it for its servers; UnsupportedError with what it said where it will not run."""
+        """Start the daemon and query its servers; UnsupportedError with its answer if it does not run."""
         if shutil.which(CONTROL) is None:
             raise self._not_here(f"no {CONTROL}")
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         journal.note(self.name, Undo(f"no MPS daemon in {self._folder}", ("mps_quit", str(self._folder))))
-        for words, said in ((["-d"], ""), ([], "get_server_list\n")):
-            problem = _control(words, said, self._folder)
+        for words, command in ((["-d"], ""), ([], "get_server_list\n")):
+            problem = _control(words, command, self._folder)
             if problem:
                 raise self._not_here(problem)
 
@@ -67,42 +67,42 @@ class Mps:
     def leave(self, journal: Journal) -> None:
         """Stop the daemon and remove its folder."""
         journal.restore(self.name)
-        if self._folder:  # still there where the journal could not be written
+        if self._folder:  # it still exists if the journal could not be written
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def problem(self, environ: Mapping[str, str] = os.environ) -> str:
-        """Return '' where a process with this environment has the share and the daemon's pipe is there."""
+        """Return '' if a process with this environment has the share and the daemon's pipe exists."""
         if environ.get(PERCENT) != share(self.percent).get(PERCENT):
             return f"{PERCENT} is {environ.get(PERCENT, 'not set')}"
         pipe = Path(environ.get(PIPE, "")) / "control"
         return "" if pipe.exists() else f"no MPS daemon: {pipe} is not there"
 
     def evidence(self) -> str:
-        """Return the share that CUDA was given."""
+        """Return the share that CUDA was given, and the daemon's folder."""
         return (
             f"{PERCENT}={os.environ.get(PERCENT, 'not set')}, daemon in {os.environ.get(PIPE, 'no folder')}"
         )
 
     def features(self) -> Mapping[str, float]:
-        """Return the share of the GPU's multiprocessors, where it is limited."""
+        """Return the share of the GPU's multiprocessors if it is limited."""
         return {} if self.percent is None else {"gpu_sm_share": self.percent / 100}
 
     def begin(self) -> None:
-        """Note what its servers have written so far: a trial begins."""
+        """Note the state of the servers' log at the beginning of a trial."""
         self._known = self._written()
 
     def _written(self) -> tuple[int, int] | None:
-        """Return size and time of what the servers wrote down, None where there was none."""
+        """Return size and time of the servers' log, or None if there is none."""
         with contextlib.suppress(OSError):
             found = Path(f"{self._folder}/log/server.log").stat()
             return found.st_size, found.st_mtime_ns
         return None
 
     def dead(self) -> str:
-        """Return '' where the daemon still answers and has had a server since `begin`, otherwise what it said."""
+        """Return '' if the daemon still answers and has had a server since `begin`, otherwise what it answered."""
         if self._folder is None:
             return "it was never started"
-        problem, servers = _asked([], "get_server_list\n", self._folder)
+        problem, servers = _answered([], "get_server_list\n", self._folder)
         if problem:
             return "; ".join(filter(None, (problem, _log(self._folder))))
         if servers.strip() or self._written() != self._known:  # a server may end with its last client
@@ -113,12 +113,12 @@ class Mps:
 
 
 def share(percent: float | None) -> dict[str, str]:
-    """Return what gives a client that per cent of the GPU's threads; nothing for all of them."""
+    """Return the environment that gives a client `percent` of the GPU's threads; {} for all of them."""
     return {} if percent is None else {PERCENT: f"{percent:g}"}
 
 
 def _log(folder: Path) -> str:
-    """Return the end of what the daemon and its server wrote down."""
+    """Return the end of the daemon's and its server's logs."""
     lines: list[str] = []
     for name in ("control.log", "server.log"):
         with contextlib.suppress(OSError):
@@ -130,17 +130,17 @@ def _places(folder: Path | None) -> dict[str, str]:
     return {PIPE: str(folder), LOG: f"{folder}/log"}
 
 
-def _control(words: Sequence[str], said: str, folder: Path) -> str:
-    """Run the control program; return '' when it went well, otherwise what it said."""
-    return _asked(words, said, folder)[0]
+def _control(words: Sequence[str], command: str, folder: Path) -> str:
+    """Run the control program; return '' if it succeeded, otherwise what it printed."""
+    return _answered(words, command, folder)[0]
 
 
-def _asked(words: Sequence[str], said: str, folder: Path) -> tuple[str, str]:
-    """Run the control program; return what is wrong ('' for nothing), and what it printed."""
+def _answered(words: Sequence[str], command: str, folder: Path) -> tuple[str, str]:
+    """Run the control program with `command` on its stdin; return the problem ('' if none) and its output."""
     try:
         done = subprocess.run(
             [CONTROL, *words],
-            input=said,
+            input=command,
             env={**os.environ, **_places(folder)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -157,9 +157,9 @@ def _asked(words: Sequence[str], said: str, folder: Path) -> tuple[str, str]:
 
 
 def quit_daemon(words: Sequence[str], root: Path = Path("/")) -> str:
-    """Stop the daemon whose folder is words[0] and remove the folder; SettingError where it will not stop.
+    """Stop the daemon whose folder is words[0] and remove the folder; SettingError if it does not stop.
 
-    A daemon that is gone already is stopped: after a power cut its pipe is still there, and nobody answers.
+    A daemon that has already ended counts as stopped: after a power cut its pipe still exists, but nobody answers.
     """
     folder = Path(words[0])
     if not folder.name.startswith(_PREFIX):

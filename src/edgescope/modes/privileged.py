@@ -1,7 +1,7 @@
-"""Makes one change: by the helper's own code where this process may, through sudo where it may not.
+"""Makes one change: with the helper's own code if this process may, otherwise through sudo.
 
-A change is a few words (`nvpmodel -m 1`, `write FILE VALUE`): short enough for a journal line, and the same words
-whether they are done here, handed to the installed helper, or replayed tomorrow after a crash.
+A change is a few words (`nvpmodel -m 1`, `write FILE VALUE`): short enough for a journal line, and the same whether
+it is made here, by the installed helper, or replayed after a crash.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgescope.errors import SettingError
 from edgescope.modes import cgroup, gpu_power, helper, mps
 
 HELPER = Path("/usr/local/sbin/edgescope-helper")
-#: Changes that the helper does not make: they need no root, or must not be had without a password.
+#: Changes that the helper does not make: they need no root, or must not be possible without a password.
 OWN: Mapping[str, Callable[[Sequence[str], Path], str]] = {
     "quota": cgroup.perform,
     "mps_quit": mps.quit_daemon,
@@ -27,10 +27,10 @@ _SUDO_S = 60
 
 
 def act(request: Sequence[str], root: Path = Path("/")) -> str:
-    """Make the change on the machine under `root`, return what was printed; SettingError where it failed.
+    """Make the change on the machine under `root`; return the program's output; SettingError if it failed.
 
-    A power mode is read back: nvpmodel ends with 0 when its question about a reboot was not answered. What is so
-    already is not done again, so that undoing a change that was never made needs no rights.
+    A power mode is read back: nvpmodel exits with 0 when its question about a reboot was not answered. A setting that
+    already has the value is not set again, so that undoing a change that was never made needs no rights.
     """
     try:
         if request and request[0] in OWN:
@@ -54,7 +54,7 @@ def act(request: Sequence[str], root: Path = Path("/")) -> str:
 
 
 def asked(root: Path = Path("/")) -> str:
-    """Return what `nvpmodel -q` prints, '' where it cannot be asked."""
+    """Return the output of `nvpmodel -q`, or '' if it cannot be run."""
     if not (root / helper.PROGRAMS["nvpmodel"]).is_file():
         return ""
     try:
@@ -72,20 +72,20 @@ def _is_so(request: Sequence[str], root: Path) -> bool:
         return bool(fact(root / request[1].lstrip("/")) == request[2])
     if tuple(request[:2]) != ("nvpmodel", "-m"):
         return False
-    told, noted = nvpmodel.answered(asked(root)), nvpmodel.status(root)
-    known = [ident for ident in (told[1] if told else None, noted) if isinstance(ident, int)]
+    reported, noted = nvpmodel.answered(asked(root)), nvpmodel.status(root)
+    known = [ident for ident in (reported[1] if reported else None, noted) if isinstance(ident, int)]
     return bool(known) and set(known) == {
         int(request[2])
-    }  # a choice that waits for a reboot is noted, not told
+    }  # a choice that waits for a reboot is noted on disk but not reported
 
 
-def _read_back(ident: int, said: str, root: Path) -> None:
-    told = nvpmodel.answered(asked(root))
-    now = told[1] if told else nvpmodel.status(root)
-    if now == ident and "reboot" not in said.lower():
+def _read_back(ident: int, output: str, root: Path) -> None:
+    reported = nvpmodel.answered(asked(root))
+    now = reported[1] if reported else nvpmodel.status(root)
+    if now == ident and "reboot" not in output.lower():
         return
-    waits = "needs a reboot" if "reboot" in said.lower() else " ".join(said.split())[-200:]
-    where = f"nvpmodel -q says {told[0]} ({told[1]})" if told else f"{nvpmodel.STATUS} says {now}"
+    waits = "needs a reboot" if "reboot" in output.lower() else " ".join(output.split())[-200:]
+    where = f"nvpmodel -q says {reported[0]} ({reported[1]})" if reported else f"{nvpmodel.STATUS} says {now}"
     raise SettingError(
         "E-MODE-2",
         "mode change not in effect",
@@ -96,7 +96,7 @@ def _read_back(ident: int, said: str, root: Path) -> None:
 
 
 def _perform(request: Sequence[str], root: Path) -> str:
-    """Do it in this process where it may be done here, otherwise through the installed helper."""
+    """Make the change in this process if it may, otherwise through the installed helper."""
     program = request[0] in helper.PROGRAMS
     if root != Path("/") or os.geteuid() == 0:
         return helper.perform(request, str(root))

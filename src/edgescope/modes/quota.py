@@ -1,7 +1,7 @@
-"""Part of the CPU time: `--mode quota=1.5` lets the trial use one and a half CPUs' time in each 100 ms.
+"""Limits the CPU time: `--mode quota=1.5` lets the trial use one and a half CPUs' time in each 100 ms.
 
-A control group of edgescope's own (`edgescope-<process>`), in cgroup v2 or v1, made where this process may; otherwise
-systemd's user manager is asked for a scope (`systemd-run --user --scope`). The kernel stops the
+It makes a control group (`edgescope-<process>`) in cgroup v2 or v1 if this process may; otherwise it requests a scope
+from systemd's user manager (`systemd-run --user --scope`). The kernel stops the
 group for the rest of each 100 ms once its time is used up, so the tail of the latency grows first. That is how a
 container with a CPU limit behaves; it is not how a slower CPU behaves.
 """
@@ -36,16 +36,16 @@ class Quota(Mode):
 
     @property
     def name(self) -> str:
-        """The word after --mode."""
+        """Return the mode's name, as after --mode."""
         return f"quota={self.cpus:g}"
 
     def launch(self) -> Launch:
-        """Return what moves the child into the group."""
+        """Return the launch that moves the child into the group."""
         return self._launch
 
     def enter(self, journal: Journal) -> None:
-        """Make the group; UnsupportedError with both reasons where neither way is open."""
-        asked = round(self.cpus * cgroup.PERIOD_US)
+        """Make the group or find a scope; UnsupportedError with both reasons if neither is possible."""
+        quota_us = round(self.cpus * cgroup.PERIOD_US)
         try:
             base = cgroup.base(self.root)
             if not os.access(base, os.W_OK):
@@ -58,14 +58,14 @@ class Quota(Mode):
             self.name, Undo(f"control group {group} removed", ("quota", "remove", group), str(self.root))
         )
         try:
-            act(("quota", "set", group, str(asked)), self.root)
+            act(("quota", "set", group, str(quota_us)), self.root)
         except EdgescopeError as error:
             self._launch = Launch(self._scope(str(error)))
         else:
             self._launch = launcher.launch(group=group, root=str(self.root))
 
     def _scope(self, why: str) -> tuple[str, ...]:
-        """Return systemd's prefix once a scope with this quota has been seen to work."""
+        """Return systemd's launch prefix after a trial scope with this quota has worked."""
         program = shutil.which("systemd-run")
         words = (program or "", "--user", "--scope", "--quiet", "-p", f"CPUQuota={100 * self.cpus:g}%", "--")
         reason = "no systemd-run"
@@ -93,7 +93,7 @@ class Quota(Mode):
         )
 
     def problem(self) -> str:
-        """Return '' where the control groups above this process allow what was asked, no more and no less."""
+        """Return '' if the control groups of this process allow exactly the requested CPU time."""
         now = cpu_limit(self.root)
         if is_absent(now):
             return f"no limit is set ({now['absent']})"

@@ -1,8 +1,8 @@
-"""How the workers of a multi-process trial share a device, where that needs more than starting them: MPS.
+"""Sets up device sharing between the workers of a multi-process trial if it needs more than starting them: MPS.
 
-The daemon is entered by the process that starts the trial, like a mode, and written down in the same journal. After
-the trial it is asked whether it still runs and had a server: a daemon that died, or that nobody connected to, did not
-share anything, and the numbers would carry the wrong label.
+The process that starts the trial enters the daemon like a mode and notes it in the same journal. After the trial it
+checks that the daemon still runs and had a server: a daemon that died, or that nobody connected to, shared nothing, and
+the numbers would carry the wrong label.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from edgescope.records import Result, Status, Trial
 
 
 def mps_of(trial: Trial) -> Mps | None:
-    """Return the MPS daemon that the trial's sharing asks for, None where it asks for none.
+    """Return the MPS daemon that the trial's sharing needs, or None if it needs none.
 
-    UnsupportedError on a CPU, UsageError where the mode is a daemon of its own, too.
+    Raises UnsupportedError on a CPU, UsageError if the trial's mode is an MPS daemon, too.
     """
     word, _, percent = trial.sharing.partition("=")
     if word != "mps":
@@ -42,13 +42,13 @@ def mps_of(trial: Trial) -> Mps | None:
 
 
 def with_sharing(mode: Mode, trial: Trial) -> tuple[Mode, Mps | None]:
-    """Return the trial's mode together with what its sharing needs, and the MPS daemon among it."""
+    """Return the trial's mode combined with the mode that its sharing needs, and the MPS daemon or None."""
     daemon = mps_of(trial)
     return (mode, None) if daemon is None else (Together(mode, daemon), daemon)
 
 
 def require(trial: Trial, environ: Mapping[str, str]) -> None:
-    """Raise SettingError unless processes with this environment share the device as the trial asks."""
+    """Raise SettingError unless processes with this environment share the device as the trial requests."""
     daemon = mps_of(trial)
     problem = daemon.problem(environ) if daemon else ""
     if problem:
@@ -62,7 +62,7 @@ def require(trial: Trial, environ: Mapping[str, str]) -> None:
 
 
 def kept(result: Result, daemon: Mps | None) -> Result:
-    """Return the result as it is while its MPS daemon answers; otherwise one that has failed, with what it said."""
+    """Return the result unchanged if its MPS daemon still answers, otherwise as failed with the daemon's answer."""
     if daemon is None or result.status is Status.UNSUPPORTED:
         return result
     problem = daemon.dead()

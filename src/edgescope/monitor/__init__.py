@@ -1,1 +1,1 @@
-"""A live view of one machine: its sensors, the trial that runs on it, and what looking costs."""
+"""A live view of one machine: its sensors, the trial that runs on it, and the view's own cost."""

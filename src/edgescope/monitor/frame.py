@@ -1,8 +1,7 @@
-"""One frame of the monitor: what the sensors said, as rows of a terminal. Nothing here reads or writes anything.
+"""One frame of the monitor: the sensors' values as rows of a terminal. Nothing here reads or writes anything.
 
-A row is one metric: group, name, value, the last minute as a sparkline, and a note with what the value alone does
-not say (a rail's scope, the trip a temperature is heading for). Every row has the same columns, so the eye finds
-a value where it was half a second ago.
+A row is one metric: group, name, value, the last minute as a sparkline, and a note that the value alone does not give
+(a rail's scope, the next trip of a temperature). Every row has the same columns, so a value stays in its place.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ _GROUP, _NAME, _VALUE = 9, 15, 9
 
 @dataclass(frozen=True)
 class View:
-    """All that a frame shows."""
+    """Everything that a frame shows."""
 
     title: str
     channels: Mapping[str, ChannelSpec]
     values: Mapping[str, float]
     last_minute: LastMinute
     facts: Mapping[str, float] = field(default_factory=dict)
-    """memory_total_bytes, swap_total_bytes, cores, online: what a value is a part of, where known."""
+    """memory_total_bytes, swap_total_bytes, cores, online: the totals of values, as far as they are known."""
     trips: Mapping[str, Trip] = field(default_factory=dict)
     """By temperature channel."""
     trial: Running | None = None
     marks: Callable[[int], str] = lambda columns: ""
-    """Which trial ran when in the last minute, one character a column."""
+    """The trials of the last minute, one character for each column."""
     cost: str = ""
     problems: Sequence[str] = ()
     blocks: str = BLOCKS
 
 
 def rows(view: View, width: int, height: int) -> list[Row]:
-    """Return at most `height` rows of at most `width` columns; what does not fit is counted in the last."""
+    """Return at most `height` rows of at most `width` columns; the last row counts those that do not fit."""
     titles: list[Row] = [((text, "bold"),) for text in folded(view.title, width)]
     head: list[Row] = [*titles, *_trial(view, width), ()]
     body = [row for part in _PARTS for row in part(view, width)]
@@ -72,7 +71,7 @@ def _cut(row: Row, width: int) -> Row:
 
 
 def _line(view: View, width: int, names: tuple[str, str], channel: str, note: str, *, style: str = "") -> Row:
-    """Return the row of one channel, `names` its group and label; its unit decides what the sparkline spans."""
+    """Return the row of one channel; `names` is its group and label; its unit decides the sparkline's range."""
     group, name = names
     spec = view.channels[channel]
     value = short(view.values[channel], spec.unit) if channel in view.values else "n/a"
@@ -89,19 +88,19 @@ def _line(view: View, width: int, names: tuple[str, str], channel: str, note: st
 
 
 def spark_columns(width: int) -> int:
-    """Return how wide a sparkline is in a terminal of `width` columns: a third of what the values leave."""
+    """Return the width of a sparkline in a terminal of `width` columns: a third of the room the values leave."""
     return min(60, max(10, (width - _GROUP - _NAME - _VALUE - 4) // 2))
 
 
 def spark(points: Sequence[float], lo: float, hi: float, blocks: str = BLOCKS) -> str:
-    """Return one character a point: blank where nothing was read, the lowest block for `lo` and below."""
+    """Return one character for each point: blank if nothing was read, the lowest block for `lo` and below."""
     scale = len(blocks) / (hi - lo) if hi > lo else 0.0
     top = len(blocks) - 1
     return "".join(" " if math.isnan(p) else blocks[max(0, min(top, int((p - lo) * scale)))] for p in points)
 
 
 def _range(view: View, channel: str, unit: str, minute: Sequence[float]) -> tuple[float, float]:
-    """Return what a sparkline spans: a share all of it, heat at least ten degrees, the rest from zero."""
+    """Return the range of a sparkline: 0 to 1 for a share, at least ten degrees for heat, from zero for the rest."""
     if unit == "share":
         return 0.0, 1.0
     if channel == "mem_available_bytes":
@@ -115,7 +114,7 @@ def _range(view: View, channel: str, unit: str, minute: Sequence[float]) -> tupl
 
 
 def _trial(view: View, width: int) -> Iterator[Row]:
-    """The trial that runs, and under it which ran when, in line with the sparklines below."""
+    """Yield the running trial and, under it, the trials of the last minute, aligned with the sparklines."""
     t = view.trial
     label = (f"{'trial':<{_GROUP}}", "dim")
     if t is None:
@@ -150,7 +149,7 @@ def _cpu_note(view: View) -> str:
 
 
 def _clock_note(view: View, device: str) -> str:
-    """A load is a share of the current clock, so the clock stands beside it."""
+    """Return the current clock for the note of a load, because a load is a share of it."""
     for name in (f"{device}_clock_hz", f"{device}_sm_clock_hz"):
         if name in view.values:
             return f"of {short(view.values[name], 'Hz')}"
@@ -210,13 +209,13 @@ def _heat(view: View, width: int) -> Iterator[Row]:
 
 
 def temperatures(view: View) -> dict[str, float]:
-    """Return channel -> degrees Celsius, without what always says the same."""
+    """Return channel -> degrees Celsius, without the zones whose value is constant."""
     zones = {n: v for n, v in view.values.items() if n in view.channels and view.channels[n].unit == "degC"}
     return {n: v for n, v in zones.items() if not is_fixed(n, v)}
 
 
 def nearest(view: View, zones: Mapping[str, float]) -> str:
-    """Return the zone that is nearest to its trip, or the hottest of those without one."""
+    """Return the zone that is nearest to its trip, or the hottest zone if none has a trip."""
     return min(zones, key=lambda n: (_left(view, n), -zones[n]))
 
 

@@ -1,11 +1,11 @@
-"""The monitor's loop: read what is due, draw, wait for the next tick or a key; on paper one line a tick.
+"""The monitor's loop: read the sensors that are due, draw, wait for the next tick or a key.
 
-Everything it needs (devices, a terminal, where /proc is) is passed in; the command line is cli/monitor.py.
+Everything it needs (devices, a terminal, the path of /proc) is passed in; the command line is cli/monitor.py.
 
-The monitor without a terminal: one line a tick, `name=value` words that a pipe can cut apart.
+Without a terminal the monitor prints one line for each tick: `name=value` words that a pipe can split.
 
-The main figures only, unless all are asked for: loads, the clocks that they are shares of, power as far as it is a
-total, the zone that is nearest to its trip, free memory.
+It prints only the main figures unless all are requested: loads, the clocks that they are shares of, total power, the
+zone that is nearest to its trip, free memory.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from edgescope.units import short
 
 Print = Callable[[str], None]
 _LOOK_S = 1.0
-"""How often /proc is searched for a trial."""
+"""Seconds between two searches of /proc for a trial."""
 _PROBLEMS = 3
-"""Failing sensors that are named in a frame."""
+"""The largest number of failing sensors named in a frame."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast the view runs, and for how long (0: until told to stop)."""
+    """How fast the view runs, and for how long (0: until it is stopped)."""
 
     hz: float = 2.0
     seconds: float = 0.0
@@ -79,7 +79,7 @@ class Monitor:
             self._run(show, lambda seconds: screen.key(seconds) in QUIT)
 
     def paper(self, out: Print, *, everything: bool = False) -> None:
-        """Print one line a tick: the main figures, or every channel."""
+        """Print one line for each tick: the main figures, or every channel."""
         tenths = self._pace.hz > 1
 
         def show() -> None:
@@ -130,7 +130,7 @@ class Monitor:
         )
 
     def _cost(self) -> str:
-        """Return what this view costs, and which sensors it reads less often for that."""
+        """Return the cost of this view, and the sensors that it reads less often to save cost."""
         wall = time.monotonic() - self._began
         if wall < 2.0:
             return "measuring what this view costs ..."
@@ -141,7 +141,7 @@ class Monitor:
 
 
 def _trips(channels: Mapping[str, ChannelSpec], root: Path) -> dict[str, Trip]:
-    """Return the next harmful trip of each zone; a temperature's source is its file, beside which they lie."""
+    """Return the next harmful trip of each zone; trips lie in the same folder as the temperature's file."""
     files = {n: c.source for n, c in channels.items() if c.unit == "degC" and c.source.startswith("/")}
     zones = {name: (root / file.lstrip("/")).parent for name, file in files.items()}
     return {name: trip for name, zone in zones.items() if (trip := next_trip(zone))}
@@ -151,7 +151,7 @@ _UNITS = ("share", "Hz", "W", "degC", "byte")
 
 
 def line(view: View, now: float, *, everything: bool = False, tenths: bool = False) -> str:
-    """Return this moment, `now` in Unix seconds, as one line: the time, what was measured, throttling, the trial."""
+    """Return one line for the moment `now` (Unix seconds): the time, the values, throttling, the trial."""
     words = [time.strftime("%H:%M:%S", time.localtime(now)) + (f".{int(now * 10) % 10}" if tenths else "")]
     shown = view.channels if everything else _main(view)
     for name, spec in shown.items():  # always in this order, so that columns line up
@@ -165,7 +165,7 @@ def line(view: View, now: float, *, everything: bool = False, tenths: bool = Fal
 
 
 def _main(view: View) -> dict[str, ChannelSpec]:
-    """Return the channels of the main figures; every rail where no total is known."""
+    """Return the channels of the main figures; every rail if no total is known."""
     watts = {n for n, c in view.channels.items() if c.unit == "W" and not n.endswith("_average_w")}
     totals = {n for n in watts if view.channels[n].scope in TOTALS} or watts
     zones = temperatures(view)

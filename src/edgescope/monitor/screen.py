@@ -1,6 +1,6 @@
 """A terminal drawn with few bytes: the alternate screen, one escape sequence per row that has changed.
 
-A frame of rich costs milliseconds; this costs tens of microseconds where little changes (measured by
+A frame of rich costs milliseconds; this costs tens of microseconds if little changes (measured by
 benchmarks/monitor_cost.py). Keys are read without echo and without signals, so Ctrl-C and q end the view alike
 and Ctrl-Z cannot leave a half-drawn terminal behind. ECMA-48 names the sequences; 1049 is xterm's alternate
 screen.
@@ -25,12 +25,12 @@ QUIT = frozenset(("q", "Q", "\x03", "\x04", "\x1b"))  # an arrow key begins with
 
 
 def is_plain(out: TextIO, environ: Mapping[str, str]) -> bool:
-    """Return whether `out` is no terminal that can be drawn on."""
+    """Return whether `out` cannot be drawn on: it is no terminal, or a dumb one."""
     return not out.isatty() or environ.get("TERM", "dumb") == "dumb"
 
 
 def painted(row: Row, *, colour: bool) -> str:
-    """Return the row as text, with escape sequences where colour is wanted."""
+    """Return the row as text, with escape sequences if `colour`."""
     if not colour:
         return "".join(text for text, _ in row)
     return "".join(f"{_STYLES[style]}{text}\x1b[0m" if style in _STYLES else text for text, style in row)
@@ -66,12 +66,12 @@ class Screen:
                 termios.tcsetattr(self._in, termios.TCSADRAIN, self._saved)  # type: ignore[arg-type]
 
     def size(self) -> tuple[int, int]:
-        """Return (columns, rows) of the terminal now; asking costs a microsecond, so no signal is needed."""
+        """Return (columns, rows) of the terminal now; the call costs a microsecond, so no signal is needed."""
         columns, lines = os.get_terminal_size(self._out)
         return columns or 80, lines or 24
 
     def draw(self, rows: Sequence[Row]) -> None:
-        """Show these rows; only those that differ from what stands there are written."""
+        """Show these rows; write only those that have changed."""
         size = self.size()
         if size != self._size:  # the terminal has reflowed what was there
             self._size, self._drawn = size, []
@@ -86,7 +86,7 @@ class Screen:
             self._write("".join(changed))
 
     def key(self, seconds: float) -> str:
-        """Wait up to `seconds` for a key and return it: '' for none, 'q' where the terminal has gone."""
+        """Wait up to `seconds` for a key and return it: '' for none, 'q' if the terminal has gone."""
         if self._in < 0:
             time.sleep(max(0.0, seconds))
             return ""

@@ -1,7 +1,7 @@
-"""The sensors of a machine, read in this process: latest values, the last minute of each, what reading cost.
+"""Reads the sensors of a machine in this process: latest values, the last minute of each, the cost of reading.
 
-A measured run has a sampler in a process of its own (telemetry.sampler); a view may read in process. Its
-reading is the sampler's: the same sources, the same budget a source, the same care with drivers that raise.
+A measured run has a sampler in a separate process (telemetry.sampler); a view may read in its own. It reads like the
+sampler: the same sources, the same budget for each source, the same handling of drivers that raise.
 An energy counter (joules) is shown as power: its difference over the time between two readings. A sensor that
 stops answering loses its value: the last one must not stand there as if it were now's.
 """
@@ -18,21 +18,21 @@ from edgescope.devices.base import ChannelSpec, Failed, SourceSpec, Value
 from edgescope.telemetry.watcher import Board, Reader
 
 SAMPLER_HZ = 10.0
-"""The rate that a SourceSpec's `every` counts in."""
+"""The rate that a SourceSpec's `every` refers to."""
 SPAN_S = 60.0
 _UNITS = ("share", "Hz", "W", "J", "V", "degC", "byte", "flag", "rpm")
 
 
 class Live(Board):
-    """The sampler's table of channels that also keeps each one's latest value."""
+    """The sampler's table of channels, which also keeps each channel's latest value."""
 
     def __init__(self) -> None:
         super().__init__()
         self.values: dict[str, float] = {}
         self.failed: dict[str, str] = {}
-        """Channels that exist and could not be read the last time, and why."""
+        """Channels that exist but could not be read the last time, and why."""
         self.hidden: frozenset[int] = frozenset()
-        """Channels that the view has no place for: an energy counter beside a gauge of the same power."""
+        """Channels that the view does not show: an energy counter if a gauge of the same power exists."""
         self._joules: dict[int, tuple[int, float]] = {}
 
     def note(self, index: int, value: Value) -> None:
@@ -62,7 +62,7 @@ class Live(Board):
 
 
 class Sensors:
-    """Every source of `specs`, each read as often as it deserves at `hz` ticks a second."""
+    """Every source of `specs`, read at `hz` ticks a second; each source on every n-th tick as its spec says."""
 
     def __init__(self, specs: Sequence[SourceSpec], hz: float) -> None:
         self._live, self._hz = Live(), hz
@@ -86,12 +86,12 @@ class Sensors:
 
     @property
     def failed(self) -> Mapping[str, str]:
-        """Return channel -> reason of what exists and could not be read the last time."""
+        """Return channel -> reason for the channels that exist but could not be read the last time."""
         return self._live.failed
 
     @property
     def values(self) -> Mapping[str, float]:
-        """Return the latest value of every channel that answered when it was last asked."""
+        """Return the latest value of every channel that answered at its last read."""
         return self._live.values
 
     def tick(self, number: int) -> None:
@@ -106,28 +106,28 @@ class Sensors:
             points.append(self._live.values.get(name, math.nan))
 
     def last_minute(self, name: str, columns: int) -> list[float]:
-        """Return `columns` means over the last minute, oldest first; nan where there was no reading."""
+        """Return `columns` means over the last minute, oldest first; nan for a column without a reading."""
         return binned(self._history.get(name, ()), columns, self._span)
 
     def slow(self) -> list[tuple[str, float]]:
-        """Return (source, seconds between two readings) of those that cost too much for every second or two."""
+        """Return (source, seconds between two reads) of the sources too costly to read every second or two."""
         periods = [(name, r.every / self._hz) for name, r in self._readers]
         return [(name, seconds) for name, seconds in periods if 2.0 < seconds < SPAN_S]
 
 
 def shown_name(channel: ChannelSpec) -> str:
-    """Return the name a channel is shown under: an energy counter's is that of the power made from it."""
+    """Return the displayed name of a channel; an energy counter is shown under the name of its power."""
     return channel.name.removesuffix("_energy_j") + "_power_w" if channel.unit == "J" else channel.name
 
 
 def _shown(channels: Sequence[ChannelSpec]) -> dict[str, ChannelSpec]:
-    """Return the channels of a view by their shown names; a gauge of power wins over a counter of energy."""
+    """Return the channels of a view by displayed name; a gauge of power wins over a counter of energy."""
     fit = [c for c in channels if c.unit in _UNITS or c.name.endswith("_events")]
     return {shown_name(c): c for c in sorted(fit, key=lambda c: c.unit != "J")}
 
 
 def binned(points: Iterable[float], columns: int, span: int) -> list[float]:
-    """Return `columns` means of the last `span` points, right-aligned; nan where a column holds none."""
+    """Return `columns` means of the last `span` points, right-aligned; nan for a column without points."""
     values = list(points)[-span:]
     sums, counts = [0.0] * columns, [0] * columns
     for i, value in enumerate(values, span - len(values)):

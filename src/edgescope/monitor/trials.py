@@ -1,7 +1,7 @@
-"""Which trial runs here now: read from /proc, so nothing is added to the process that is measured.
+"""Finds the trial that runs here now by reading /proc, so that nothing is added to the measured process.
 
-A trial's process is `python -m edgescope.bench.child run FOLDER PARENT` (isolate/fresh.py) and its question lies in
-FOLDER/trial.json. Listing /proc costs about 0.1 ms; only processes that are new are asked for their command.
+A trial's process is `python -m edgescope.bench.child run FOLDER PARENT` (isolate/fresh.py), and the trial is in
+FOLDER/trial.json. Listing /proc costs about 0.1 ms; the command line is read only for new processes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from edgescope.records import plain_json
 from edgescope.store import plain_files
 
 WARDEN = "/warden.py"
-"""Starts a trial's process with these very words, and measures nothing itself."""
-#: Bytes of a question that are read: anybody may have a process with such words.
+"""A process with this argument starts the trial's process with the same arguments, and measures nothing itself."""
+#: Largest number of bytes read of a trial.json: any user may run a process with such arguments.
 _MOST_BYTES = 1_000_000
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class Running:
-    """One trial's process: its id, the question in a few words, and the moment it began (CLOCK_BOOTTIME, s)."""
+    """One trial's process: its id, the trial in a few words, and when it began (CLOCK_BOOTTIME, s)."""
 
     pid: int
     what: str
@@ -35,7 +35,7 @@ class Running:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the process began."""
+        """Return the seconds since the process began."""
         return time.clock_gettime(time.CLOCK_BOOTTIME) - self.began_s
 
 
@@ -49,11 +49,11 @@ class Finder:
         self._now: Running | None = None
 
     def look(self) -> Running | None:
-        """Return the trial that runs now, the newest where there are several; None where none does."""
+        """Return the trial that runs now, the newest if there are several, or None if there is none."""
         if self._now and not self._argv(str(self._now.pid)):  # gone, or a zombie
             self._now = None
         here = set(filter(str.isdigit, _listing(self._proc)))
-        # A process between fork and exec still shows its parent's command, so a new one is asked twice.
+        # A process between fork and exec still shows its parent's command, so a new process is read twice.
         for pid in sorted((here - self._seen) | (here & self._fresh), key=int):
             self._now = self._trial(pid) or self._now
         self._fresh, self._seen = here - self._seen, here
@@ -94,7 +94,7 @@ def _question(folder: str) -> str:
         )
         words = [str(trial[k]).partition("#")[0] for k in ("model", "backend", "precision", "device")]
     except (OSError, ValueError, LookupError, TypeError, StoreError) as error:
-        return f"a trial whose question cannot be read ({type(error).__name__})"
+        return f"a trial whose trial.json cannot be read ({type(error).__name__})"
     extra = [f"batch {trial.get('batch', 1)}"]
     if trial.get("mode", "as_is") != "as_is":
         extra.append(f"mode {trial['mode']}")
@@ -104,14 +104,14 @@ def _question(folder: str) -> str:
 
 
 class Marks:
-    """Which trial ran when in the last minute: one letter a tick, a new one for every process."""
+    """The trials of the last minute: one letter for each tick, a new letter for each process."""
 
     def __init__(self, span: int) -> None:
         self._ticks: deque[str] = deque(maxlen=span)
         self._letters: dict[int, str] = {}
 
     def tick(self, running: Running | None) -> str:
-        """Note one tick and return the letter of the trial that runs, '' where none does."""
+        """Note one tick; return the letter of the running trial, or '' if there is none."""
         letter = ""
         if running:
             letter = self._letters.setdefault(running.pid, chr(ord("A") + len(self._letters) % 26))
@@ -119,7 +119,7 @@ class Marks:
         return letter
 
     def last_minute(self, columns: int) -> str:
-        """Return `columns` characters, oldest first: a trial's letter, or a dot where none ran."""
+        """Return `columns` characters, oldest first: a trial's letter, or a dot if none ran."""
         span = self._ticks.maxlen or 1
         out = ["\u00b7"] * columns
         for i, letter in enumerate(self._ticks, span - len(self._ticks)):

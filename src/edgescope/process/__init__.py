@@ -1,7 +1,7 @@
-"""Programs that edgescope starts, how they talk, and temporary folders that go with them.
+"""Programs that edgescope starts, the pipes they talk through, and temporary folders that are removed with them.
 
-Every process that lasts is started here: a trial's, its workers, the sampler, ssh to a board. Modes and profilers put
-words before the program, and every interpreter is a fresh one, which is why this is no multiprocessing.
+Every long-lived process is started here: a trial's, its workers, the sampler, ssh to a board. Modes and profilers put
+a prefix before the command, and every interpreter starts fresh, which is why this does not use multiprocessing.
 
 Standard library only, because the sampler's own process imports it.
 """

@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Iterator
 from typing import IO, Any
 
-#: A line longer than this is no message.
+#: The longest message in bytes; a longer line is an error.
 LONGEST = 16 << 20
 
 Line = dict[str, Any]
 
 
 class Pipe:
-    """Lines of JSON both ways; either end of the connection holds one."""
+    """Lines of JSON in both directions; each end of the connection holds one Pipe."""
 
     def __init__(self, reads: IO[bytes], writes: IO[bytes]) -> None:
         self._reads, self._writes = reads, writes
@@ -28,7 +28,7 @@ class Pipe:
 
     @classmethod
     def own(cls) -> Pipe:
-        """Take this process's stdin and stdout for its parent alone; what is printed from now on goes to stderr."""
+        """Return a Pipe on this process's stdin and stdout; whatever else is printed from now on goes to stderr."""
         reads, writes = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -38,11 +38,11 @@ class Pipe:
         return cls(reads, writes)
 
     def fileno(self) -> int:
-        """Return what becomes readable when the other end says something."""
+        """Return the file descriptor that becomes readable when the other end sends something."""
         return self._reads.fileno()
 
     def write(self, data: bytes) -> None:
-        """Write all of it; BrokenPipeError where the other end is gone, ValueError where this one is closed."""
+        """Write all of `data`; BrokenPipeError if the other end is gone, ValueError if this end is closed."""
         left = memoryview(data)
         while left:
             left = left[self._writes.write(left) :]
@@ -52,13 +52,13 @@ class Pipe:
         self.write(json.dumps(message).encode() + b"\n")
 
     def ready(self, timeout_s: float | None = 0.0) -> bool:
-        """Wait until there is something to read; return whether there is (None: wait without end)."""
+        """Wait up to `timeout_s` for something to read; return whether there is (None: wait forever)."""
         poll = select.poll()
         poll.register(self._reads, select.POLLIN)
         return bool(poll.poll(None if timeout_s is None else max(0.0, timeout_s) * 1e3))
 
     def fill(self) -> None:
-        """Read once; EOFError where the other end has closed, OverflowError for a line without end."""
+        """Read once; EOFError if the other end has closed, OverflowError if a line is longer than LONGEST."""
         data = os.read(self.fileno(), 1 << 20)
         if not data:
             raise EOFError("the other end has closed the pipe")
@@ -68,7 +68,7 @@ class Pipe:
             raise OverflowError(self._rest[:120].decode(errors="replace"))
 
     def line(self, timeout_s: float | None = None) -> bytes:
-        """Return the next line; TimeoutError where none comes in time, EOFError where none will."""
+        """Return the next line; TimeoutError if none comes in time, EOFError if the other end has closed."""
         until = time.monotonic() + (timeout_s or 0.0)
         while not self._lines:
             if not self.ready(None if timeout_s is None else until - time.monotonic()):
@@ -77,7 +77,7 @@ class Pipe:
         return self._lines.popleft()
 
     def received(self) -> Iterator[Line]:
-        """Yield the messages that have been read; lines that are none are a launcher's own and are skipped."""
+        """Yield the messages that have been read; skip other lines, which a launcher printed."""
         while self._lines:
             with contextlib.suppress(ValueError):
                 message = json.loads(self._lines.popleft())
@@ -85,7 +85,7 @@ class Pipe:
                     yield message
 
     def receive(self, timeout_s: float | None = None) -> Line:
-        """Return the next message; TimeoutError where none comes in time, EOFError where none will."""
+        """Return the next message; TimeoutError if none comes in time, EOFError if the other end has closed."""
         until = time.monotonic() + (timeout_s or 0.0)
         while (message := next(self.received(), None)) is None:
             line = self.line(None if timeout_s is None else until - time.monotonic())
@@ -104,7 +104,7 @@ class Pipe:
             self._writes.close()
 
     def close(self) -> None:
-        """Close this end; harmless when it is closed."""
+        """Close this end; harmless if it is closed already."""
         self.hang_up()
         with contextlib.suppress(OSError):
             self._reads.close()

@@ -21,13 +21,13 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Launch:
-    """How a program starts: the words before its own, and what its environment adds."""
+    """How a program starts: a prefix before its command, and variables added to its environment."""
 
     prefix: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __add__(self, inner: Launch) -> Launch:
-        """Return both: `inner` is started by this one, and its environment has the last word."""
+        """Return both combined: this prefix comes first, and `inner`'s environment wins."""
         return Launch((*self.prefix, *inner.prefix), {**self.env, **inner.env})
 
     def __bool__(self) -> bool:
@@ -35,16 +35,16 @@ class Launch:
 
 
 class Process:
-    """A program that was started, and its end of the pipe; OSError where it cannot be started.
+    """A program that was started, and our end of its pipe; OSError if it cannot be started.
 
-    It reads its stdin to the end or watches its parent (`die_with_parent`), so that it ends with this process however
-    that ends. Its stderr goes to a file without a name, which nothing that it does can replace.
+    The program must read its stdin to the end or watch its parent (`die_with_parent`), so that it ends with this
+    process, however that ends. Its stderr goes to a file without a name, which the program cannot replace.
     """
 
     def __init__(
         self, program: Sequence[str], launch: Launch = Launch(), *, talks: bool = True, session: bool = False
     ) -> None:
-        """Start `program`; one that does not talk has no input, and `session` spares it a terminal's Ctrl-C."""
+        """Start `program`; without `talks` it gets no input, with `session` a terminal's Ctrl-C does not reach it."""
         self.launch = launch
         self._log: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed with this object)
         self._since, self._last = 0, list[str]()
@@ -72,21 +72,21 @@ class Process:
         return self._child.poll()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait for its end; return its exit code, None where it did not come in time."""
+        """Wait for it to end; return its exit code, or None if it did not end in time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._child.wait(timeout_s)
         return None
 
     def kill(self) -> None:
-        """Have the kernel end it; harmless when it is gone."""
+        """Kill it (SIGKILL); harmless if it has ended."""
         self._child.kill()
 
     def terminate(self) -> None:
-        """Ask it to end; harmless when it is gone."""
+        """Ask it to end (SIGTERM); harmless if it has ended."""
         self._child.terminate()
 
     def end(self, patience_s: float = 0.0) -> None:
-        """Close the pipe, give it so long to end by itself, then kill it; harmless when it is gone."""
+        """Close the pipe, give it `patience_s` to end by itself, then kill it; harmless if it has ended."""
         if self._child.stdin is not None:
             self.pipe.close()
         if not patience_s or self.wait(patience_s) is None:
@@ -96,11 +96,11 @@ class Process:
         self._log.close()
 
     def mark(self) -> None:
-        """Have `tail` leave out what it has written so far."""
+        """Have `tail` leave out what the program has written to stderr so far."""
         self._since = os.fstat(self._log.fileno()).st_size
 
     def tail(self) -> list[str]:
-        """Return the last lines that it wrote to stderr, without what a terminal would not print."""
+        """Return the last lines that it wrote to stderr, without unprintable characters and empty lines."""
         if self._log.closed:
             return self._last
         log = self._log.fileno()
@@ -116,17 +116,17 @@ class Process:
 
 
 def how_ended(code: int, launch: Launch = Launch()) -> str:
-    """Return how a process ended: `died of SIGKILL`, `exited with 3`; a shell before it tells a signal as 128 + n."""
-    told = 128 - code if launch.prefix and 128 < code < 128 + signal.NSIG else code
-    if told >= 0:
+    """Return how a process ended: `died of SIGKILL`, `exited with 3`; a shell prefix reports a signal as 128 + n."""
+    status = 128 - code if launch.prefix and 128 < code < 128 + signal.NSIG else code
+    if status >= 0:
         return f"exited with {code}"
-    by = f" ({launch.prefix[0]} exited with {code})" if told != code else ""
-    hint = " (often the kernel's OOM killer: see dmesg)" if told == -signal.SIGKILL else ""
-    return f"died of {signal_name(-told)}{hint}{by}"
+    by = f" ({launch.prefix[0]} exited with {code})" if status != code else ""
+    hint = " (often the kernel's OOM killer: see dmesg)" if status == -signal.SIGKILL else ""
+    return f"died of {signal_name(-status)}{hint}{by}"
 
 
 def signal_name(number: int) -> str:
-    """Return SIGKILL for 9, `signal 35` for one without a name."""
+    """Return SIGKILL for 9, `signal 35` for a signal without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:  # most real-time signals have no name
@@ -134,7 +134,7 @@ def signal_name(number: int) -> str:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask the kernel for SIGKILL when the parent ends (Linux prctl); an orphan already (pid 1 took it) ends now."""
+    """Ask the kernel for SIGKILL when the parent ends (Linux prctl); end now if this process is already an orphan."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() == 1 != parent:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Temporary folders that go even where the process that made them is killed.
+"""Temporary folders that are removed even if the process that made them is killed.
 
-A trial that is over its time or memory is stopped with SIGKILL and removes nothing itself; where /tmp is memory, that
-memory would be gone. So a process started for a trial is told of a folder that its parent removes, and makes its own in
-there. TMPDIR is left alone: compilers keep their caches under it.
+A trial that is over its time or memory is stopped with SIGKILL and removes nothing itself; if /tmp is in memory, that
+memory would stay in use. So a process started for a trial gets a folder that its parent removes, and makes its own
+folders inside it. TMPDIR is left alone: compilers keep their caches under it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PATIENCE_S = 2.0
 
 
 class Folder(tempfile.TemporaryDirectory[str]):
-    """A temporary folder; what cannot be removed after a while stays, and takes no result along."""
+    """A temporary folder; files that cannot be removed after a while stay, without an error."""
 
     def cleanup(self) -> None:
         """Remove the folder and what is in it."""
@@ -30,12 +30,12 @@ class Folder(tempfile.TemporaryDirectory[str]):
 
 
 def folder(kind: str) -> Folder:
-    """Return a new temporary folder named after its kind; OSError where none can be made."""
+    """Return a new temporary folder named after its kind; OSError if none can be made."""
     parent = os.environ.get(VARIABLE, "")
     inside = parent if os.path.isdir(parent) else None
     return Folder(prefix=f"edgescope-{kind}-", dir=inside, ignore_cleanup_errors=True)
 
 
 def within(parent: str) -> dict[str, str]:
-    """Return the environment of a process whose temporary folders `parent` shall hold."""
+    """Return the environment variables that make a process put its temporary folders inside `parent`."""
     return {VARIABLE: parent}

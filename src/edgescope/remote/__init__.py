@@ -1,1 +1,1 @@
-"""The host's side of a board that is reached over ssh: nothing but python3 and trtexec is needed there."""
+"""The host's side of a board that is reached over ssh; the board needs only python3 and trtexec."""

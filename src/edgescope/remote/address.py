@@ -1,7 +1,7 @@
 """Where a board is and how it is reached: `ssh://user@host:port`, by the system's own ssh and its configuration.
 
-Two things may be said of the board in the address: `?python=/usr/bin/python3.8` names the Python that the agent runs
-under, `?agent=/usr/local/bin/edgescope-agent` a program on the board that speaks the protocol itself (a container's,
+The address takes two options: `?python=/usr/bin/python3.8` names the Python that the agent runs under, and
+`?agent=/usr/local/bin/edgescope-agent` names a program on the board that speaks the protocol itself (a container's,
 say), so that nothing is sent.
 """
 
@@ -16,12 +16,12 @@ from edgescope.errors import UsageError
 
 #: Names the board that a trial's process drives; set by `--on`.
 VARIABLE = "EDGESCOPE_ON"
-#: Names the ssh program, for one that is not on PATH or takes other options.
+#: Names the ssh program if it is not on PATH or takes other options.
 SSH = "EDGESCOPE_SSH"
-#: Seconds until ssh gives up to connect, and between two signs of life; six missed ones end the connection.
+#: Seconds until ssh gives up connecting, and seconds between two keep-alives; six missed ones end the connection.
 CONNECT_S, ALIVE_S = 15, 5
-#: What python is told: read the agent's length and hash, then the agent, check it and become it. Exit codes of its own
-#: say what was wrong, because the remote shell has but one number to tell.
+#: The program given to python -c: read the agent's length and hash, then the agent, check it and become it. Its own
+#: exit codes name what was wrong, because the remote shell passes on nothing but one number.
 BOOTSTRAP = (
     "import sys,hashlib;sys.version_info<(3,6) and sys.exit(87);i=sys.stdin.buffer;n,h=i.readline().split();"
     's=i.read(int(n));hashlib.sha256(s).hexdigest()==h.decode() or sys.exit(86);sys.argv=["edgescope_agent.py"];'
@@ -39,7 +39,7 @@ class Address:
     port: int | None = None
     python: str = "python3"
     agent: str = ""
-    """A program on the board that speaks the protocol itself; '' sends ours."""
+    """A program on the board that speaks the protocol itself; if '', ours is sent."""
 
     def __str__(self) -> str:
         user = f"{self.user}@" if self.user else ""
@@ -54,21 +54,21 @@ class Address:
             "ServerAliveInterval": ALIVE_S,
             "ServerAliveCountMax": 6,
         }
-        said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        flags = [flag for name, value in options.items() for flag in ("-o", f"{name}={value}")]
         port = [] if self.port is None else ["-p", str(self.port)]
         user = ["-l", self.user] if self.user else []
         ssh = shlex.split(os.environ.get(SSH, "ssh"))
-        return [*ssh, "-T", *said, *port, *user, "--", self.host, self.command()]
+        return [*ssh, "-T", *flags, *port, *user, "--", self.host, self.command()]
 
     def command(self) -> str:
-        """Return the command line that the board's shell is given."""
+        """Return the command line for the board's shell."""
         if self.agent:
             return shlex.quote(self.agent)
         return f"exec {shlex.quote(self.python)} -u -c {shlex.quote(BOOTSTRAP)}"
 
 
 def parse(text: str) -> Address:
-    """Return the address in `ssh://[user@]host[:port][?python=PATH][?agent=PATH]`; UsageError E-SSH-1 for any other."""
+    """Parse `ssh://[user@]host[:port][?python=PATH][?agent=PATH]`; UsageError E-SSH-1 if it is not an address."""
     try:
         parts = urlsplit(text)
         query = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
@@ -76,7 +76,7 @@ def parse(text: str) -> Address:
     except ValueError as error:
         raise _wrong(text, str(error)) from error
     if parts.scheme != "ssh" or not host or parts.path not in ("", "/"):
-        raise _wrong(text, "it must name a host, and nothing behind it")
+        raise _wrong(text, "it must name a host, and nothing after it")
     if host.startswith("-") or (parts.username or "").startswith("-"):
         raise _wrong(text, "ssh would take it for an option")
     if parts.password is not None:

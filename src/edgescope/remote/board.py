@@ -1,8 +1,8 @@
-"""A board behind an agent: what it is, its sensors, and the place where trtexec runs.
+"""A board behind an agent: its facts, its sensors, and the place where trtexec runs.
 
 `Board.run` does for a program on the board what `program.Here.run` does here. The command line keeps its
-form; files it reads are sent first (unless the board has their content), those it writes are fetched afterwards, and
-the paths in it become names in the folder that the agent runs it in.
+form; files it reads are sent first (unless the board has their content), files it writes are fetched afterwards, and
+paths become names in the folder that the agent runs it in.
 
 Files between host and board, by their content: what is there already is not sent again.
 """
@@ -33,21 +33,21 @@ from edgescope.remote.readings import Rows
 from edgescope.remote.tree import Tree
 from edgescope.remote.wire import Wire
 
-#: Flags that name a file the program reads, one it writes, or one it does both with.
+#: Flags that name a file the program reads, a file it writes, and a file it reads or writes.
 READS, WRITES, BOTH = (
     ("onnx", "loadEngine"),
     ("saveEngine", "exportTimes", "exportLayerInfo", "exportProfile", "exportOutput"),
     ("timingCacheFile",),
 )
-#: Flags whose files are worth keeping on the board: large, and asked for again.
+#: Flags whose files are worth keeping on the board: they are large and needed again.
 KEPT = ("onnx", "loadEngine", "saveEngine")
-#: Seconds beyond the program's own limit after which the agent itself is given up.
+#: Seconds beyond the program's own limit after which the host gives the agent up.
 GRACE_S = 60.0
 
 
 @dataclass
 class _Line:
-    """One command line, translated: what to send under which name, what to fetch to where."""
+    """One translated command line, the files to send with their names there, and the files to fetch."""
 
     argv: list[str]
     sent: dict[str, Path] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Board:
     tree: Tree
     first: alignment.Offset
     tools: dict[str, Tool] = field(default_factory=dict)
-    """What each program said of itself, by its path."""
+    """The description of each program, by its path."""
 
     def look(self) -> None:
         """Read the board's facts anew."""
@@ -74,7 +74,7 @@ class Board:
         return self.tree.machine(self.about(None))
 
     def about(self, last: alignment.Offset | None) -> dict[str, Json]:
-        """Return how it was reached: address, agent, its Python, and the two clocks."""
+        """Return how the board was reached: address, agent, its Python, and the offset of the two clocks."""
         hello = self.wire.hello
         return {
             "address": str(self.wire.address),
@@ -100,20 +100,20 @@ class Board:
     # What follows is a trtexec `Place`.
 
     def find(self, named: str | None) -> str:
-        """Return the path of trtexec on the board; UnavailableError E-TRTX-1 where there is none."""
+        """Return the path of trtexec on the board; UnavailableError E-TRTX-1 if there is none."""
         answer = self.wire.ask("find", named=named, doing="find trtexec")
         if "error" in answer:
             raise errors.no_trtexec(self.wire.address, answer["error"])
         return str(answer["ok"]["path"])
 
     def survey(self, path: str) -> Tool:
-        """Return what the program is and which GPU it sees, asked once in a conversation."""
+        """Return the program's version and the GPU it sees, asked once for each connection."""
         if path not in self.tools:
             self.tools[path] = program.surveyed(path, self)
         return self.tools[path]
 
     def gpu(self, name: str) -> str:
-        """Return a GPU's name with its board's."""
+        """Return the GPU's name with the board's name."""
         model = fact(self.tree.root / "proc/device-tree/model", lambda text: text.strip("\0 \n"))
         return name if is_absent(model) or not model or not name else f"{name} ({model})"
 
@@ -126,7 +126,7 @@ class Board:
         what: str = "",
         quiet: bool = True,
     ) -> Ran:
-        """Run the program on the board and return what it did; times are the board's."""
+        """Run the program on the board and return its outcome; times are on the board's clock."""
         line = translated(argv, cwd)
         digests = {name: put(self.wire, path) for name, path in line.sent.items()}
         lines = _Lines("" if quiet else what)
@@ -174,7 +174,7 @@ class Board:
 
 
 class _Lines:
-    """Takes a program's lines as they come, each with the board's time, and says now and then that it goes on."""
+    """Collects a program's lines with the board's time of each, and reports progress now and then."""
 
     def __init__(self, what: str) -> None:
         self.what, self.begun_s, self.beats = what, time.monotonic(), 1
@@ -186,7 +186,7 @@ class _Lines:
         self.found += [(now_ns, str(text)) for text in event["lines"]]
 
     def tell(self, event: Mapping[str, Json]) -> None:
-        """Say that it still goes on, where there is a name for it."""
+        """Report that the program is still running, if it has a name to report."""
         passed = time.monotonic() - self.begun_s
         if self.what and passed > self.beats * BEAT_S:
             self.beats += 1
@@ -194,7 +194,7 @@ class _Lines:
 
 
 def translated(argv: Sequence[str], cwd: Path | None) -> _Line:
-    """Return the command line as it is run on the board: each path to a file becomes a name in its folder."""
+    """Return the command line for the board: each path to a file becomes a name in the agent's folder."""
     line = _Line([argv[0]])
     for word in argv[1:]:
         flag, _, value = word.partition("=")
@@ -218,22 +218,22 @@ def translated(argv: Sequence[str], cwd: Path | None) -> _Line:
 
 
 def _external(onnx: Path) -> dict[str, Path]:
-    """Return the files beside an ONNX file that hold its weights; UnsupportedError for those in a folder below."""
+    """Return the external weight files next to an ONNX file; UnsupportedError if one is in a subfolder."""
     fix = "pip install 'edgescope[onnx]'"
     places: list[str] = need("edgescope.models.user.onnx_reader:external", str(onnx), fix)(onnx)
     if deep := [place for place in places if Path(place).name != place]:
         raise UnsupportedError(
             "E-AGENT-8",
-            f"{onnx.name} keeps weights in {deep[0]}, below its own folder",
+            f"{onnx.name} keeps weights in {deep[0]}, in a subfolder",
             effect="They cannot be sent to the board",
-            fix="save the model with its weights in one file beside it",
+            fix="save the model with its weights in one file in the same folder",
         )
     return {place: onnx.parent / place for place in places}
 
 
 @contextmanager
 def opened(address: Address, argv: Sequence[str] | None = None) -> Iterator[Board]:
-    """Connect to a board; everything the agent started there has ended when the context is left."""
+    """Yield a connected board; on leaving the context, everything the agent started there has ended."""
     with scratch.folder("board") as name, Wire(address, argv) as wire:
         board = Board(wire, Tree(Path(name)), wire.offset())
         board.look()
@@ -245,7 +245,7 @@ CHUNK = 1 << 18
 
 
 def put(wire: Wire, path: Path) -> str:
-    """Return the SHA-256 of a file once the board has its content; StoreError E-AGENT-6 where its disk is full."""
+    """Send a file unless the board has its content; return its SHA-256; StoreError E-AGENT-6 if the disk is full."""
     digest, doing = cache.content(path), f"receive {path.name}"
     if wire.call("put_begin", sha256=digest, size=path.stat().st_size, doing=doing)["have"]:
         return digest
@@ -256,7 +256,7 @@ def put(wire: Wire, path: Path) -> str:
 
 
 def get(wire: Wire, digest: str, path: Path) -> None:
-    """Write the board's file with this SHA-256 to `path`; DeviceError where what came is another."""
+    """Write the board's file with this SHA-256 to `path`; DeviceError if the content that came has another."""
     state, offset, doing = hashlib.sha256(), 0, f"send {path.name}"
     with open(path, "wb") as file:
         while True:

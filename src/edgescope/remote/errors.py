@@ -1,4 +1,4 @@
-"""What went wrong between host and board, as one of our errors: by ssh's words and the agent's exit code and words."""
+"""Errors between host and board, made from ssh's messages and the agent's exit code and messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgescope.errors import DeviceError, EdgescopeError, StoreError, Unavailabl
 from edgescope.records import Json
 from edgescope.remote.address import DAMAGED, NOT_FOUND, TOO_OLD, Address
 
-#: Words of OpenSSH for a board that cannot be reached, and for one that does not let us in.
+#: OpenSSH's messages for a board that cannot be reached, and for a login that is refused.
 _UNREACHABLE = (
     "Could not resolve hostname",
     "Connection refused",
@@ -24,7 +24,7 @@ _REFUSED = ("Permission denied", "Too many authentication failures", "Host key v
 
 
 def no_ssh(program: str, error: OSError) -> UnavailableError:
-    """Return the error where the ssh program cannot be started."""
+    """Return the error for an ssh program that cannot be started."""
     return UnavailableError(
         "E-SSH-2",
         f"the ssh program {program!r} cannot be started",
@@ -33,9 +33,9 @@ def no_ssh(program: str, error: OSError) -> UnavailableError:
     )
 
 
-def not_begun(address: Address, code: int | None, words: str) -> EdgescopeError:
-    """Return the error of a connection that ended before the agent had said hello."""
-    last = _last(words)
+def not_begun(address: Address, code: int | None, text: str) -> EdgescopeError:
+    """Return the error for a connection that ended before the agent's hello; `text` is its stderr."""
+    last = _last(text)
     by_code = {
         NOT_FOUND: ("E-AGENT-1", f"{address} has no {address.agent or address.python}", ""),
         TOO_OLD: (
@@ -45,7 +45,7 @@ def not_begun(address: Address, code: int | None, words: str) -> EdgescopeError:
         ),
         DAMAGED: ("E-AGENT-2", f"the agent arrived damaged on {address}", "the same command again"),
     }
-    if any(word in words for word in _REFUSED):
+    if any(phrase in text for phrase in _REFUSED):
         return UnavailableError(
             "E-SSH-4",
             f"{address} does not let us in",
@@ -53,7 +53,7 @@ def not_begun(address: Address, code: int | None, words: str) -> EdgescopeError:
             effect="Nothing was measured; no password is asked for",
             fix=f"ssh-copy-id {_target(address)}; then ssh {_target(address)} true, which must ask nothing",
         )
-    if any(word in words for word in _UNREACHABLE):
+    if any(phrase in text for phrase in _UNREACHABLE):
         return UnavailableError(
             "E-SSH-3", f"{address} cannot be reached", evidence=last, fix=f"ssh {_target(address)} true"
         )
@@ -68,36 +68,36 @@ def not_begun(address: Address, code: int | None, words: str) -> EdgescopeError:
     return UnavailableError(
         "E-AGENT-2",
         f"the agent did not start on {address}",
-        evidence=f"exit code {code}; {last or 'it said nothing'}",
+        evidence=f"exit code {code}; {last or 'it wrote nothing'}",
         fix=f"ssh {_target(address)} {shlex.quote(address.agent or address.python)} --version",
     )
 
 
-def other_agent(address: Address, told: Mapping[str, Json], ours: int) -> UnavailableError:
-    """Return the error of an agent that speaks another version of the protocol."""
+def other_agent(address: Address, hello: Mapping[str, Json], ours: int) -> UnavailableError:
+    """Return the error for an agent that speaks another version of the protocol."""
     return UnavailableError(
         "E-AGENT-3",
         f"the agent on {address} is not ours",
-        evidence=f"it speaks protocol {told.get('protocol', 'unknown')}, this edgescope {ours}",
+        evidence=f"it speaks protocol {hello.get('protocol', 'unknown')}, this edgescope {ours}",
         effect="Its times and files could be misread",
         fix=f"--on {address} without ?agent= sends ours; or install the agent of this edgescope there",
     )
 
 
-def lost(address: Address, doing: str, code: int | None, words: str) -> DeviceError:
-    """Return the error of a connection that ended in mid-conversation."""
-    said = f"exit code {code}; {_last(words) or 'ssh said nothing'}"
+def lost(address: Address, doing: str, code: int | None, text: str) -> DeviceError:
+    """Return the error for a connection that ended in mid-conversation; `text` is ssh's stderr."""
+    evidence = f"exit code {code}; {_last(text) or 'ssh wrote nothing'}"
     return DeviceError(
         "E-SSH-5",
         f"the connection to {address} was lost while it was to {doing}",
-        evidence=said,
+        evidence=evidence,
         effect="There is no number; the agent ends what it started there as soon as it notices",
         fix="the same command again; over Wi-Fi a cable helps",
     )
 
 
 def silent(address: Address, doing: str, seconds: float) -> DeviceError:
-    """Return the error of an agent that no longer answers."""
+    """Return the error for an agent that no longer answers."""
     return DeviceError(
         "E-AGENT-5",
         f"{address} did not answer within {seconds:.0f} s while it was to {doing}",
@@ -107,10 +107,10 @@ def silent(address: Address, doing: str, seconds: float) -> DeviceError:
 
 
 def garbled(address: Address, line: bytes) -> DeviceError:
-    """Return the error of a line that no agent says."""
+    """Return the error for a line that is no message of the agent."""
     return DeviceError(
         "E-AGENT-4",
-        f"{address} sent what is no answer of the agent",
+        f"{address} sent a line that is no answer of the agent",
         evidence=line[:120].decode(errors="replace"),
         effect="There is no number",
         fix="something else writes to that session: look for echo in ~/.bashrc on the board",
@@ -118,7 +118,7 @@ def garbled(address: Address, line: bytes) -> DeviceError:
 
 
 def refused(address: Address, doing: str, error: Mapping[str, Json]) -> EdgescopeError:
-    """Return the error that the agent answered with."""
+    """Return the error for a request that the agent refused."""
     code, what = str(error.get("code", "")), str(error.get("what", ""))
     if code == "disk_full":
         return StoreError(
@@ -141,7 +141,7 @@ def refused(address: Address, doing: str, error: Mapping[str, Json]) -> Edgescop
 
 
 def no_trtexec(address: Address, error: Mapping[str, Json]) -> UnavailableError:
-    """Return the error of a board without trtexec."""
+    """Return the error for a board without trtexec."""
     return UnavailableError(
         "E-TRTX-1",
         f"trtexec was not found on {address}",
@@ -151,7 +151,7 @@ def no_trtexec(address: Address, error: Mapping[str, Json]) -> UnavailableError:
 
 
 def wrong_backend(backend: str) -> UsageError:
-    """Return the error of a backend that needs more than the agent on the board."""
+    """Return the error for a backend that needs more than the agent on the board."""
     return UsageError(
         "E-ON-1",
         f"--on drives trtexec on the board, not {backend}",
@@ -161,7 +161,7 @@ def wrong_backend(backend: str) -> UsageError:
 
 
 def no_mode(mode: str) -> UsageError:
-    """Return the error of a mode, which nothing sets on a board yet."""
+    """Return the error for a mode: nothing sets modes on a board yet."""
     return UsageError(
         "E-ON-2",
         f"--on measures a board as it is; mode {mode} is not set there",
@@ -175,5 +175,5 @@ def _target(address: Address) -> str:
     return port + shlex.quote(f"{address.user}@{address.host}" if address.user else address.host)
 
 
-def _last(words: str) -> str:
-    return " | ".join(line.strip() for line in words.splitlines() if line.strip())[-300:]
+def _last(text: str) -> str:
+    return " | ".join(line.strip() for line in text.splitlines() if line.strip())[-300:]

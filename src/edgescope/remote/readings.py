@@ -1,6 +1,6 @@
-"""From the agent's rows to Readings, with each rail's scope and the board's total as boards.toml says it is formed.
+"""Turns the agent's rows into Readings, with each rail's scope and the board's total as boards.toml defines them.
 
-The times stay the board's own: trtexec's lines were stamped by the same clock, so nothing is shifted between them.
+The times stay on the board's clock: it also stamped trtexec's lines, so nothing has to be shifted.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ import numpy as np
 
 from edgescope.records import Channel, Json, Readings
 
-#: The agent's CPU time; its rows count the ticks (telemetry.watcher has the same name for its own).
+#: The channel of the agent's CPU time; telemetry.watcher uses the same name for its own.
 COST_CHANNEL = "sampler_cpu_s"
 
 
 class Rows:
-    """Takes the rows of one sampling as they come; afterwards holds the readings and what they cost."""
+    """Collects the rows of one sampling; afterwards it gives the readings and the cost of sampling."""
 
     def __init__(self, channels: Sequence[Mapping[str, Json]], hz: float) -> None:
         self.channels, self.hz = [_channel(c) for c in channels], hz
         self.rows: list[tuple[int, float, list[float | None]]] = []
         self.stopped: Mapping[str, Json] | None = None
-        """What the agent said when it stopped; None where it never did."""
+        """The agent's answer when it stopped sampling; None if it never stopped."""
 
     def take(self, event: Mapping[str, Json]) -> None:
-        """Take one event; a row that is not whole is left out."""
+        """Take one event; leave incomplete rows out."""
         for row in event.get("rows", ()):
             if isinstance(row, list) and len(row) == 3 and len(row[2]) == len(self.channels):
                 self.rows.append((round(float(row[0]) * 1e9), float(row[1]), row[2]))
 
     def readings(self, facts: Mapping[str, Any]) -> Readings:
-        """Return every value that was read; `facts` is the Jetson's, whose `rails` and `power_total` give scopes."""
+        """Return every value that was read; `rails` and `power_total` of the Jetson's `facts` give the scopes."""
         channels = [_scoped(c, facts) for c in self.channels]
         columns = [[row[2][i] for row in self.rows] for i in range(len(channels))]
         if (total := _total(channels, columns, facts)) is not None:
@@ -42,7 +42,7 @@ class Rows:
         channels.append(Channel(COST_CHANNEL, "s", "process", "counter", "the agent's process_time"))
         columns.append([row[1] for row in self.rows])
         reasons = dict((self.stopped or {}).get("reasons", {}))
-        told = [_judged(c, column, reasons) for c, column in zip(channels, columns, strict=True)]
+        judged = [_judged(c, column, reasons) for c, column in zip(channels, columns, strict=True)]
         times = [row[0] for row in self.rows]
         flat = [
             (t, i, v)
@@ -52,14 +52,14 @@ class Rows:
         ]
         flat.sort(key=lambda row: row[0])
         return Readings(
-            tuple(told),
+            tuple(judged),
             np.array([row[0] for row in flat], np.int64),
             np.array([row[1] for row in flat], np.int16),
             np.array([row[2] for row in flat], np.float64),
         )
 
     def cost(self) -> dict[str, Json]:
-        """Return what sampling cost, in the form of a local sampler."""
+        """Return the cost of sampling, in the same form as a local sampler's."""
         ticks = len(self.rows)
         wall_s = (self.rows[-1][0] - self.rows[0][0]) / 1e9 if ticks > 1 else 0.0
         cpu_s = self.rows[-1][1] - self.rows[0][1] if ticks > 1 else 0.0
@@ -73,7 +73,7 @@ class Rows:
             "wall_s": wall_s,
             "cpu_share": cpu_s / wall_s if wall_s else None,
             "alive": alive,
-            "end": "stopped" if alive else "died: the agent did not say that it had stopped",
+            "end": "stopped" if alive else "died: the agent did not report that it had stopped",
             "slowed": {},
             "lost_rows": 0,
             "write_error": "",
@@ -96,7 +96,7 @@ def _scoped(channel: Channel, facts: Mapping[str, Any]) -> Channel:
 def _total(
     channels: Sequence[Channel], columns: Sequence[list[float | None]], facts: Mapping[str, Any]
 ) -> tuple[Channel, list[float | None]] | None:
-    """Return the sum of rails where that is how this board's total is formed; one unread term leaves a gap."""
+    """Return the board's total as a sum of rails, if boards.toml defines it so; an unread term leaves a gap."""
     total = _mapping(facts.get("power_total"))
     known = _mapping(facts.get("rails"))
     terms = [n for n, rail in known.items() if _mapping(rail).get("label") in total.get("of", ())]

@@ -1,7 +1,7 @@
-"""run(trial) with the program on a board: the host exports, compares and stores, the board runs and is measured.
+"""run(trial) with the program on a board: the host exports, compares and stores; the board runs and is measured.
 
-It is `bench.run` for a backend that owns its loop, with three things put in its place: the machine (the board's), what
-watches it (the agent's sampler, and the board's own throttling counters before and after), and where the program runs.
+It is `bench.run` for a backend that owns its loop, with three parts replaced: the machine is the board, the watch is
+the agent's sampler with the board's own throttling counters before and after, and the program runs on the board.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from edgescope.remote import address, errors
 from edgescope.remote.board import Board, opened
 from edgescope.store import results
 
-#: Seconds between two signs of life while the board idles.
+#: Seconds between two keep-alives while the board idles.
 REST_S = 2.0
 #: Backends whose program can run on a board.
 BACKENDS = ("trtexec",)
 
 
 def check(url: str, trial: Trial) -> Machine:
-    """Return the board that `--on` names, once it has answered; an EdgescopeError says why it cannot be used."""
+    """Connect to the board that `--on` names and return its Machine; EdgescopeError if it cannot be used."""
     where = address.parse(url)
     if trial.backend not in BACKENDS:
         raise errors.wrong_backend(trial.backend)
@@ -55,14 +55,14 @@ def serve(verb: str, trial: Trial, url: str, folder: Path) -> None:
             begun = begin(trial, board.machine())
             results.write(begun, folder / "begun")
             result = (answer if verb == "run" else prepare)(begun, board)
-    except EdgescopeError as error:  # before the board had said what it is, or while it said bye
+    except EdgescopeError as error:  # before the board's facts had come, or while closing
         nowhere = Machine({"absent": f"{url} could not be reached"}, {})
         result = replace(refused(trial, {}, error), machine=nowhere)
     results.write(result, folder / "result")
 
 
 def prepare(begun: Result, board: Board) -> Result:
-    """Build the engine on the board, and the reference here; status ok when both are there."""
+    """Build the engine on the board and the reference here; return a Result whose status is ok if both exist."""
 
     def build(begun: Result) -> Result:
         prepare_trial(begun.trial, _parts(begun.trial, board))
@@ -72,7 +72,7 @@ def prepare(begun: Result, board: Board) -> Result:
 
 
 def answer(begun: Result, board: Board) -> Result:
-    """Return the Result that a begun one becomes when its trial is measured on the board."""
+    """Measure the trial of a begun Result on the board and return the finished one."""
     return guarded(begun, lambda bare: _measure(bare, board))
 
 
@@ -84,7 +84,7 @@ def _measure(bare: Result, board: Board) -> Result:
             "workers on a board reached over ssh cannot agree on a start",
             evidence=f"the trial asks for {trial.label}",
             effect="Nothing was measured",
-            fix="edgescope on the board itself, or --processes 1 --sharing time_slicing and nothing beside",
+            fix="edgescope on the board itself, or --processes 1 --sharing time_slicing and nothing colocated",
         )
     program = program_of(trial, _parts(trial, board))
     assert program is not None, trial.backend  # every engine of BACKENDS owns its loop
@@ -100,7 +100,7 @@ class OnBoard(Here):
         self.board = board
 
     def backend(self, name: str) -> Backend:
-        """Return the engine of that name."""
+        """Return the engine called `name`."""
         return TrtExec(self.board) if name in BACKENDS else super().backend(name)
 
 
@@ -119,7 +119,7 @@ class BoardWatch(Watch):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch while the block runs; the counters are looked at in files that the agent sends before and after."""
+        """Watch while the block runs; the throttling counters come in files that the agent sends before and after."""
         self.board.look()
         with ExitStack() as stack:
             here = [device for device in self.devices if not device.present()]
@@ -133,7 +133,7 @@ class BoardWatch(Watch):
         self.readings, self.cost = rows.readings(facts), rows.cost()
 
     def _rest(self, when: str, seconds: float, clock: Clock) -> None:
-        """Idle as Watch does, on the board's clock, and say now and then that the host is still there."""
+        """Idle as Watch does, but on the board's clock, and send the agent keep-alives."""
         if seconds <= 0:
             return
         start = _now_ns(self.board)
@@ -149,5 +149,5 @@ def _now_ns(board: Board) -> int:
 
 
 def named() -> str:
-    """Return the board that this process is told to drive, '' for none."""
+    """Return the address of the board that this process drives, or '' if none."""
     return os.environ.get(address.VARIABLE, "")

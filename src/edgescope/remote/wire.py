@@ -1,15 +1,15 @@
 """One conversation with an agent: requests and answers as JSON lines over a program's stdin and stdout.
 
 The program is ssh (or, in tests, the agent itself). Lines that come before the agent's hello are the login shell's own
-and are skipped. Between an answer and the next the agent sends events: rows of the sampler, lines of a program; they go
-to whoever asked for them. While an answer is awaited the host says every few seconds that it is still there, because an
+and are skipped. Between two answers the agent sends events: rows of the sampler, lines of a program; they go to the
+caller that requested them. While the host waits for an answer it sends a keep-alive every few seconds, because an
 agent whose host has been silent for a minute ends everything it started.
 
-How far two clocks are apart, from questions and answers over a pipe.
+The offset of the two clocks is measured over the same pipe.
 
-The host notes its clock, the board says its own when the question arrives, the host notes its clock again. The board's
-moment lies between the two; the middle is taken, half the round trip is the uncertainty, and the shortest round trip
-knows best (Cristian 1989; NTP, RFC 5905, does the same). Two such estimates some time apart give the drift.
+The host notes its clock, the board reports its own when the request arrives, the host notes its clock again. The
+board's time lies between the two: the middle is taken, half the round trip is the uncertainty, and the shortest round
+trip is the most exact (Cristian 1989; NTP, RFC 5905, does the same). Two such estimates some time apart give the drift.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from edgescope.remote.address import Address
 
 #: Seconds for ssh to connect and the agent to start (python3 from a cold SD card), and for a plain answer.
 HELLO_S, ANSWER_S = 60.0, 60.0
-#: Seconds between two signs of life while an answer is awaited.
+#: Seconds between two keep-alives while the host waits for an answer.
 BEAT_S = 5.0
 STRAY = 200
-"""Lines of a login shell that are skipped before the hello."""
+"""At most so many lines of a login shell are skipped before the hello."""
 
 Event = Callable[[Mapping[str, Json]], None]
 
 
 class Wire:
-    """An open conversation; leaving the context ends it and everything the agent started."""
+    """An open conversation; leaving the context ends it, and everything the agent started."""
 
     def __init__(self, address: Address, argv: Sequence[str] | None = None) -> None:
         self.address = address
@@ -69,7 +69,7 @@ class Wire:
         self.close()
 
     def close(self) -> None:
-        """Close the agent's stdin, which ends it, and wait for ssh a little; then kill ssh."""
+        """Close the agent's stdin, which ends it; wait a little for ssh, then kill it."""
         self._process.end(5.0)
 
     def _begin(self) -> None:
@@ -82,9 +82,9 @@ class Wire:
             line = self._line(deadline, "say hello", begun=False)
             with contextlib.suppress(ValueError):
                 message = json.loads(line)
-                told = message.get("ok") if isinstance(message, dict) else None
-                if isinstance(told, dict) and told.get("agent") == "edgescope":
-                    self.hello = told
+                hello = message.get("ok") if isinstance(message, dict) else None
+                if isinstance(hello, dict) and hello.get("agent") == "edgescope":
+                    self.hello = hello
                     break
         else:
             raise errors.garbled(self.address, line)
@@ -94,9 +94,9 @@ class Wire:
     def call(
         self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json
     ) -> dict[str, Any]:
-        """Return the agent's answer; an EdgescopeError where it refuses, is silent, or has gone.
+        """Return the agent's answer; EdgescopeError if it refuses, is silent, or has gone.
 
-        `doing` says in a message what it was to do: `run resnet18 fp16`.
+        `doing` names the request in error messages: `run resnet18 fp16`.
         """
         message = self.ask(verb, timeout_s=timeout_s, doing=doing, **fields)
         if "error" in message:
@@ -106,7 +106,7 @@ class Wire:
     def ask(
         self, verb: str, *, timeout_s: float = ANSWER_S, doing: str = "", **fields: Json
     ) -> dict[str, Any]:
-        """Return the whole answer, an error of the agent's included."""
+        """Return the whole answer, even if it is an error of the agent's."""
         identity, doing = self._next, doing or verb
         self._next += 1
         request = {"id": identity, "verb": verb, **fields}
@@ -124,7 +124,7 @@ class Wire:
                 return message
 
     def offset(self) -> Offset:
-        """Return how far the board's clock is from ours now."""
+        """Return the offset of the board's clock from ours now."""
         pings = []
         for _ in range(PINGS):
             before = time.monotonic()
@@ -149,7 +149,7 @@ class Wire:
             raise self._ended(doing, begun=begun) from error
 
     def _line(self, deadline: float, doing: str, *, begun: bool = True) -> bytes:
-        """Return the next line without its end; beats while it waits."""
+        """Return the next line without its newline; send keep-alives while waiting."""
         started = time.monotonic()
         while True:
             try:
@@ -166,42 +166,42 @@ class Wire:
                 self.events.get("waiting", _nothing)({})
 
     def _ended(self, doing: str, *, begun: bool) -> EdgescopeError:
-        """Return the error of a conversation that the other side ended, by ssh's exit code and last words."""
-        code, words = self._process.wait(5.0), "\n".join(self._process.tail())
+        """Return the error for a conversation that the other side ended, from ssh's exit code and stderr."""
+        code, text = self._process.wait(5.0), "\n".join(self._process.tail())
         if begun:
-            return errors.lost(self.address, doing, code, words)
-        return errors.not_begun(self.address, code, words)
+            return errors.lost(self.address, doing, code, text)
+        return errors.not_begun(self.address, code, text)
 
 
 def _nothing(event: Mapping[str, Json]) -> None:
-    """Take an event that nobody waits for."""
+    """Ignore an event that no caller waits for."""
 
 
 Ping = tuple[float, float, float]
-"""(host before, board, host after), each in seconds of its own monotonic clock."""
+"""(host before, board, host after), each in seconds on that machine's monotonic clock."""
 PINGS = 8
 
 
 @dataclass(frozen=True)
 class Offset:
-    """The board's clock less the host's at one moment of the host's."""
+    """The board's clock minus the host's, at one time on the host's clock."""
 
     at_s: float
     offset_s: float
     uncertainty_s: float
-    """The true offset lies within this of `offset_s`, whatever the way there and back took."""
+    """The true offset lies within this many seconds of `offset_s`, however the round trip was split."""
     pings: int
 
 
 def offset(pings: Sequence[Ping]) -> Offset:
-    """Return the offset by the shortest round trip; ValueError where there is none."""
+    """Return the offset from the shortest round trip; ValueError if there are no pings."""
     before, board, after = min(pings, key=lambda ping: ping[2] - ping[0])
     middle = (before + after) / 2
     return Offset(middle, board - middle, (after - before) / 2, len(pings))
 
 
 def told(first: Offset, last: Offset | None) -> dict[str, Json]:
-    """Return what a Result says of the two clocks; the drift only where it exceeds its own uncertainty."""
+    """Return a Result's facts about the two clocks; drift is a bound if it is within its own uncertainty."""
     out: dict[str, Json] = {
         "clock": "CLOCK_MONOTONIC of the board",
         "offset_to_host_s": first.offset_s,

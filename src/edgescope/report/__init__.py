@@ -61,13 +61,6 @@ def made_by(path: Path) -> str:
     return shlex.join(["edgescope", "report", "--output", path.name])
 
 
-def rendered(found: object, path: Path, formats: Mapping[str, str], command: str) -> Path:
-    """Write what the module of `path`'s suffix makes of an analysis and return the path; errors as in `writable`."""
-    module = importlib.import_module(formats[writable(path, formats)])
-    whole_file.write_text(path, module.render(found, command))
-    return path
-
-
 def writable(path: Path, suffixes: Collection[str] = FORMATS) -> str:
     """Return the path's suffix, one of `suffixes`; UsageError for another, or a path that cannot be written."""
     suffix = path.suffix.lower()

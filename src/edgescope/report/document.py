@@ -135,6 +135,8 @@ class Table:
     level: Level = MAIN
     reasons: bool = False
     """Whether a page prints why a figure is absent; else on hovering."""
+    grid: bool = False
+    """Whether the columns of a unit are one quantity, and so have one scale."""
 
     def form(self, i: int) -> units.Format | None:
         """Return how the figures of a column print; what is rejected sets no scale. None for words."""
@@ -142,7 +144,8 @@ class Table:
         if unit is None:
             return None
         usable = [r for r in self.rows if r.kind != "rejected"] or self.rows
-        values = [c.value if isinstance(c, Cell) else c for c in (r.cells[i] for r in usable)]
+        alike = [j for j, c in enumerate(self.columns) if c.unit == unit] if self.grid else [i]
+        values = [c.value if isinstance(c, Cell) else c for c in (r.cells[j] for r in usable for j in alike)]
         return units.column(unit, [v for v in values if isinstance(v, Measured)])
 
 

@@ -1,6 +1,6 @@
 """Arrival patterns: when each query is offered, and how many may be outstanding.
 
-A scenario knows nothing of models or accuracy; it offers queries to a Work and writes down four times for each.
+A scenario knows nothing of models or accuracy; it offers queries to a Work and records four times for each.
 Closed loops (single_stream, multi_stream, offline) wait for a free slot before the next query; open loops (fixed_rate,
 server, burst, trace) have a schedule, and latency then runs from the *scheduled* time. Names and meanings follow
 MLPerf LoadGen, which itself drives the scenarios called mlperf_*. docs/load.md has them in one table.

@@ -1,7 +1,7 @@
-"""A trace: the seconds at which queries arrived, recorded somewhere, in a text file.
+"""Reads a trace: the seconds at which recorded queries arrived, in a text file.
 
-0.000            one number a line, from 0 in the order of time; blank lines and lines that begin with # count for
-0.033            nothing. Of a CSV, the first column, or the one that the first line calls arrival_s
+0.000            one number a line, from 0 in the order of time; blank lines and lines that begin with # are
+0.033            ignored. In a CSV, the first column, or the one that the first line calls arrival_s
 0.070
 """
 
@@ -27,13 +27,13 @@ Ints = NDArray[np.int64]
 
 
 def read(path: Path) -> Ints:
-    """Return the arrivals in nanoseconds, in order; UsageError for a file that is no trace."""
+    """Return the arrivals in nanoseconds, in order; UsageError if the file is no trace."""
     return _parsed(path, _content(path))
 
 
 @lru_cache(maxsize=4)
 def _parsed(path: Path, content: str) -> Ints:
-    """Return the arrivals of a file; read once for each content."""
+    """Return the arrivals of a file; a file is parsed once for each content."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -42,17 +42,17 @@ def _parsed(path: Path, content: str) -> Ints:
 
 
 def parse(text: str, path: Path = Path("trace")) -> Ints:
-    """Return the arrivals of a trace's text in nanoseconds; UsageError with the line of what is wrong."""
+    """Return the arrivals of a trace's text in nanoseconds; a UsageError names the first wrong line."""
     out: list[int] = []
-    column, before, begun = 0, 0.0, False
+    column, before, started = 0, 0.0, False
     for number, line in enumerate(text.split("\n"), 1):
         fields = [field.strip().strip('"').strip() for field in line.split(",")]
         if fields == [""] or fields[0].startswith("#"):
             continue
-        if not begun and COLUMN in fields:
-            column, begun = fields.index(COLUMN), True
+        if not started and COLUMN in fields:
+            column, started = fields.index(COLUMN), True
             continue
-        begun = True
+        started = True
         value = _seconds(fields[column] if column < len(fields) else "", path, number)
         if value < before:
             raise _bad(
@@ -66,9 +66,9 @@ def parse(text: str, path: Path = Path("trace")) -> Ints:
 
 
 def period_ns(times: Ints) -> int:
-    """Return after how long a looped trace begins again: the last arrival and the mean gap, in nanoseconds.
+    """Return the period of a looped trace in nanoseconds: its last arrival plus the mean gap.
 
-    UsageError where there is no gap to tell: all at one moment.
+    Raises UsageError if all arrivals are at one moment.
     """
     if times[-1] == times[0]:
         raise UsageError(
@@ -107,7 +107,7 @@ def _bad(path: Path, number: int, what: str, evidence: str, fix: str = "") -> Us
 
 
 def _content(path: Path) -> str:
-    """Return the digest of the file's content; UsageError where it is too large or cannot be read."""
+    """Return the digest of the file's content; UsageError if it is too large or cannot be read."""
     try:
         size = path.stat().st_size
         problem = f"{size / 1e6:.0f} MB, at most {MOST_BYTES / 1e6:.0f}" if size > MOST_BYTES else ""

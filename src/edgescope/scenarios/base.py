@@ -16,35 +16,35 @@ from edgescope.workloads.base import Exam, Work
 
 
 class Scenario(Protocol):
-    """Offers queries to a Work until its plan says stop; it is made of a Trial and a Plan."""
+    """Offers queries to a Work until its plan says stop; it is made from a Trial and a Plan."""
 
     OPTIONS: ClassVar[Mapping[str, Option]]
-    """What Trial.scenario_options may hold, by name."""
+    """The options that Trial.scenario_options may hold, by name."""
 
     def drive(self, work: Work, clock: Clock) -> Queries:
         """Return every query offered, warm-up first, as columns."""
 
 
 class CheckedScenario:
-    """What the scenarios here have in common: making one checks the trial."""
+    """Base of the scenarios here: its constructor checks the trial."""
 
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
 
     def __init__(self, trial: Trial, plan: Plan) -> None:
-        """Raise UsageError where the trial does not say what its scenario needs, or says what it does not take."""
+        """Raise UsageError if the trial lacks a setting that its scenario needs, or has one that it does not take."""
         self.trial, self.plan = settings.checked(trial), plan
         self.options = options.read(trial.scenario, trial.scenario_options, self.OPTIONS, "scenario")
 
 
 @runtime_checkable
 class Foreign(Protocol):
-    """Optional, of a scenario whose load another program makes (LoadGen); the Result says driver = external."""
+    """Optional for a scenario whose load another program makes (LoadGen); the Result's driver is `external`."""
 
     def accuracy(self, exam: Exam) -> None:
-        """Have that program ask every input of the exam, in its accuracy mode, and check what it was answered."""
+        """Have that program request every input of the exam in its accuracy mode; check the outputs it received."""
 
     def notes(self) -> Mapping[str, Json]:
-        """Return what the program says of itself and of the run, and its log files as `files`: name -> text."""
+        """Return the program's version, settings and results, and its log files as `files`: name -> text."""
 
     def warnings(self) -> tuple[Message, ...]:
-        """Return where the program's own numbers and ours do not agree."""
+        """Return a warning for each disagreement between the program's numbers and ours."""

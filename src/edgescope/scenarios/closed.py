@@ -1,4 +1,4 @@
-"""Closed loops: what is offered next waits for what was offered before."""
+"""Closed loops: each query waits until an earlier one is done."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from edgescope.workloads.base import Done, Work
 
 
 class SingleStream(CheckedScenario):
-    """Closed loop: the next query is offered when one ends; `in_flight` of them at once."""
+    """Closed loop: the next query is offered when one ends; `in_flight` queries run at once."""
 
     def drive(self, work: Work, clock: Clock) -> Queries:
-        """Warm up, then measure until the plan is content."""
+        """Warm up, then measure until the plan says stop; return all queries."""
         log = Log(self.trial.in_flight, clock)
         closed(log, work, clock, self.plan.warming(), self.trial.batch)
         closed(log, work, clock, self.plan.measuring(), self.trial.batch)
@@ -29,11 +29,11 @@ class MultiStream(CheckedScenario):
     """Closed loop of large queries: one of N samples, and the next when all N are done (MLPerf's meaning).
 
     N = in_flight x batch: `in_flight` calls of `batch` samples go out together, and the latency runs until the last
-    of them is done. So `--batch 8` answers eight cameras in one call, `--in-flight 8` in eight calls side by side.
+    of them is done. So `--batch 8` serves eight cameras in one call, `--in-flight 8` in eight concurrent calls.
     """
 
     def drive(self, work: Work, clock: Clock) -> Queries:
-        """Warm up, then measure until the plan is content."""
+        """Warm up, then measure until the plan says stop; return all queries."""
         samples, split = self.trial.batch * self.trial.in_flight, Split(work, self.trial.in_flight)
         log = Log(1, clock)
         closed(log, split, clock, self.plan.warming(), samples)
@@ -43,7 +43,7 @@ class MultiStream(CheckedScenario):
 
 
 class Split:
-    """A Work whose queries are `parts` queries of another one; done when the last part is, with the worst status."""
+    """A Work that splits each query into `parts` queries of another; done with the last part, with the worst status."""
 
     def __init__(self, work: Work, parts: int) -> None:
         self.work, self.parts, self.flush = work, parts, work.flush
@@ -57,7 +57,7 @@ class Split:
 
 
 class _Countdown:
-    """Says done once, when every part has; parts end in any thread."""
+    """Calls `done` once, when every part is done; parts end in any thread."""
 
     def __init__(self, query_id: int, parts: int, done: Done) -> None:
         self.query_id, self.left, self.done = query_id, parts, done
@@ -74,13 +74,13 @@ class _Countdown:
 
 
 class Offline(CheckedScenario):
-    """Everything has arrived at the start; only throughput counts.
+    """All queries arrive at the start; only throughput counts.
 
-    The amount of work is fixed beforehand: what the warm-up's speed says will last `min_s` (or `max_queries`).
+    The number of queries is fixed beforehand: as many as last `min_s` at the warm-up's speed (or `max_queries`).
     """
 
     def drive(self, work: Work, clock: Clock) -> Queries:
-        """Warm up in a closed loop, then work the pile off."""
+        """Warm up in a closed loop, then serve all queries as fast as possible; return them."""
         log = Log(self.trial.in_flight, clock)
         closed(log, work, clock, self.plan.warming(), self.trial.batch)
         first = len(log)
@@ -97,6 +97,6 @@ class Offline(CheckedScenario):
 
 
 def typical_s(log: Log) -> float:
-    """Return the median service time of the later half of a warm-up in seconds; 1 ms where there was none."""
+    """Return the median service time of the later half of a warm-up in seconds; 1 ms if there was no warm-up."""
     recent = log.latencies(len(log) // 2)
     return float(np.median(recent)) / 1e9 if len(recent) else 1e-3

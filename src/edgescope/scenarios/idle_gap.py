@@ -1,12 +1,13 @@
-"""What idleness costs: the first query after 0, 10, 33, 100, 1000 and 10000 ms without one.
+"""The cost of idleness: the latency of a query after 0, 10, 33, 100, 1000 and 10000 ms without one.
 
-Clocks fall, cores sleep, caches are taken by others: a camera at 1 frame/s never sees the latency that a benchmark
-in a closed loop reports. The gaps come in random order, interleaved, so that slow drift hits all of them alike; before
-each, the device is warm again after a stretch of queries back to back. While it waits, the process sleeps: it does
-not spin, which would keep the core awake.
+Clocks fall, cores sleep, other programs take the caches: a camera at 1 frame/s never sees the latency that a benchmark
+in a closed loop reports. The gaps come in random order, interleaved, so that slow drift affects all alike; before each
+gap, a stretch of back-to-back queries warms the device again. While it waits, the process sleeps: spinning would keep
+the core awake.
 
-In the rows, `stream` is 0 for the stretches and k for the k-th gap in ascending order. A query after a gap has the time
-it was due, so the gap that was asked for is scheduled - done of the row before, and the one it got issued - that done.
+In the rows, `stream` is 0 for the stretches and k for the k-th gap in ascending order. A query after a gap is scheduled
+for the time it is due: the requested gap is its `scheduled` minus `done` of the row before, the actual gap is its
+`issued` minus that `done`.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import EndOfInput, Work
 
 STRETCH_NS, STRETCH_LEAST = 50_000_000, 2
-"""Back to back for so long, and at least so many queries, before each gap."""
+"""Seconds of back-to-back queries before each gap, and their smallest number."""
 MOST, MANY, FEW = 60, 20, 7
-"""Queries after each gap: of the short ones, of those up to LONG_MS, and of the longer ones."""
+"""Queries after each gap: for short gaps, for gaps up to LONG_MS, and for longer gaps."""
 SHORT_MS, LONG_MS = 100.0, 2000.0
 LONGEST_MS, MOST_GAPS = 600_000.0, 50
 
 
 def repeats(gap_ms: float) -> int:
-    """Return how many queries follow a gap of this length; 7 is the least of which a median has an interval."""
+    """Return how often a gap of this length is repeated; 7 is the fewest values whose median has an interval."""
     if gap_ms <= SHORT_MS:
         return MOST
     return MANY if gap_ms <= LONG_MS else FEW
@@ -57,14 +58,14 @@ def _gaps(text: str) -> tuple[float, ...]:
 
 
 class IdleGap(CheckedScenario):
-    """One query at a time, each of the measured ones after its gap; the gaps decide how long it takes."""
+    """One query at a time, each measured one after an idle gap; the gaps determine the duration."""
 
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         "gaps_ms": Option("0,10,33,100,1000,10000", "idle milliseconds to try; a camera's frame is 33 ms")
     }
 
     def __init__(self, trial: Trial, plan: Plan) -> None:
-        """Raise UsageError where the gaps are no times."""
+        """Raise UsageError if the gaps are not times."""
         super().__init__(trial, plan)
         self.gaps_ms = _gaps(self.options["gaps_ms"])
 
@@ -75,7 +76,7 @@ class IdleGap(CheckedScenario):
         return [int(k) for k in np.random.default_rng(abs(self.trial.seed)).permutation(all_of_them)]
 
     def drive(self, work: Work, clock: Clock) -> Queries:
-        """Warm up, then go through all gaps."""
+        """Warm up, then measure after every gap; return all queries."""
         log, batch = Log(1, clock), self.trial.batch
         closed(log, work, clock, self.plan.warming(), batch)
         plan, first = self.plan.measuring(), len(log)

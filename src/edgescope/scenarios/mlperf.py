@@ -1,14 +1,14 @@
-"""MLPerf LoadGen drives: its four scenarios, its queue, its statistics, on any of our engines.
+"""Load driven by MLPerf LoadGen: its four scenarios, its queue and its statistics, on any of our engines.
 
     mlperf_single_stream   one sample after another
     mlperf_multi_stream    queries of in_flight x batch samples, one after another
     mlperf_server          one sample a query, Poisson arrivals at --rate; target_latency_ms is the bound of its p99
     mlperf_offline         everything in one query, answered in batches
 
-LoadGen (the package mlcommons-loadgen) owns the loop and its clock; each call it asks for is a row of ours as well, so
-that its percentiles stand beside ours of the same queries, and its logs beside the result. --duration is its minimum
-duration: an official run lasts 600 s. Afterwards it asks every input of the gate in accuracy mode, and what its log
-says it was answered is compared with what the engine answers when it is asked directly.
+LoadGen (the package mlcommons-loadgen) owns the loop and its clock. Each call it requests is also a row of ours, so
+its percentiles can be compared with ours of the same queries; its logs are stored with the result. --duration is its
+minimum duration: an official run lasts 600 s. Afterwards it requests every input of the gate in accuracy mode, and the
+outputs in its log are compared with the engine's outputs when it is called directly.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ OFFICIAL_S = 600.0
 LIBRARY = 1024
 """Samples in the library that LoadGen picks from; an engine's inputs are cycled through whatever it picks."""
 MOST_QPS = 1e5
-"""LoadGen prepares what it will ask at this speed at most: no call into Python and back is faster."""
+"""Largest rate in queries/s that LoadGen prepares for: no call into Python and back is faster."""
 CLOSE = 0.05, 100_000.0
-"""Share and nanoseconds by which its percentile and ours of one run may differ: the callback into Python and back."""
+"""Share and nanoseconds by which its percentile may differ from ours of one run: the callback into Python and back."""
 
 
 class LoadGen(CheckedScenario):
-    """Lets LoadGen offer the queries; one instance for one trial."""
+    """Lets LoadGen offer the queries; make one instance for each trial."""
 
     def __init__(self, trial: Trial, plan: Plan) -> None:
         super().__init__(trial, plan)
-        self.told: dict[str, Json] = {}
+        self.reported: dict[str, Json] = {}
         self.files: dict[str, str] = {}
         self.checked: dict[str, Json] = {}
 
     def drive(self, work: Work, clock: Clock) -> Queries:
-        """Warm up in a closed loop, then hand over to LoadGen until it is content."""
+        """Warm up in a closed loop, then let LoadGen offer queries until it stops; return all of them."""
         loadgen = _loadgen()
         samples, slots = self.trial.batch, self.trial.in_flight
         if self.trial.scenario == "mlperf_multi_stream":  # a row is a query, as in multi_stream
@@ -78,7 +78,7 @@ class LoadGen(CheckedScenario):
             sut.close()
             log.drain(work)
             plan.end(len(log), max(log.finished, default=clock.now()))
-            self.told = mlperf_log.values(Path(name))
+            self.reported = mlperf_log.values(Path(name))
             self.files = mlperf_log.files(Path(name))
         if sut.ended:
             raise _input_too_short(self.trial)
@@ -90,18 +90,18 @@ class LoadGen(CheckedScenario):
         return queries
 
     def accuracy(self, exam: Exam) -> None:
-        """Have LoadGen ask every input of the exam, and compare its log with the answers expected."""
+        """Have LoadGen request every input of the exam; compare its log with the expected outputs."""
         rows, problems, loadgen = self.trial.batch, list[Exception](), _loadgen()
 
         def issue(query: Sequence[tuple[int, int]]) -> None:
             for start in range(0, len(query), rows):
                 some = query[start : start + rows]
                 try:
-                    said = [_bytes(arrays) for arrays in exam.answers([index for _, index in some])]
+                    outputs = [_bytes(arrays) for arrays in exam.answers([index for _, index in some])]
                 except Exception as error:  # must not pass through LoadGen's thread: it would end the process
                     problems.append(error)
-                    said = [b""] * len(some)
-                loadgen.complete([sample for sample, _ in some], said)
+                    outputs = [b""] * len(some)
+                loadgen.complete([sample for sample, _ in some], outputs)
 
         with scratch.folder("loadgen") as name:
             loadgen.run_test(issue, self._settings(1e-3, "AccuracyOnly"), exam.size, Path(name))
@@ -111,15 +111,15 @@ class LoadGen(CheckedScenario):
             self.checked |= {"accuracy": mlperf_log.compared(Path(name), exam.expected)}
 
     def notes(self) -> Mapping[str, Json]:
-        """Return LoadGen's version, settings and results, how they compare with ours, and its logs."""
-        return {"loadgen": {**self.told, **self.checked}, "files": self.files}
+        """Return LoadGen's version, settings and results, the comparison with ours, and its logs."""
+        return {"loadgen": {**self.reported, **self.checked}, "files": self.files}
 
     def warnings(self) -> tuple[Message, ...]:
-        """Return what LoadGen or the comparison with it objects to."""
+        """Return the warnings of LoadGen itself and of the comparison with it."""
         return tuple(filter(None, (self._invalid(), self._apart(), self._other_answers())))
 
     def _settings(self, service_s: float, mode: str) -> Any:
-        """Return LoadGen's settings for this trial; what a query is expected to take comes from the warm-up."""
+        """Return LoadGen's settings for this trial; `service_s`, from the warm-up, is a query's expected time."""
         t, s = self.trial, _loadgen().settings(SCENARIOS[self.trial.scenario], mode)
         s.min_duration_ms = round(t.max_s * 1e3)
         s.min_query_count = t.max_queries or 1
@@ -136,44 +136,44 @@ class LoadGen(CheckedScenario):
         return s
 
     def _percentiles(self, ours: Ints) -> dict[str, Json]:
-        """Return each percentile that LoadGen gives beside that of our sorted latencies, by its rule: sorted[n p].
+        """Return each of LoadGen's percentiles next to ours; both follow its rule, sorted[n p].
 
-        Of a query with several samples LoadGen logs two: of single samples, and `per_query`, until the last of them is
-        done. A row of ours is a query, and MLPerf's metric of MultiStream is the query's.
+        For queries of several samples LoadGen logs two: of single samples, and `per_query`, until the last sample is
+        done. A row of ours is a query, and so is MLPerf's metric of MultiStream.
         """
         out: dict[str, Json] = {}
         of = "per_query_latency" if self.trial.scenario == "mlperf_multi_stream" else "latency"
         for p in ("50.00", "90.00", "99.00"):
-            theirs = self.told.get(f"result_{p}_percentile_{of}_ns")
+            theirs = self.reported.get(f"result_{p}_percentile_{of}_ns")
             if isinstance(theirs, int | float):
                 mine = int(ours[min(len(ours) - 1, math.floor(len(ours) * float(p) / 100))])
                 out[p] = {"loadgen_ns": int(theirs), "ours_ns": mine}
         return out
 
     def _estimates(self, ours: Ints) -> dict[str, Json]:
-        """Return LoadGen's early-stopping estimates beside ours."""
+        """Return LoadGen's early-stopping estimates next to ours."""
         out: dict[str, Json] = {}
         for p in ("90.0", "99.0"):
-            theirs = self.told.get(mlperf_log.ESTIMATED.format(p))
+            theirs = self.reported.get(mlperf_log.ESTIMATED.format(p))
             mine = early_stopping_estimate(ours, float(p) / 100)
             if theirs is not None and not isinstance(mine, Absent):
                 out[p] = {"loadgen_ns": theirs, "ours_ns": int(mine)}
         return out
 
     def _invalid(self) -> Message | None:
-        if self.told.get("result_validity") != "INVALID":
+        if self.reported.get("result_validity") != "INVALID":
             return None
-        unmet = [key for key, met in self.told.items() if key.endswith("_met") and met is False]
+        unmet = [key for key, met in self.reported.items() if key.endswith("_met") and met is False]
         return Message(
             "W-MLPERF-1",
             "LoadGen calls this run INVALID",
-            evidence=", ".join(unmet) or str(self.told.get("result_invalid_reason")),
+            evidence=", ".join(unmet) or str(self.reported.get("result_invalid_reason")),
             effect="Its figures may not be quoted as MLPerf's; ours stand as they are",
             fix=f"--duration {OFFICIAL_S:.0f}s" + (", or a lower --rate" if self.trial.rate else ""),
         )
 
     def _apart(self) -> Message | None:
-        """Return the first percentile on which LoadGen and our rows disagree."""
+        """Return a warning for the first percentile on which LoadGen and our rows disagree, or None."""
         share, slack = CLOSE
         for p, pair in self.checked.get("percentiles", {}).items():
             theirs, mine = pair["loadgen_ns"], pair["ours_ns"]
@@ -193,9 +193,9 @@ class LoadGen(CheckedScenario):
             return None
         return Message(
             "W-MLPERF-3",
-            "LoadGen's accuracy log does not hold the answers that the gate was given",
+            "LoadGen's accuracy log does not hold the outputs that the gate received",
             evidence=f"{found['in_log']} of {found['samples']} inputs, apart by {found['centred_l2']:.2g}",
-            effect="The outputs depend on who asks, or on what was asked before",
+            effect="The outputs depend on the caller or on earlier queries",
             fix="the same command again; if it stays so, the engine is not deterministic",
         )
 
@@ -209,7 +209,7 @@ class Server(LoadGen):
 
 
 def _loadgen() -> ModuleType:
-    """Return the module that speaks with LoadGen; UnavailableError where the package is missing."""
+    """Return the module that connects to LoadGen; UnavailableError if the package is missing."""
     registry.need("mlperf_loadgen:TestSettings", "MLPerf LoadGen", registry.LOADGEN)
     from edgescope.scenarios import mlperf_system
 
@@ -219,7 +219,7 @@ def _loadgen() -> ModuleType:
 def _input_too_short(trial: Trial) -> UsageError:
     return UsageError(
         "E-MLPERF-2",
-        f"the input of {trial.workload} ended before LoadGen had asked all it wanted",
+        f"the input of {trial.workload} ended before LoadGen had sent all its queries",
         evidence=f"{trial.scenario}, {trial.max_s:g} s",
         effect="LoadGen would count queries in which nothing was done",
         fix=f"--scenario {trial.scenario.removeprefix('mlperf_')}, or an input without end",

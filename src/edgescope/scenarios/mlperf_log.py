@@ -1,8 +1,8 @@
-"""What LoadGen leaves behind: a summary for people, a log of `key: value` lines, and its accuracy log.
+"""Reads LoadGen's logs: a summary for people, a log of `key: value` lines, and the accuracy log.
 
 mlperf_log_summary.txt     what a submission quotes
 mlperf_log_detail.txt      `:::MLLOG {"key": "result_validity", "value": "VALID", ...}` a line; parsed here
-mlperf_log_accuracy.json   in accuracy mode, the bytes it was answered for every sample
+mlperf_log_accuracy.json   in accuracy mode, the output bytes that LoadGen received for every sample
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ESTIMATE = re.compile(r"Early stopping (\S+)th percentile estimate: (\d+)")
 
 
 def values(folder: Path) -> dict[str, Json]:
-    """Return what LoadGen says of itself and of the run: results, effective settings, version; {} without a log."""
+    """Return LoadGen's version, effective settings and results from its log; {} without a log."""
     out: dict[str, Json] = {}
     for line in text(folder / DETAIL).splitlines():
         if not line.startswith(MARK):
@@ -45,16 +45,16 @@ def values(folder: Path) -> dict[str, Json]:
 
 
 def files(folder: Path, prefix: str = "") -> dict[str, str]:
-    """Return the log files of a run by name, the empty ones left out."""
+    """Return the text of a run's log files by name, without the empty ones."""
     found = {name: text(folder / name) for name in (SUMMARY, DETAIL, ACCURACY)}
     return {f"{prefix}{name}": content for name, content in found.items() if content.strip("[] \n")}
 
 
 def compared(folder: Path, direct: Sequence[NDArray[Any]]) -> dict[str, Json]:
-    """Return how the accuracy log's answers compare with the outputs `direct`, each (samples, ...).
+    """Compare the outputs in the accuracy log with the outputs `direct`, each (samples, ...).
 
-    `samples` asked about, `in_log`, `identical` to the last bit, and the centred L2 distance of those in the log.
-    DeviceError where the log is damaged, or what it holds has another length.
+    Return the number of `samples`, how many are `in_log`, how many are `identical` to the last bit, and the centred L2
+    distance of those in the log. Raises DeviceError if the log is damaged or its outputs have another length.
     """
     logged = answers(folder, direct)
     index = sorted(set(logged) & set(range(len(direct[0]))))
@@ -73,7 +73,7 @@ def compared(folder: Path, direct: Sequence[NDArray[Any]]) -> dict[str, Json]:
 
 
 def answers(folder: Path, like: Sequence[NDArray[Any]]) -> dict[int, list[NDArray[Any]]]:
-    """Return sample index -> its outputs in the accuracy log, of the types and shapes of the outputs `like`."""
+    """Return sample index -> its outputs in the accuracy log, with the types and shapes of `like`."""
     out: dict[int, list[NDArray[Any]]] = {}
     try:
         for entry in json.loads(text(folder / ACCURACY) or "[]"):
@@ -92,7 +92,7 @@ def answers(folder: Path, like: Sequence[NDArray[Any]]) -> dict[int, list[NDArra
             "E-MLPERF-1",
             "LoadGen's accuracy log cannot be read",
             evidence=f"{type(error).__name__}: {error}",
-            effect="The answers it was given are not checked",
+            effect="The outputs that it received are not checked",
         ) from error
     return out
 
@@ -102,7 +102,7 @@ def _row(arrays: Sequence[NDArray[Any]], i: int) -> list[NDArray[Any]]:
 
 
 def text(path: Path) -> str:
-    """Return a file's text, '' where there is none."""
+    """Return the file's text, or '' if there is no file."""
     try:
         return path.read_text(errors="replace")
     except OSError:

@@ -1,7 +1,7 @@
-"""Our side of LoadGen: the system it tests, and how a test is started.
+"""Our side of LoadGen: the system that it tests, and the start of a test.
 
-LoadGen calls from threads of its own and knows samples by an id and an index into a library; an error must not pass
-through its frames, which would end the process.
+LoadGen calls from its own threads and identifies samples by an id and an index into a library. An error must not pass
+through its frames: it would end the process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from edgescope.scenarios.query_log import Log
 from edgescope.workloads.base import Done, EndOfInput, Work
 
 Samples = Sequence[tuple[int, int]]
-"""Of each sample LoadGen's id and its index in the library."""
+"""LoadGen's id of each sample and the sample's index in the library."""
 
 
 class System:
-    """Takes LoadGen's samples in its thread, hands them to the Work in batches, and says when each is done.
+    """Takes LoadGen's samples in its thread, gives them to the Work in batches, and reports when each is done.
 
-    A closed loop's query is issued in LoadGen's own thread. Arrivals (server, offline) go through a queue once `open`
-    has been called, so that a busy engine never holds up LoadGen's schedule.
+    A closed loop's query is issued in LoadGen's own thread. Arrivals (server, offline) go through a queue after `open`
+    has been called, so that a busy engine never delays LoadGen's schedule.
     """
 
     def __init__(
@@ -37,13 +37,13 @@ class System:
     ) -> None:
         self.batch, self.log, self.work, self.clock = batch, log, work, clock
         self.begun: Callable[[int], None] | None = begun
-        """Told when the first query comes: what LoadGen does before is no part of the window."""
+        """Called at the first query: what LoadGen does before that is not part of the window."""
         self.arrived: list[int] = []
         self.sizes: list[int] = []
         self.waiting: SimpleQueue[tuple[int, Samples] | None] = SimpleQueue()
         self.thread: threading.Thread | None = None
         self.ended = False
-        """Whether the input ended before LoadGen had asked all it wanted."""
+        """Whether the input ended before LoadGen had sent all its queries."""
 
     def open(self) -> None:
         """Let queries wait in a queue from now on."""
@@ -51,7 +51,7 @@ class System:
         self.thread.start()
 
     def issue(self, samples: Samples) -> None:
-        """Take one query of LoadGen's: each batch of it becomes a row."""
+        """Take one query from LoadGen; each of its batches becomes a row."""
         now = self.clock.now()
         if self.begun:
             self.begun(now)
@@ -83,21 +83,21 @@ class System:
         return done
 
     def close(self) -> None:
-        """End the thread that hands queries over."""
+        """End the thread that issues queued queries."""
         if self.thread is not None:
             self.waiting.put(None)
             self.thread.join()
 
     def counted(self, queries: Queries, first: int) -> Queries:
-        """Return the rows with the samples that LoadGen asked for: its last batch may be a smaller one."""
+        """Return the rows with the number of samples that LoadGen requested in each: its last batch may be smaller."""
         samples = np.array(queries.columns["samples"])
         samples[first:] = self.sizes
         return Queries({**queries.columns, "samples": samples})
 
 
-def complete(samples: Sequence[int], said: Sequence[bytes] = ()) -> None:
-    """Tell LoadGen that samples are done; it copies what was said before this returns."""
-    held = [np.frombuffer(data, np.uint8) for data in said]
+def complete(samples: Sequence[int], outputs: Sequence[bytes] = ()) -> None:
+    """Report samples as done to LoadGen; it copies `outputs` before this returns."""
+    held = [np.frombuffer(data, np.uint8) for data in outputs]
     data = [(array.ctypes.data, array.nbytes) for array in held] or [(0, 0)] * len(samples)
     lg.QuerySamplesComplete(
         [lg.QuerySampleResponse(sample, *where) for sample, where in zip(samples, data, strict=True)]
@@ -105,7 +105,7 @@ def complete(samples: Sequence[int], said: Sequence[bytes] = ()) -> None:
 
 
 def settings(scenario: str, mode: str) -> Any:
-    """Return LoadGen's own settings of a scenario (SingleStream) in a mode (PerformanceOnly)."""
+    """Return LoadGen's settings for a scenario (`SingleStream`) in a mode (`PerformanceOnly`)."""
     made = lg.TestSettings()
     made.scenario, made.mode = getattr(lg.TestScenario, scenario), getattr(lg.TestMode, mode)
     return made

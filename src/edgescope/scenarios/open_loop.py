@@ -1,9 +1,9 @@
-"""Open loops: queries fall due on a schedule, ready or not, and wait in a queue without end.
+"""Open loops: queries fall due on a schedule, whether or not earlier ones are done, and wait in an unbounded queue.
 
 Latency runs from the moment a query is due, so a stall is charged to every query it delayed (no coordinated
-omission). At most `in_flight` are worked on at once; the others wait in order. The window is fixed: nothing falls due
-after it, and the run does not end early because the mean is known. What still waits then is served for up to a tenth
-of the window longer (a second at least); the rest is dropped, in rows that say when they were due.
+omission). At most `in_flight` are served at once; the others wait in order. The window is fixed: nothing falls due
+after it, and the run does not end early because the mean is known. Queries that still wait at its end are served for
+up to a tenth of the window longer (a second at least); the rest are dropped, in rows that keep their due times.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from edgescope.scenarios.stop_rule import Plan
 from edgescope.workloads.base import EndOfInput, Work
 
 PATIENCE_SHARE, PATIENCE_S = 0.1, 1.0
-"""How much longer than the window the queue is served, so that a healthy run drops nothing."""
+"""The queue is served for this share of the window longer, so that a healthy run drops nothing."""
 DRAWN = 1024
-"""Random gaps drawn at once."""
+"""Number of random gaps drawn at a time."""
 MOST_AT_ONCE = 999_999
-"""Queries of one burst."""
+"""The largest number of queries in one burst."""
 
 
 def patience_s(trial: Trial) -> float:
-    """Return for how many seconds after its window an open loop still serves its queue."""
+    """Return the seconds that an open loop still serves its queue after its window."""
     return max(PATIENCE_S, PATIENCE_SHARE * trial.max_s)
 
 
@@ -67,7 +67,7 @@ class OpenLoop(CheckedScenario):
         return log.queries(self.trial.batch)
 
     def _offered(self, log: Log, work: Work, clock: Clock) -> array[int]:
-        """Offer what falls due, and wait for the end of the window; return when each query was due."""
+        """Offer each query when it is due and wait for the end of the window; return the due times."""
         plan, first, due = self.plan, len(log), array("q")
 
         def latencies(row: int) -> Ints:
@@ -93,7 +93,7 @@ class OpenLoop(CheckedScenario):
             now = clock.now()
             if going and (now >= plan.check_ns or len(log) >= plan.limit):
                 going = plan.goes_on(now, len(log), latencies)
-                if not going and now < plan.deadline_ns:  # told to stop: nothing more falls due
+                if not going and now < plan.deadline_ns:  # the plan says stop: nothing more falls due
                     last_ns = now
         else:
             plan.stopped_by = "the schedule has ended"
@@ -105,7 +105,7 @@ class OpenLoop(CheckedScenario):
 
 
 class FixedRate(OpenLoop):
-    """Query k is due at k / rate, or as much later as the plan's phase says: a camera."""
+    """Query k is due at (k + phase) / rate, with the plan's phase: a camera."""
 
     def offsets(self) -> Iterator[int]:
         """Yield (k + phase) / rate."""
@@ -116,8 +116,8 @@ class FixedRate(OpenLoop):
 class Server(OpenLoop):
     """Queries arrive at random, independently of each other: many clients (MLPerf's Poisson arrivals).
 
-    The gaps are exponential with mean 1 / rate and drawn from the trial's seed: the same seed gives the same arrivals
-    to every variant and replicate, so that their ratios are not the arrivals' luck.
+    The gaps are exponential with mean 1 / rate and drawn from the trial's seed. The same seed gives every variant and
+    replicate the same arrivals, so that chance in the arrivals does not enter their ratios.
     """
 
     def offsets(self) -> Iterator[int]:
@@ -130,12 +130,12 @@ class Server(OpenLoop):
 
 
 class Burst(OpenLoop):
-    """`burst_size` queries at once, then none until `rate` is made up: eight cameras with one trigger."""
+    """`burst_size` queries at once, then a pause that keeps the mean at `rate`: eight cameras with one trigger."""
 
     OPTIONS: ClassVar[Mapping[str, Option]] = {"burst_size": Option(0, "queries that come at once")}
 
     def __init__(self, trial: Trial, plan: Plan) -> None:
-        """Raise UsageError where the size of a burst is not said."""
+        """Raise UsageError if the trial gives no burst size."""
         super().__init__(trial, plan)
         self.size: int = self.options["burst_size"]
         if not 1 <= self.size <= MOST_AT_ONCE:
@@ -147,13 +147,13 @@ class Burst(OpenLoop):
             )
 
     def offsets(self) -> Iterator[int]:
-        """Yield each burst's time as often as it has queries."""
+        """Yield each burst's time once for each of its queries."""
         rate, size = settings.rate(self.trial), self.size
         return (round(k // size * size * 1e9 / rate) for k in count())
 
 
 class Trace(OpenLoop):
-    """The arrivals of a file, once or over and over."""
+    """The arrivals recorded in a file, once or repeated."""
 
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         "trace": Option("", "file with the second at which each query arrived", file=True),
@@ -161,7 +161,7 @@ class Trace(OpenLoop):
     }
 
     def __init__(self, trial: Trial, plan: Plan) -> None:
-        """Raise UsageError where the file is no trace, or the trial names a rate beside it."""
+        """Raise UsageError if the file is no trace, or if the trial also gives a rate."""
         super().__init__(trial, plan)
         if trial.rate is not None:
             raise UsageError("E-SCEN-5", "a trace brings its own rate", fix="leave --rate out")
@@ -173,7 +173,7 @@ class Trace(OpenLoop):
         self.period_ns = arrivals.period_ns(self.recorded) if self.options["loop"] else 0
 
     def offsets(self) -> Iterator[int]:
-        """Yield the recorded times; looped, again after the last one and a mean gap."""
+        """Yield the recorded times; a loop begins again one mean gap after the last."""
         times = self.recorded.tolist()
         turns = count() if self.options["loop"] else range(1)
         return (turn * self.period_ns + t for turn in turns for t in times)

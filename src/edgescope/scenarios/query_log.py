@@ -1,4 +1,4 @@
-"""What a scenario writes down while it drives, and the closed loop that every scenario warms up with."""
+"""The log that a scenario writes while it drives, and the closed loop that every scenario warms up with."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Ints = NDArray[np.int64]
 
 
 class Log:
-    """Growing columns; constants cost nothing. 17 bytes a query in a closed loop."""
+    """Growing columns of queries; constant columns cost nothing. A closed loop takes 17 bytes a query."""
 
     def __init__(self, slots: int, clock: Clock) -> None:
         self.issued, self.finished, self.status = array("q"), array("q"), array("b")
         self.schedule: tuple[int, Ints] | None = None
-        """First scheduled row and the times from there on; None in a closed loop."""
+        """The first scheduled row and the scheduled times from there on; None in a closed loop."""
         self.streams: tuple[int, NDArray[np.int16]] | None = None
-        """First row that belongs to a stream other than 0, and the streams from there on."""
+        """The first row that belongs to a stream other than 0, and the streams from there on."""
         self.sizes: dict[int, int] = {}
-        """Samples of the rows that held another number of them than the trial's batch."""
+        """The number of samples of each row whose number differs from the trial's batch."""
         self.sources: dict[int, int] = {}
-        """When what a row answers came into being, of the rows for which that is known."""
+        """When a row's input was created (ns), for the rows for which that is known."""
         self.ended: list[int] = []
-        """Rows that met the end of the input: nothing was done in them, so they do not count."""
+        """Rows that reached the end of the input: nothing was done in them, so they do not count."""
         self.free: SimpleQueue[None] = SimpleQueue()
         self.slots = slots
         for _ in range(slots):
@@ -72,7 +72,7 @@ class Log:
         self.status[self.add(-1)] = QUERY_DROPPED
 
     def drain(self, work: Work) -> None:
-        """Return when every query issued so far is done; the slots are free again."""
+        """Wait until every query issued so far is done; all slots are then free."""
         work.flush()
         for _ in range(self.slots):
             self.free.get()
@@ -87,7 +87,7 @@ class Log:
         return np.asarray((finished - issued)[finished >= 0])
 
     def queries(self, samples: int) -> Queries:
-        """Freeze into columns; constant columns are stride-0 views."""
+        """Return the log as columns; constant columns are stride-0 views."""
         n = len(self.issued)
         columns: dict[str, NDArray[Any]] = {
             "query_id": np.arange(n, dtype=np.int64),
@@ -109,7 +109,7 @@ class Log:
 
 
 def _some(known: Mapping[int, int], n: int, otherwise: Any) -> NDArray[Any]:
-    """Return a column of n rows that holds `otherwise` but in the known rows."""
+    """Return a column of n rows with the known values, and `otherwise` in all other rows."""
     column = np.broadcast_to(otherwise, n)
     if known:
         column = np.array(column)
@@ -129,7 +129,7 @@ def _from(known: tuple[int, NDArray[Any]] | None, n: int, otherwise: Any) -> NDA
 
 
 def closed(log: Log, work: Work, clock: Clock, plan: Plan, samples: int) -> None:
-    """Offer the next query whenever a slot is free, until the plan moves on from its phase, or the input ends."""
+    """Offer the next query whenever a slot is free, until the plan ends its phase or the input ends."""
     now, issue, done, acquire = clock.now, work.issue, log.done, log.free.get
     issued, finished, status = log.issued.append, log.finished.append, log.status.append
     query_id = len(log.issued)

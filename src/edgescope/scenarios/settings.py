@@ -1,4 +1,4 @@
-"""What a trial must say for its scenario, checked before anything is built or measured."""
+"""Checks that a trial has the settings its scenario needs, before anything is built or measured."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from edgescope.records import Trial
 
 
 def checked(trial: Trial) -> Trial:
-    """Return the trial when its scenario has what it needs; UsageError otherwise."""
+    """Return the trial if it has the settings that its scenario needs; raise UsageError otherwise."""
     name = trial.scenario
     if registry.scenario(name).rated:
         rate(trial)
-    elif trial.rate is not None and name != "trace":  # a trace says itself why it takes none
+    elif trial.rate is not None and name != "trace":  # Trace itself raises the error for a rate
         raise UsageError(
             "E-SCEN-11",
             f"{name} takes no rate",
@@ -25,7 +25,7 @@ def checked(trial: Trial) -> Trial:
 
 
 def _alone(trial: Trial) -> None:
-    """Raise UsageError where a scenario asks one sample, one query or one process, and the trial has more."""
+    """Raise UsageError if the scenario allows one sample, one query or one process and the trial has more."""
     name = trial.scenario
     if name in ("mlperf_single_stream", "mlperf_server") and trial.batch != 1:
         raise UsageError(
@@ -44,7 +44,7 @@ def _alone(trial: Trial) -> None:
     if trial.multi_process and registry.scenario(name).alone:
         raise UsageError(
             "E-SCEN-10",
-            f"{name} is asked of one process that has the device to itself",
+            f"{name} needs one process that has the device to itself",
             evidence=f"processes {trial.processes}, sharing {trial.sharing}, beside {trial.colocated or 'nothing'}",
             fix="--scenario single_stream, offline or server for several",
         )
@@ -56,7 +56,7 @@ def rated() -> list[str]:
 
 
 def rate(trial: Trial) -> float:
-    """Return the queries offered in a second."""
+    """Return the queries offered per second; UsageError if the trial gives none."""
     if trial.rate is None:
         raise UsageError(
             "E-SCEN-1",

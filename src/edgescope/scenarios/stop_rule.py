@@ -1,6 +1,6 @@
 """When to stop warming up, when to stop measuring: decided from the data, within bounds.
 
-A plan has two phases. Warming ends when the newest windows of latencies agree (or after the seconds asked for);
+A plan has two phases. Warming ends when the newest windows of latencies agree (or after the requested seconds);
 measuring ends when the interval of the mean is narrow enough, not before `min_s` and not after `max_s`.
 """
 
@@ -16,10 +16,10 @@ from edgescope.records import Trial, Window
 from edgescope.stats import StopRule, warm
 
 FOREVER = 2**62
-#: A warm-up that has not settled by then is cut off with a warning.
+#: A warm-up that has not settled after this many nanoseconds is cut off with a warning.
 WARMUP_MAX_NS = 10_000_000_000
 WARMUP_LOOK_NS = 50_000_000
-"""How often a warm-up looks at its latencies at first; the pause grows, so looking stays cheap."""
+"""Nanoseconds between a warm-up's first checks of its latencies; the pause grows, so checks stay cheap."""
 GROWTH = 1.3
 #: Samples in each of the three windows that must agree; 30 samples are the shortest warm-up.
 WARMUP_WINDOW = 5
@@ -30,23 +30,23 @@ Latencies = Callable[[int], NDArray[np.int64]]
 
 
 def _nobody() -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 class Plan:
-    """The stopping decisions of one run; `window` says afterwards which rows count."""
+    """The stopping decisions of one run; afterwards `window` gives the rows that count."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
         self.check_ns, self.limit = 0, FOREVER
         self.pile: int | None = None
-        """Number of queries fixed beforehand (offline)."""
+        """The number of queries, if it is fixed beforehand (offline)."""
         self.whole = False
-        """Measure for all of max_s, however well the mean is known (open loops)."""
+        """Whether to measure for all of max_s, however well the mean is known (open loops)."""
         self.phase = 0.0
-        """Share of a period after which a periodic load begins: of several workers each is a camera of its own."""
+        """Share of a period after which a periodic load begins; each worker has its own, like separate cameras."""
         self.edge: Callable[[], object] = _nobody
-        """Called where the measured phase begins and where it ends."""
+        """Called when the measured phase begins and when it ends."""
         self.settled = True
         self.stopped_by = ""
         self._measured = False
@@ -88,16 +88,16 @@ class Plan:
 
     @property
     def start_ns(self) -> int:
-        """The moment the present phase began, or will; a schedule runs from it."""
+        """Return when the present phase began or will begin; a schedule runs from it."""
         return self._start_ns
 
     @property
     def deadline_ns(self) -> int:
-        """The moment after which nothing more is offered in the measured phase."""
+        """Return the time after which nothing more is offered in the measured phase."""
         return self._start_ns + round(self.trial.max_s * 1e9)
 
     def goes_on(self, now_ns: int, rows: int, latencies: Latencies) -> bool:
-        """Return whether the phase continues; sets the time of the next look."""
+        """Return whether the phase continues; set the time of the next check."""
         if not self._measured:
             return self._warm_up_more(now_ns, latencies)
         if rows >= self.limit:
@@ -122,7 +122,7 @@ class Plan:
         return True
 
     def input_ended(self) -> None:
-        """Note that nothing is left to do; UsageError where that was before anything was measured."""
+        """Note that the input has ended; UsageError if nothing was measured before that."""
         if not self._measured:
             raise UsageError(
                 "E-WORK-3",
@@ -140,5 +140,5 @@ class Plan:
 
     @property
     def window(self) -> Window:
-        """The measured rows and their bounding times."""
+        """Return the measured rows and their bounding times."""
         return Window(self._first, self._stop, self._start_ns, self._stop_ns)

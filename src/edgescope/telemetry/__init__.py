@@ -1,1 +1,1 @@
-"""Telemetry: readings taken beside a run, in a process of their own, and the verdict on them."""
+"""Telemetry: sensor readings taken during a run by a separate process, and the verdict on them."""

@@ -1,4 +1,4 @@
-"""The telemetry seam: something that watches while a trial runs, and says what watching cost."""
+"""The telemetry seam: something that watches while a trial runs, and reports what watching cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Telemetry(Protocol):
         """Stop watching."""
 
     def mark(self) -> None:
-        """Say that a window begins or ends now, for what is read at edges only; costs some microseconds."""
+        """Note that a window begins or ends now, for sources read at edges only; costs some microseconds."""
 
     def readings(self) -> Readings:
         """Return every reading taken, and every channel with its status."""

@@ -1,4 +1,4 @@
-"""No telemetry: what `hz = 0` means, and the other arm when the sampler's own cost is measured."""
+"""The null telemetry: used for `hz = 0`, and as the control when the sampler's own cost is measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgescope.records import Json, Readings
 
 
 class NullSampler:
-    """Watches nothing and costs nothing; a verdict on its readings is UNKNOWN."""
+    """Watches nothing and costs nothing; the verdict on its readings is UNKNOWN."""
 
     def __enter__(self) -> NullSampler:
         return self
@@ -21,7 +21,7 @@ class NullSampler:
         return None
 
     def mark(self) -> None:
-        """Do nothing: nobody watches."""
+        """Do nothing."""
 
     def readings(self) -> Readings:
         """Return no channels and no rows."""

@@ -1,9 +1,9 @@
-"""Readings taken beside a run by a process of their own, on the queries' clock, with their cost measured.
+"""Takes readings during a run in a separate process, on the queries' clock, and measures its own cost.
 
 A thread inside the measured process would fight it for the interpreter lock and vanish with it. The sampler
-is another process: what it has read is in a file even when it is killed, and a dead watcher never certifies a
-clean run. Its cost is what its own CPU clock says between its first and last tick, as a share of one core;
-starting it (some 0.1 s) happens before, and stopping it after, the run.
+is another process: its readings are in a file even if it is killed, and a dead watcher never certifies a
+clean run. Its cost is its own CPU time between its first and last tick, as a share of one core; it is
+started (some 0.1 s) before the run and stopped after it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_HZ = 1000.0
 
 
 class Sampler:
-    """Watches `specs` at `hz` into `folder`; a context manager, good for one run."""
+    """Reads the sources `specs` at `hz` into a file in `folder`; a context manager for one run."""
 
     MODULE = "edgescope.telemetry.watcher"
 
@@ -56,14 +56,14 @@ class Sampler:
 
     @property
     def pid(self) -> int:
-        """Return the process id of the watcher, or 0 when there is none."""
+        """Return the process id of the watcher, or 0 if there is none."""
         return self._process.pid if self._process else 0
 
     def __enter__(self) -> Sampler:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         try:
-            # a session: Ctrl-C is for the parent, which then stops the watcher in order
+            # in a session of its own: Ctrl-C goes to the parent, which then stops the watcher in order
             self._process = Process([sys.executable, "-m", self.MODULE], session=True)
             self._start(self._process.pipe)
         except OSError as error:
@@ -99,13 +99,13 @@ class Sampler:
             self._died += f": {last[0][:300]}"
 
     def mark(self) -> None:
-        """Have what is read at edges only read now; a watcher that is gone is told by `cost`."""
+        """Have the sources that are read at edges only read now; `cost` reports a watcher that is gone."""
         if self._process:
             with contextlib.suppress(OSError, ValueError):
                 self._process.pipe.send(mark=True)
 
     def _digest(self, message: Line) -> None:
-        """Take in a message that waited in the pipe."""
+        """Process one message of the watcher's."""
         if "status" in message:
             index, status, reason = message["status"]
             self._channels[index] |= {"status": status, "reason": reason}
@@ -124,7 +124,7 @@ class Sampler:
         return np.frombuffer(data[:whole], _ROW)
 
     def readings(self) -> Readings:
-        """Return every reading, also after the watcher was killed; each channel says if it was measured."""
+        """Return every reading, even after the watcher was killed; each channel says whether it was measured."""
         rows = self._rows()
         return Readings(
             tuple(Channel(**c) for c in self._channels),
@@ -134,10 +134,10 @@ class Sampler:
         )
 
     def cost(self) -> dict[str, Json]:
-        """Return what watching cost and whether it lasted; cpu_share is of one core, None under two ticks.
+        """Return the cost of watching and how it ended; cpu_share is of one core, None with fewer than two ticks.
 
-        `slowed` names the sources that are read less often than asked, because one read costs too much, and
-        on every how many ticks.
+        `slowed` names the sources that are read less often than requested because one read costs too much, and
+        their number of ticks between reads.
         """
         t_ns, cpu_s = self.readings().series(COST_CHANNEL)
         ticks = len(t_ns)

@@ -1,8 +1,8 @@
-"""May this number be trusted? A pure function of what was watched, with the figures as evidence.
+"""The verdict: whether a number may be trusted, as a pure function of the readings, with figures as evidence.
 
 The order is: what certainly went wrong (THROTTLED, then DISTURBED), then what cannot be known (UNKNOWN), then
-CLEAN. Idle down-clocking is not throttling: a low clock counts only while busy, or with a counter or a slower spin
-probe beside it. What each guard means is in analysis.run.throttling.
+CLEAN. Idle down-clocking is not throttling: a low clock counts only while busy, or together with a counter or a slower
+spin probe. analysis.run.throttling says what each guard means.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from edgescope.telemetry.watcher import COST_CHANNEL
 STEAL_LIMIT = 0.02
 """Share of CPU time that a hypervisor may take away."""
 OTHERS_LIMIT = 0.10
-"""Share of the cores that other processes may use: of all online ones, or of those that the run was allowed."""
+"""Share of the cores that other processes may use: of all online cores, or of those that the run was allowed."""
 LIMITS = {"spin": 1.10, "memory": 1.5}
-"""Seconds after over seconds before, for the same work, or the reverse: who speeds up is as unsteady as who slows."""
+"""Largest ratio of the seconds for the same work before and after, either way: speeding up is unsteady, too."""
 MEMORY_PRESSURE_LIMIT = 0.05
-"""Share of time in which some task may wait for memory: the page cache is being evicted, or worse."""
+"""Share of time in which some task may wait for memory; more means that the page cache is evicted, or worse."""
 MIN_TICKS = 3
 MIN_COVERAGE = 0.8
 """Share of the scheduled ticks that must have happened inside the window."""
@@ -43,15 +43,15 @@ def judge(
 ) -> Verdict:
     """Return the verdict on the window [start_ns, stop_ns], each sentence of evidence with its figure.
 
-    `cost` is the sampler's cost(), `throttle` what the devices' counters did, `slowdown` the spin probe's
-    seconds after over before (devices.spin.slowdown), `memory` the memory probe's (devices.walk); None where not
-    taken. `speeds` names those that the window's own queries ran at, where they were several (analysis.run.summary).
+    `cost` is the sampler's cost(), `throttle` the change of the devices' counters, `slowdown` the spin probe's
+    seconds after divided by before (devices.spin.slowdown), `memory` the memory probe's (devices.walk); None if not
+    taken. `speeds` names the speeds of the window's own queries if there were several (analysis.run.summary).
 
     THROTTLED   a throttling counter moved; a `throttled_*` channel was set at any reading of the window (thermal,
-                over-current, under-voltage) or in more than its share of them (power cap 5 %, clock 20 %); or
+                over-current, under-voltage) or in more than its share of the readings (power cap 5 %, clock 20 %); or
                 a 5-V input read less than 4.5 V. Each with the cause, the first second and the share
     DISTURBED   steal > 2 %, or other processes > 10 % of all cores (both of the cores that the run was allowed,
-                where those are fewer), or memory pressure > 5 %, or the same work took > 10 % longer afterwards or
+                if those are fewer), or memory pressure > 5 %, or the same work took > 10 % longer afterwards or
                 before, or the queries themselves ran at two speeds, 10 % apart or more
     UNKNOWN     the sampler died, or fewer than 3 ticks or 80 % of the scheduled ones fall inside the window, or
                 a guard's sensor fell silent in it or before it, or the CPU shares were not measured, or there is
@@ -136,11 +136,11 @@ def _unwatched(readings: Readings, throttle: Throttle | None, slowdown: float | 
     if (throttle and throttle.looked_at) or flags or slowdown is not None:
         return uncertain
     why = "; ".join(throttle.absent) if throttle and throttle.absent else "none was looked at"
-    return [*uncertain, f"nothing tells whether clocks held: no throttling counter ({why}) and no spin probe"]
+    return [*uncertain, f"nothing shows whether clocks held: no throttling counter ({why}) and no spin probe"]
 
 
 def mean_share(readings: Readings, name: str, start_ns: int, stop_ns: int) -> float | None:
-    """Return the time-weighted mean of an interval channel over the window; None where it was not read."""
+    """Return the time-weighted mean of an interval channel over the window, or None if it was not read."""
     t_ns, value = readings.series(name)
     if len(t_ns) < 2:
         return None

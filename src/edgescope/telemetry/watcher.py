@@ -5,12 +5,12 @@
     path     rows of (t_ns int64, channel int16, value float64), little-endian, appended tick by tick
 
 Times are time.monotonic_ns: CLOCK_MONOTONIC is the same in every process, so readings and queries need no
-alignment. Ticks come from a schedule, so they do not drift, and their phase wanders by a fifth of a period, so
-that they do not lock on to a periodic workload. Half of what watching costs is waking up (0.2 % of a core at
-10 Hz in a virtual machine): ticks come no more often than the quickest source asks that tells anything here.
+alignment. Ticks follow a schedule, so they do not drift, and their phase varies by a fifth of a period, so
+that they do not lock on to a periodic workload. Half of the cost of watching is waking up (0.2 % of a core at
+10 Hz in a virtual machine), so ticks come no more often than the fastest available source needs.
 This module imports neither numpy nor an engine.
 
-A parent that dies takes this process along: its end of stdin closes, and getppid is checked each tick.
+This process ends when its parent dies: stdin closes, and getppid is checked at each tick.
 PR_SET_PDEATHSIG is not used, because it fires when the *thread* that started us ends.
 """
 
@@ -33,26 +33,26 @@ from edgescope.process import Pipe
 ROW = struct.Struct("<qhd")
 COST_CHANNEL = "sampler_cpu_s"
 _SILENT = 50
-"""Ticks between two readings of a source that has said of all its channels that they are not here."""
+"""Ticks between two readings of a source whose channels are all reported absent."""
 _AFTER_EDGE = 3
-"""Ticks after an edge on which an edge source is read again, until it has moved: its next step bounds what it had
-counted at the edge."""
+"""Ticks after an edge on which an edge source is read again until its value moves: that step bounds the count at
+the edge."""
 _JITTER = 0.2
 """Share of a period by which a tick may come late on purpose."""
 _GOLDEN = 0.6180339887498949
 """Multiples of the golden ratio fill the unit interval evenly: jitter without a random generator."""
 _CPU_BUDGET = 0.001
-"""Share of one core for one source; a dearer one is read less often."""
+"""Share of one core that one source may cost; a costlier source is read less often."""
 _TRIED = 5
-"""Reads on ticks whose median says what a source costs: read again at once, as at first, some answer from a cache."""
-_DEAR_S = 0.0005
-"""CPU time of a read on a tick from which that is looked at; what is cheaper costs little more than the tick itself."""
+"""Reads on ticks whose median is a source's cost; back-to-back reads do not count, since some sources cache."""
+_COSTLY_S = 0.0005
+"""Smallest CPU time of a read that counts for slowing a source; a cheaper read costs little more than the tick."""
 _WALL_BUDGET = 0.2
 """Share of the time that one source may block the others."""
 _MAX_PENDING = 4 << 20
-"""Bytes of rows kept in memory while the disk takes none."""
+"""Bytes of rows kept in memory while the disk refuses writes."""
 _MAX_MESSAGES = 100
-"""Status lines at most: the parent reads the pipe (64 KiB) at the end only, and a full pipe would block."""
+"""The largest number of status lines: the parent reads the pipe (64 KiB) only at the end; a full pipe would block."""
 _MAX_REASON = 300
 
 
@@ -68,7 +68,7 @@ class RowFile:
             self.error = f"{path}: {error.strerror}"
 
     def append(self, rows: bytes) -> None:
-        """Write these rows and those that wait; never raises."""
+        """Write these rows and the rows that wait; never raise."""
         if len(self._pending) + len(rows) > _MAX_PENDING:
             self.lost_rows += len(rows) // ROW.size
             return
@@ -82,12 +82,12 @@ class RowFile:
 
     @property
     def pending(self) -> bytes:
-        """Return what could not be written; the file and this joined are whole rows."""
+        """Return the bytes that could not be written; the file and these bytes together are whole rows."""
         return bytes(self._pending)
 
 
 class Board:
-    """The channels of all sources by index, and the fate of each; says so when one changes."""
+    """The channels of all sources by index, with the status of each; reports each change of status."""
 
     def __init__(self) -> None:
         self.channels: list[ChannelSpec] = []
@@ -95,7 +95,7 @@ class Board:
         self._failures: list[int] = []
         self._messages = 0
         self.pipe: Pipe | None = None
-        """Set once the parent has the table; changes before that are in it."""
+        """Set once the parent has the table; earlier changes are in the table."""
 
     def add(self, spec: ChannelSpec) -> int:
         """Return the index of a new channel."""
@@ -105,7 +105,7 @@ class Board:
         return len(self.channels) - 1
 
     def note(self, index: int, value: Value) -> None:
-        """Record the fate of one reading."""
+        """Record the status of one reading."""
         if isinstance(value, Unsupported):
             new = ("unsupported", value.reason[:_MAX_REASON])
         elif isinstance(value, Failed):
@@ -130,7 +130,7 @@ class Board:
 
 
 class Reader:
-    """One source with its channels' indices and cadence; whatever it raises becomes Failed."""
+    """One source with its channels' indices and cadence; every exception of the source becomes Failed."""
 
     def __init__(self, spec: SourceSpec, board: Board) -> None:
         self.every = self.planned = max(1, spec.every)
@@ -138,7 +138,7 @@ class Reader:
         self._spent_s: deque[float] = deque(maxlen=_TRIED)
         self._shown: list[Value] = []
         self._marked, self._awaited = False, 0
-        """Ticks on which an edge source is still to be read, unless it moves."""
+        """The number of ticks on which an edge source is still to be read, unless its value moves."""
         self._board = board
         self._source: Source | None = None
         try:
@@ -150,9 +150,9 @@ class Reader:
             board.note(lost, Failed(f"the source cannot be opened: {error!r}"))
 
     def pace(self, period_s: float) -> bytes:
-        """Read a few times, timed but for the first, and stretch the cadence until the budgets are kept."""
+        """Read a few times, time all but the first, and slow the cadence until the budgets are kept."""
         rows, needed = self.read(), float("inf")
-        for _ in range(2):  # a second opinion before slowing a source: a preempted read looks dear
+        for _ in range(2):  # measure twice before slowing a source: a preempted read looks costly
             if needed <= self.every or self._source is None:
                 return rows
             wall, cpu = time.perf_counter(), time.process_time()
@@ -164,30 +164,30 @@ class Reader:
 
     @property
     def silent(self) -> bool:
-        """Return whether this source tells nothing here."""
+        """Return whether no channel of this source is available here."""
         return all(isinstance(value, Unsupported) for value in self._shown)
 
     def stride(self, ticks: int) -> None:
-        """Count from now on in ticks that come only every `ticks` as often."""
+        """Adapt the cadence to ticks that come only once every `ticks` of the present ones."""
         least = _SILENT if self.silent else 1
         self.every, self.planned = (-(-max(n, least) // ticks) for n in (self.every, self.planned))
 
     def at_edge(self, period_s: float) -> bytes:
-        """Read now, and on the next ticks until the source has moved."""
+        """Read now, and on the next ticks until the source's value moves."""
         rows, self._awaited, self._marked = self.paced(period_s), _AFTER_EDGE, True
         return rows
 
     def due(self, tick: int) -> bool:
-        """Return whether to read on this tick; 0 is the last one, when edges have had their readings."""
+        """Return whether to read on this tick; tick 0 is the last, when edges have had their readings."""
         return self._awaited > 0 or (tick % self.every == 0 and not (tick == 0 and self._marked))
 
     @property
     def awaited(self) -> bool:
-        """Return whether an edge still lacks its reading afterwards."""
+        """Return whether an edge still needs a reading after it."""
         return self._awaited > 0
 
     def paced(self, period_s: float) -> bytes:
-        """Read, and do so less often where the last reads were dear."""
+        """Read; slow the cadence if the last reads were costly."""
         if self._source is None:
             return b""
         cpu = time.process_time()
@@ -195,7 +195,7 @@ class Reader:
         self._spent_s.append(time.process_time() - cpu)
         if len(self._spent_s) == _TRIED:
             spent = sorted(self._spent_s)[_TRIED // 2]
-            if spent > _DEAR_S:
+            if spent > _COSTLY_S:
                 self.every = max(self.every, int(spent / (_CPU_BUDGET * period_s)) + 1)
         return rows
 
@@ -221,7 +221,7 @@ class Reader:
 
 
 class Watcher:
-    """Ticks until told to stop."""
+    """Reads the sources tick by tick until stdin closes or the parent dies."""
 
     def __init__(self, request: Mapping[str, Any], pipe: Pipe, parent: int) -> None:
         self._pipe = pipe
@@ -243,11 +243,11 @@ class Watcher:
         self._pipe.send(channels=self._board.table(), every=self._cadences(), hz=1e9 / self._period_ns)
         start = time.monotonic_ns()
         while True:
-            # late: skip, and never bunch, which the tick of the period that has begun already would
+            # late: skip the missed ticks and that of the present period, so that ticks never bunch
             tick = int((time.monotonic_ns() - start) / self._period_ns) + 1
             late = (tick * _GOLDEN) % 1.0 * _JITTER
             due = start + int((tick + late) * self._period_ns)
-            if self._told_to_stop(due):
+            if self._stopped_before(due):
                 self._follow_up()
                 self._tick(0)  # one last reading of everything, so that windows end inside the readings
                 return "stopped"
@@ -256,14 +256,14 @@ class Watcher:
             self._tick(tick)
 
     def _slow_down(self) -> None:
-        """Tick no more often than the quickest of the sources that tell anything."""
+        """Tick no more often than the fastest available source needs."""
         self._stride = min((r.planned for r in self._readers if not r.edges and not r.silent), default=1)
         self._period_ns *= self._stride
         for reader in self._readers:
             reader.stride(self._stride)
 
-    def _told_to_stop(self, due_ns: int) -> bool:
-        """Wait until a moment; return whether stdin was closed. An edge is read as it comes."""
+    def _stopped_before(self, due_ns: int) -> bool:
+        """Wait until `due_ns`, reading edges as they come; return whether stdin was closed."""
         while self._pipe.ready((due_ns - time.monotonic_ns()) / 1e9):
             try:
                 self._pipe.fill()
@@ -275,7 +275,7 @@ class Watcher:
         return False
 
     def _follow_up(self) -> None:
-        """Give the last edge its readings afterwards."""
+        """Take the readings that the last edge still needs."""
         while late := [reader for reader in self._readers if reader.awaited]:
             time.sleep(self._period_ns / 1e9)
             self._file.append(b"".join(reader.read() for reader in late))
@@ -305,7 +305,7 @@ class Watcher:
 
 
 def main() -> int:
-    """Watch what stdin asks for."""
+    """Watch the sources that stdin names; return the exit code."""
     parent, pipe = os.getppid(), Pipe.own()
     watcher = Watcher(pipe.receive(), pipe, parent)
     why = watcher.run()

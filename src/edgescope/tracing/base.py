@@ -1,6 +1,6 @@
-"""The tracer seam: a profiler around the same cell, turned into one table of spans.
+"""The tracer seam: a profiler runs the same cell, and its trace becomes one table of spans.
 
-Every span of every tool has the same columns, so analysis never asks which profiler it came from.
+The spans of every tool have the same columns, so analysis never needs to know which profiler they came from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 from edgescope.process import Launch
 from edgescope.records import Spans
 
-#: Names the folder that a process's tracer writes to; a process that has it ends as interpreters do, at leisure.
+#: Names the folder that a process's tracer writes to; a process that has it exits normally, never at once.
 FOLDER = "EDGESCOPE_TRACE"
 
 
@@ -23,7 +23,7 @@ class Tracer(Protocol):
         """Return how a process starts under this profiler, which writes to `folder`."""
 
     def window(self, folder: Path) -> AbstractContextManager[None]:
-        """Return the context, in the process that is profiled, that bounds what is recorded."""
+        """Return a context for the profiled process; the profiler records only inside it."""
 
     def spans(self, folder: Path) -> Spans:
-        """Return what was recorded, times on the queries' clock; asked once the process has ended."""
+        """Return the recorded spans, with times on the queries' clock; called after the process has ended."""

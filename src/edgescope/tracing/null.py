@@ -1,4 +1,4 @@
-"""No profiler: the process as it is, and no spans."""
+"""The null tracer: the process starts unchanged, and there are no spans."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class NullTracer:
     """Records nothing."""
 
     def launch(self, folder: Path) -> Launch:
-        """Return nothing to start with."""
+        """Return an empty launch."""
         return Launch()
 
     def window(self, folder: Path) -> AbstractContextManager[None]:
-        """Return a context that bounds nothing."""
+        """Return a context that does nothing."""
         return nullcontext()
 
     def spans(self, folder: Path) -> Spans:

@@ -1,7 +1,7 @@
 """The workload seam: a kind of work that the load generator can offer, one unit at a time.
 
-An inference, a training step and a video frame are the same to the load generator. What a unit is, how it is made
-ready, whether it was done right and what its time went to is the workload's own affair: bench asks, and knows none.
+An inference, a training step and a video frame are the same to the load generator. The workload alone knows what a
+unit is, how it is prepared, whether it was right and where its time went; bench calls it and knows no workload by name.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from edgescope.records import Effective, Field, Json, Machine, ModelInfo, Spans,
 
 
 class Done(Protocol):
-    """Says that one unit is done: from any thread, in any order, once its results are truly there."""
+    """Reports that one unit is done: from any thread, in any order, once its results are truly there."""
 
     def __call__(self, query_id: int, status: int, samples: int = 0, source_ns: int = -1, /) -> None:
-        """Note it. `samples`: how many it held, where they are not the trial's batch (a last, partial one).
+        """Note the unit. `samples` is its number of samples, if that is not the trial's batch (a last, partial one).
 
-        `source_ns`: when what it answers came into being (a camera's exposure), on the monotonic clock.
+        `source_ns` is when its input was created (a camera's exposure), on the monotonic clock.
         """
 
 
 class EndOfInput(Exception):
-    """Raised by `Work.issue` where nothing is left to do; the unit that met it does not count."""
+    """Raised by `Work.issue` if no input is left; the unit that raised it does not count."""
 
 
 class Work(Protocol):
-    """What the load generator sees: it takes units and tells when each is done."""
+    """What the load generator sees: it takes units and reports when each is done."""
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
-        """Start (or do) one unit and call `done` once when its results are there; EndOfInput where none is left."""
+        """Start (or do) one unit; call `done` once when its results are there; EndOfInput if none is left."""
 
     def flush(self) -> None:
         """Return when everything issued has at least been started."""
@@ -50,18 +50,18 @@ Answer = Callable[[Batch], Sequence[NDArray[Any]]]
 
 @dataclass(frozen=True)
 class Exam:
-    """Inputs that a load generator of its own (LoadGen) asks one by one, and the answers it should be given."""
+    """Inputs that an external load generator (LoadGen) requests one by one, and the expected outputs."""
 
     size: int
     answers: Callable[[Sequence[int]], list[tuple[NDArray[Any], ...]]]
     """The outputs of the inputs with these numbers."""
     expected: tuple[NDArray[Any], ...]
-    """What the same engine answers when it is asked directly: each output, (size, ...)."""
+    """The same engine's outputs when it is called directly: each output, (size, ...)."""
 
 
 @dataclass(frozen=True)
 class Glimpse:
-    """What a worker makes of the first input, for comparison with the other workers."""
+    """A worker's outputs for the first input, for comparison with the other workers."""
 
     outputs: Sequence[NDArray[Any]] = ()
     input_bytes: int = 0
@@ -69,29 +69,29 @@ class Glimpse:
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """A workload that is open: the work, what opening it cost, and what it can say after the window."""
+    """An open workload: the work, the cost of opening it, and the checks and metrics available after the window."""
 
     work: Work
     model: ModelInfo
     effective: Callable[[], Effective]
-    """What the engine did, read back from it."""
+    """Returns the device, precision and threads that the engine ran with, read back from it."""
     verify: Callable[[Machine], Verification | None] = lambda machine: None
-    """Whether it does the right thing; None where nothing can tell right from wrong."""
+    """Returns whether its outputs are right; None if there is nothing to compare them with."""
     facts: Mapping[str, Field] = field(default_factory=dict)
     """build_s, load_s, first_s: what happened before steady state, in seconds."""
     artifact: Mapping[str, Json] = field(default_factory=dict)
     failure: Callable[[], str] = lambda: ""
-    """Text of the first unit that failed, or ''."""
+    """Returns the text of the first unit that failed, or ''."""
     breakdown: Callable[[], Spans] = Spans.none
-    """Does a few more units and says what the time of each went to; asked once, after the window."""
+    """Does a few more units and returns where the time of each went; called once, after the window."""
     metrics: Callable[[], Mapping[str, Field]] = dict
-    """The workload's own metrics, asked once after the window and before the breakdown; they outrank its figures."""
+    """Returns the workload's own metrics; called once, after the window, before `breakdown`, whose they override."""
     glimpse: Callable[[], Glimpse] = Glimpse
     exam: Callable[[], Exam | None] = lambda: None
 
 
 class Parts(Protocol):
-    """The members of other families that a workload is put together from; given by bench, which alone composes."""
+    """The models and backends that a workload may use; bench, which alone composes, provides them."""
 
     @property
     def folder(self) -> Path:
@@ -101,17 +101,17 @@ class Parts(Protocol):
         """Return the model that a trial names, with its shapes and batch."""
 
     def backend(self, name: str) -> Backend:
-        """Return the engine of that name."""
+        """Return the engine called `name`."""
 
 
 class Workload(Protocol):
     """One kind of work."""
 
     OPTIONS: ClassVar[Mapping[str, Option]]
-    """What Trial.workload_options may hold, by name."""
+    """The options that Trial.workload_options may hold, by name."""
 
     def prepare(self, trial: Trial, parts: Parts) -> None:
-        """Make whatever opening would have to make, in a process that does not measure."""
+        """Build the artifacts that `open` would otherwise build, in a process that does not measure."""
 
     def open(self, trial: Trial, parts: Parts) -> AbstractContextManager[Opened]:
         """Return a context that holds the open work."""
@@ -119,7 +119,7 @@ class Workload(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A program that owns its loop, ready to run: it is watched, not driven."""
+    """A program that owns its loop, ready to run; bench watches it but does not drive it."""
 
     model: ModelInfo
     drive: Callable[[], Driven]
@@ -129,7 +129,7 @@ class Program:
 
 @runtime_checkable
 class RunsPrograms(Protocol):
-    """Optional, of a workload: some engines are programs that own their loop (trtexec)."""
+    """Optional for a workload: it supports engines that are programs with their own loop (trtexec)."""
 
     def program(self, trial: Trial, parts: Parts) -> Program | None:
-        """Return the program that does this trial's work, None where edgescope drives it."""
+        """Return the program that does this trial's work, or None if edgescope drives it."""

@@ -1,4 +1,4 @@
-"""Adapts a plain blocking callable to Work: inline for one unit in flight, a thread each for several."""
+"""Adapts a plain blocking callable to Work: inline for one unit in flight, one thread per unit for several."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from edgescope.records import QUERY_END, QUERY_ERROR, QUERY_OK
 from edgescope.workloads.base import Done, EndOfInput, Work
 
 Call = Callable[[int], object]
-"""call(query_id): does one unit; returns when it is truly done, raises when it failed or no unit is left.
+"""call(query_id) does one unit; it returns when the unit is truly done, and raises if it failed or none is left.
 
-It may return how many samples the unit held, as an int; anything else it returns is not looked at.
+It may return the unit's number of samples as an int; any other value is ignored.
 """
 
 
 class Failures:
-    """The first failure's text and the count; raising inside the loop would lose the queries before it."""
+    """The first failure's text and the number of failures; raising in the loop would lose the earlier queries."""
 
     def __init__(self) -> None:
         self.count, self.first = 0, ""
 
     def add(self, error: Exception) -> int:
-        """Note one failure; return the status its query gets."""
+        """Note one failure; return the status of its query."""
         self.first = self.first or f"{type(error).__name__}: {error}"
         self.count += 1
         return QUERY_ERROR
@@ -36,7 +36,7 @@ class Inline:
         self.call, self.failures = call, failures
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
-        """Do the unit, then say so."""
+        """Do the unit, then call `done`."""
         try:
             held = self.call(query_id)
         except EndOfInput:
@@ -72,7 +72,7 @@ class Pool:
                 self.ended = True
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
-        """Hand the unit to a free thread; EndOfInput once one of them has met the end."""
+        """Hand the unit to a free thread; EndOfInput once a thread has reached the end of the input."""
         if self.ended:
             done(query_id, QUERY_END)
             raise EndOfInput

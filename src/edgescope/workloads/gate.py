@@ -1,7 +1,7 @@
-"""The accuracy gate of a network in an engine: its reference, and what else could change its outputs.
+"""The accuracy gate of a network in an engine: its reference outputs and the check against them.
 
-The reference is computed by another backend, in the process that prepares; the arithmetic is in verify/judge.py, what
-is remembered between processes in verify/reference.py.
+Another backend computes the reference, in the process that prepares. The arithmetic is in verify/judge.py; what is
+stored between processes is in verify/reference.py.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothi
 
 
 def prepare(model: Model, parts: Parts) -> Reference | None:
-    """Return the fp32 outputs of `model`, computed by its reference backend the first time; None where it has none.
+    """Return the fp32 outputs of `model`, computed once by its reference backend, or None if it has none.
 
-    The null model computes nothing (`null`); of a file that is quantised already there is no fp32 network (`none`).
+    The null model computes nothing (`null`); a file that is already quantised has no fp32 network (`none`).
     """
     if model.reference in ("null", "none"):
         return None
@@ -46,7 +46,7 @@ def check(
     machine: Machine,
     parts: Parts,
 ) -> Verification | None:
-    """Return the gate's verdict on `answer`, made from `artifact`; None where nothing can tell right from wrong."""
+    """Return the gate's verdict on `answer`, made from `artifact`; None if there is nothing to compare with."""
     if model.reference == "none":
         return None
     truth = prepare(model, parts) if answer is not None else None

@@ -51,7 +51,7 @@ from edgescope.workloads.blocking import Failures, Pool, blocking
 
 #: Distinct inputs cycled through, so that no engine answers from a cache and data-dependent work varies.
 POOL = 8
-#: Queries with device events after the window: as many as fit into the seconds, at most so many, at least a few.
+#: Queries with device events after the window: as many as fit into SECONDS, between FEWEST and MOST.
 MOST, FEWEST, SECONDS = 200, 10, 1.0
 PHASES = {
     "enqueue_ns": "enqueue",
@@ -69,14 +69,14 @@ class Inference:
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
 
     def prepare(self, trial: Trial, parts: Parts) -> None:
-        """Build the engine's file and the fp32 reference that its outputs will be held against."""
+        """Build the engine's file and the fp32 reference that its outputs will be compared with."""
         read("inference", trial.workload_options, self.OPTIONS)
         model = parts.model(trial)
         parts.backend(trial.backend).prepare(model, spec_of(trial), parts.folder)
         gate.prepare(model, parts)
 
     def program(self, trial: Trial, parts: Parts) -> Program | None:
-        """Return the program of an engine that owns its loop, its engine file built; None for any other."""
+        """Return the program, with its engine file built, if the engine owns its loop; otherwise None."""
         backend = parts.backend(trial.backend)
         if not isinstance(backend, SelfDriven):
             return None
@@ -101,7 +101,7 @@ class Inference:
 
     @contextmanager
     def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
-        """Load the prepared artifact (made now where it is not there) and answer once; close on leaving."""
+        """Load the prepared artifact (build it if missing) and run one query; close on leaving."""
         read("inference", trial.workload_options, self.OPTIONS)
         model, backend = parts.model(trial), parts.backend(trial.backend)
         with loaded(trial, model, backend, parts) as ready:
@@ -120,7 +120,7 @@ class Inference:
                     artifact=ready.about,
                     failure=lambda: failures.first,
                     breakdown=lambda: _breakdown(ready),
-                    metrics=lambda: _untold(ready, trial.io),
+                    metrics=lambda: _absent_copies(ready, trial.io),
                     glimpse=lambda: _glimpse(model, trial.batch, ready.answer),
                     exam=lambda: exam(model, trial.batch, ready.answer),
                 )
@@ -131,11 +131,11 @@ class Inference:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model that answers: its session, the batches it is given, and what making it ready cost."""
+    """A loaded model: its session, its input batches, and the cost of making it ready."""
 
     session: Session
     batches: Sequence[Batch]
-    """As the session takes them: on the device where io says so."""
+    """As the session takes them: on the device if `io` says so."""
     answer: Answer
     """Host arrays in, host arrays out."""
     facts: Mapping[str, Field]
@@ -146,7 +146,7 @@ class Loaded:
 def loaded(
     trial: Trial, model: Model, backend: Backend, parts: Parts, inputs: Sequence[Batch] | None = None
 ) -> Iterator[Loaded]:
-    """Hold a session that has answered once; `inputs` in place of the model's own bench inputs."""
+    """Hold open a session that has run one query; `inputs` replaces the model's own bench inputs."""
     batches = list(batches_of(model, trial) if inputs is None else inputs)
     artifact = backend.prepare(model, spec_of(trial), parts.folder)
     start = time.monotonic_ns()
@@ -164,14 +164,14 @@ def loaded(
 
 
 def _widen(session: Session, trial: Trial, batch: Batch) -> None:
-    """Have a session on a GPU make ready for several queries in flight; UnsupportedError where it takes turns."""
+    """Prepare a GPU session for several queries in flight; UnsupportedError if it runs only one at a time."""
     if trial.in_flight == 1 or trial.device == "cpu":
         return
     if not isinstance(session, Laned):
         raise UnsupportedError(
             "E-LANE-1",
             f"{trial.backend} answers one query at a time on {trial.device}",
-            evidence=f"in_flight {trial.in_flight} asked, one stream and one set of buffers in its session",
+            evidence=f"in_flight {trial.in_flight} requested, one stream and one set of buffers in its session",
             effect="The threads would wait for each other under a label that says they do not",
             fix=f"--in-flight 1 --processes {trial.in_flight}, or --backend torch_eager or tensorrt",
         )
@@ -179,7 +179,7 @@ def _widen(session: Session, trial: Trial, batch: Batch) -> None:
 
 
 def _answer(session: Session, trial: Trial) -> Answer:
-    """Return what verification calls: host arrays in, host arrays out, through the memory that `io` names."""
+    """Return the function that verification calls: host arrays in and out, through the memory that `io` names."""
     if trial.io == "host":
         return session.__call__
     if not isinstance(session, Staged):
@@ -193,8 +193,8 @@ def _answer(session: Session, trial: Trial) -> Answer:
 def _breakdown(ready: Loaded) -> Spans:
     """Return the phases of a few queries with device events around their parts, as trtexec defines them.
 
-    The events cost time themselves, so these are queries of their own, and `unit` says how slow they were. Phases
-    overlap (copies of one query run beside another's kernels), so only their lengths mean something.
+    The events cost time themselves, so these are extra queries, and `unit` gives their whole duration. Phases
+    overlap (copies of one query run during another's kernels), so only their lengths mean something.
     """
     if not isinstance(ready.session, Phased):
         return Spans.none()
@@ -206,7 +206,7 @@ def _breakdown(ready: Loaded) -> Spans:
 
 
 def phase_spans(rows: Sequence[Phases]) -> Spans:
-    """Return phases as spans: those of one query from its start on, one query after another."""
+    """Return phases as spans; each query's phases follow one another from its start, query after query."""
     found, start = list[tuple[str, int, int, int]](), time.monotonic_ns()
     for query_id, row in enumerate(rows):
         lengths = {name: getattr(row, key) for key, name in PHASES.items()}
@@ -215,8 +215,8 @@ def phase_spans(rows: Sequence[Phases]) -> Spans:
     return Spans.of("phase", found, PHASES.values())
 
 
-def _untold(ready: Loaded, io: str) -> dict[str, Field]:
-    """Return why the copies have no figure where io leaves them out."""
+def _absent_copies(ready: Loaded, io: str) -> dict[str, Field]:
+    """Return an Absent with the reason for each copy that `io` leaves out."""
     if not isinstance(ready.session, Phased) or io != "device":
         return {}
     return dict.fromkeys(COPIES, Absent("io device leaves the copies out"))
@@ -232,7 +232,7 @@ def _glimpse(model: Model, batch: int, answer: Answer) -> Glimpse:
 
 
 def exam(model: Model, rows: int, answer: Answer) -> Exam | None:
-    """Return the gate's inputs as an exam; None for a network that computes nothing or has no fp32 reference."""
+    """Return the gate's inputs as an exam, or None for a network that computes nothing or has no fp32 reference."""
     if model.reference in ("null", "none"):
         return None
     samples = judge.gate_samples(model)
@@ -258,14 +258,14 @@ def _facts(artifact: Artifact, load_ns: int, first_ns: int) -> dict[str, Field]:
 
 
 def described(artifact: Artifact) -> dict[str, Json]:
-    """Return the artifact's file, its size and digest, and how it was made."""
+    """Return the artifact's file name, size and digest, and how it was made."""
     path = str(artifact.path) if artifact.path else None
     size = artifact.path.stat().st_size if artifact.path else None
     return {"path": path, "bytes": size, "digest": artifact.digest, **artifact.notes}
 
 
 def batches_of(model: Model, trial: Trial) -> list[Batch]:
-    """Return POOL batches cut from the model's bench inputs, each array contiguous and of the trial's size."""
+    """Return POOL batches cut from the model's bench inputs; each array is contiguous and has the trial's batch."""
     samples = model.samples(Purpose.BENCH, POOL)
     if samples is None:
         raise UnavailableError(

@@ -1,4 +1,4 @@
-"""Work that is done the moment it is issued: what remains is the cost of the harness itself."""
+"""Work that is done the moment it is issued: its latency is the cost of the harness itself."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from edgescope.workloads.base import Done, Opened, Parts
 
 
 class NullWork:
-    """Says done at once."""
+    """Calls `done` at once."""
 
     def issue(self, query_id: int, samples: int, done: Done) -> None:
         """Do nothing."""
         done(query_id, 0)
 
     def flush(self) -> None:
-        """Nothing is outstanding."""
+        """Return at once: nothing is ever outstanding."""
 
 
 class NullWorkload:
@@ -30,7 +30,7 @@ class NullWorkload:
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
 
     def prepare(self, trial: Trial, parts: Parts) -> None:
-        """Prepare the model's artifact, so that what is wrong with its name or engine is said."""
+        """Prepare the model's artifact, so that an error in its name or engine is reported."""
         read("null", trial.workload_options, self.OPTIONS)
         parts.backend(trial.backend).prepare(parts.model(trial), spec_of(trial), parts.folder)
 

@@ -1,11 +1,11 @@
 """One unit is one step of training: fetch a minibatch, forward, loss, backward, optimizer.
 
-Any classifier of the zoo or module:callable can be trained. The last minibatch of an epoch holds what is left, and the
-next epoch comes in another order. The loss says whether the steps are right: the first steps are done again from the
-same weights with the same minibatches, once as the trial asks and once in fp32 on the CPU, both without dropout, and
-the two curves must agree.
+Any classifier of the zoo or module:callable can be trained. The last minibatch of an epoch holds the samples that are
+left, and the next epoch has another order. The loss shows whether the steps are right: the first steps are repeated
+from the same weights with the same minibatches, once as the trial specifies and once in fp32 on the CPU, both without
+dropout, and the two curves must agree.
 
-The anatomy of a step comes from steps of their own after the window, with a wait for the device after each part.
+The breakdown of a step comes from extra steps after the window, with a wait for the device after each part.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from edgescope.backends.pytorch.training import Loop
 
 PRECISIONS = ("fp32", "tf32", "bf16")
-#: Steps whose losses are compared, and how far (relative) the curve may lie from that in fp32 on the CPU.
+#: Steps whose losses are compared, and the largest relative distance from the fp32 curve on the CPU.
 STEPS = 5
 CLOSE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 5e-2}
-#: In fp32 on a GPU: batch norms of small minibatches magnify another order of summing from step to step.
+#: On a GPU, in fp32 too: batch norms of small minibatches magnify another order of summation from step to step.
 CLOSE_CUDA = 1e-2
-#: Steps with a wait after each part, after the window.
+#: Extra steps after the window, with a wait after each part.
 TIMED = 20
 
 
 class Training:
-    """Trains a classifier in PyTorch, a minibatch a unit."""
+    """Trains a classifier in PyTorch; one unit is one minibatch."""
 
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         "optimizer": Option("sgd", "how weights are updated", ("sgd", "adam")),
@@ -48,14 +48,14 @@ class Training:
     }
 
     def prepare(self, trial: Trial, parts: Parts) -> None:
-        """Refuse what cannot be trained; nothing is built beforehand."""
+        """Raise UnsupportedError for a trial that cannot be trained; nothing is built beforehand."""
         read("training", trial.workload_options, self.OPTIONS)
         _supported(trial)
         parts.model(trial).module()
 
     @contextmanager
     def open(self, trial: Trial, parts: Parts) -> Iterator[Opened]:
-        """Hold the network, its optimizer and its minibatches; one step is done before anything is timed."""
+        """Hold the network, its optimizer and its minibatches open; do one step before anything is timed."""
         options = read("training", trial.workload_options, self.OPTIONS)
         _supported(trial)
         model = parts.model(trial)
@@ -125,10 +125,10 @@ def _metrics(loop: Loop, first: float) -> dict[str, Field]:
 
 
 def _verified(again: Callable[[Trial], list[float]], trial: Trial) -> Verification:
-    """Return whether the first losses are those of the same steps in fp32 on the CPU."""
+    """Return whether the first losses agree with those of the same steps in fp32 on the CPU."""
     got, wanted = again(trial), again(replace(trial, precision="fp32", device="cpu"))
     gaps = [abs(a - b) / max(abs(b), 1e-6) for a, b in zip(got, wanted, strict=True)]
-    apart = float(np.max(gaps))  # not a number where a loss is none
+    apart = float(np.max(gaps))  # NaN if a loss is
     close = max(CLOSE[trial.precision], CLOSE_CUDA if trial.device == "cuda" else 0.0)
     fields: dict[str, Any] = {"loss_error": Measured(apart, "1", n=STEPS)}
     return Verification(

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
 from edgescope.papers.jetson_nano.table import NanoRow, NanoTable
 from edgescope.plots.style import COLOURS, INK, LINE, Figure, axis, bounds, interval, layout, log_ticks
-from edgescope.records import Absent, Field, Measured
+from edgescope.records import Measured
 
 OURS, THEIRS, WRONG = COLOURS[0], COLOURS[1], COLOURS[4]
 ROW_PX = 44
@@ -36,7 +36,7 @@ class _Marks:
 def beside_study(found: NanoTable) -> Figure:
     """Return the figure; networks that were not measured show the study's values alone."""
     rows = found.rows
-    traces = [t for t in (_ours(rows), _claimed(rows), _recomputed(rows), _misprinted(rows)) if t.points]
+    traces = [t for t in _traces(rows) if t.points]
     figure = go.Figure()
     figure.add_vline(x=1, line={"color": INK, "width": 1.5, "dash": "dash"})
     for row in rows:
@@ -67,45 +67,22 @@ def _name(row: NanoRow) -> str:
     return html.escape(row.model)
 
 
-def _ours(rows: Sequence[NanoRow]) -> _Marks:
-    found = [(r, r.speedup) for r in rows if isinstance(r.speedup, Measured)]
+def _traces(rows: Sequence[NanoRow]) -> Iterator[_Marks]:
+    found = [(r, f) for r in rows if isinstance(f := r.speedup, Measured)]
     points = [(_name(r), f.value, f"{html.escape(r.variant)}: {interval(f, 1.0, '×')}") for r, f in found]
-    marker = {"symbol": "circle", "size": 13, "color": OURS}
-    return _Marks("here, steady before / steady after", marker, points, [f for _, f in found])
-
-
-def _claimed(rows: Sequence[NanoRow]) -> _Marks:
-    points = [(_name(r), f.value, interval(f, 1.0, "×")) for r, f in _measured(rows, "claimed")]
+    marker: dict[str, object] = {"symbol": "circle", "size": 13, "color": OURS}
+    yield _Marks("here, steady before / steady after", marker, points, [f for _, f in found])
+    found = [(r, f) for r in rows if isinstance(f := r.claimed, Measured)]
+    points = [(_name(r), f.value, interval(f, 1.0, "×")) for r, f in found]
     marker = {"symbol": "circle-open", "size": 11, "color": OURS, "line": {"width": 2}}
-    return _Marks("here, timed the study's way: cold before / warm after", marker, points)
-
-
-def _measured(rows: Sequence[NanoRow], name: str) -> list[tuple[NanoRow, Measured]]:
-    fields: list[tuple[NanoRow, Field]] = [(r, getattr(r, name)) for r in rows]
-    return [(r, f) for r, f in fields if not isinstance(f, Absent)]
-
-
-def _recomputed(rows: Sequence[NanoRow]) -> _Marks:
-    points = [
-        (
-            _name(r),
-            r.study.recomputed,
-            f"{r.study.before_s} s / {r.study.after_s} s = {r.study.recomputed:.3f}×",
-        )
-        for r in rows
-    ]
-    return _Marks("the study, by its own seconds", {"symbol": "diamond", "size": 12, "color": THEIRS}, points)
-
-
-def _misprinted(rows: Sequence[NanoRow]) -> _Marks:
-    points = [
-        (_name(r), float(m.printed), f"{m.column} printed as {m.printed}; {m.why}")
-        for r in rows
-        for m in r.study.misprints
-        if m.column == "ratio"
-    ]
+    yield _Marks("here, timed the study's way: cold before / warm after", marker, points)
+    printed = [(_name(r), r.study) for r in rows]
+    points = [(n, s.recomputed, f"{s.before_s} s / {s.after_s} s = {s.recomputed:.3f}×") for n, s in printed]
+    yield _Marks("the study, by its own seconds", {"symbol": "diamond", "size": 12, "color": THEIRS}, points)
+    wrong = [(n, m) for n, s in printed for m in s.misprints if m.column == "ratio"]
+    points = [(n, float(m.printed), f"{m.column} printed as {m.printed}; {m.why}") for n, m in wrong]
     marker = {"symbol": "x-thin", "size": 11, "color": WRONG, "line": {"width": 3, "color": WRONG}}
-    return _Marks("the study, a misprinted ratio", marker, points)
+    yield _Marks("the study, a misprinted ratio", marker, points)
 
 
 def _line(figure: Figure, row: NanoRow) -> None:

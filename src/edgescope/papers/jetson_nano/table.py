@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edgescope.analysis.cells import machines
 from edgescope.analysis.cells.replicates import (
     MEASURED,
     NOT_RUN,
@@ -34,7 +35,7 @@ from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import SCREEN_S, pick, table, variant
 from edgescope.analysis.predict import roofline
 from edgescope.errors import UsageError
-from edgescope.papers.jetson_nano.paper import Study, StudyRow, study
+from edgescope.papers.jetson_nano.printed import Study, StudyRow, study
 from edgescope.records import Absent, Field, Machine, Measured, ModelInfo, Result, Trial, digest
 from edgescope.stats import paired_log_ratio
 
@@ -54,7 +55,7 @@ class Times:
     steady_s: Field
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NanoRow:
     """One network: the study's figures, and ours where it was measured."""
 
@@ -66,7 +67,7 @@ class NanoRow:
     """Twice the multiply-accumulates."""
     before: Times
     after: Times
-    variant: str
+    variant: str = ""
     """Label of the variant after; '' where there is none."""
     speedup: Field
     """Steady before / steady after, paired within rounds."""
@@ -76,13 +77,18 @@ class NanoRow:
     """The least time that the machine's measured ceilings allow the network, at any precision that passed the gate."""
     of_limit: Field
     """limit_s / steady after: 1 is as fast as the machine can be."""
-    bound_by: str
-    limit_precision: str
+    bound_by: str = ""
+    limit_precision: str = ""
     """The precision whose limit is the smallest; '' where there is no limit."""
-    gate: str
-    verdicts: tuple[str, str]
+    gate: str = ""
+    verdicts: tuple[str, str] = ("", "")
     """Trust of before and after."""
     notes: tuple[str, ...]
+
+    @property
+    def flops_count(self) -> str:
+        """What the study's FLOPS column counts in this row."""
+        return self.study.flops_count(int(self.macs.value) if isinstance(self.macs, Measured) else None)
 
 
 @dataclass(frozen=True)
@@ -117,20 +123,12 @@ def nano_table(
     """
     page = study()
     pairs = [(_study_row(page, m), m) for m in _names(models)]
-    mine = [r for r in results if wanted(r.trial, models, device)]
-    machine = _machine(mine)
+    mine = machines.one([r for r in results if wanted(r.trial, models, device)])
+    machine = next((r.machine for r in mine), None)
     usable = _usable(ceilings, machine, device)
     rows = tuple(_row(s, m, [r for r in mine if r.trial.model == m], usable) for s, m in pairs)
-    speedups = [r.speedup for r in rows]
-    return NanoTable(
-        page,
-        device,
-        machine,
-        rows,
-        log_mean(speedups),
-        plain_mean(speedups),
-        log_mean([r.claimed for r in rows]),
-    )
+    ups, claimed = [r.speedup for r in rows], [r.claimed for r in rows]
+    return NanoTable(page, device, machine, rows, log_mean(ups), plain_mean(ups), log_mean(claimed))
 
 
 def _study_row(page: Study, model: str) -> StudyRow:
@@ -149,19 +147,6 @@ def wanted(trial: Trial, models: Sequence[str] = (), device: str = "cpu") -> boo
     """Return whether a trial is of this table: one inference at a time, host to host, on this device."""
     how = (trial.device, trial.workload, trial.scenario, trial.io, trial.batch, trial.in_flight)
     return trial.model in _names(models) and how == (device, "inference", "single_stream", "host", 1, 1)
-
-
-def _machine(results: Sequence[Result]) -> Machine | None:
-    machines = {r.machine.id: r.machine for r in results}
-    if len(machines) > 1:
-        raise UsageError(
-            "E-NANO-2",
-            "the store holds results of several machines",
-            evidence=", ".join(sorted(machines)),
-            effect="A table of both would compare machines, not variants",
-            fix="--store DIR/MACHINE_ID copied to a store of its own",
-        )
-    return next(iter(machines.values()), None)
 
 
 def _usable(
@@ -211,29 +196,22 @@ def _row(
 
 
 def _blank(printed: StudyRow, model: str, info: ModelInfo | None, why: str) -> NanoRow:
-    none = Absent(why)
-    times = Times(none, none, none, none)
+    none, unknown = Absent(why), Absent("not counted")
     original = model == printed.ours
     params = info.params if info else printed.counted_params if original else None
     macs = info.macs if info else printed.counted_macs if original else None
-    unknown = Absent("not counted")
     return NanoRow(
         study=printed,
         model=model,
         params=Measured(float(params), "1") if params else unknown,
         macs=Measured(float(macs), "1") if macs else unknown,
         flops=Measured(2.0 * macs, "1") if macs else unknown,
-        before=times,
-        after=times,
-        variant="",
+        before=Times(none, none, none, none),
+        after=Times(none, none, none, none),
         speedup=none,
         claimed=none,
         limit_s=none,
         of_limit=none,
-        bound_by="",
-        limit_precision="",
-        gate="",
-        verdicts=("", ""),
         notes=printed.notes,
     )
 

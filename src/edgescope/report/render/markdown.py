@@ -98,17 +98,25 @@ def _cell(row: Row, i: int, column: Column, look: Format | None, first: bool) ->
     cell = row.cells[i]
     value, below = (cell.value, cell.below) if isinstance(cell, Cell) else (cell, None)
     if isinstance(value, Absent):
-        return "n/a" if row.kind == "rejected" else escaped(units.absence(value))
+        return "n/a" if row.kind in ("rejected", "dim") else escaped(units.absence(value))
     if isinstance(value, Measured) and look is not None:
         look = units.column(column.unit or "", [value]) if look.loses(value) else look
         between = look.interval(value)
         text = look.number(value.value) + (f" \\[{between}\\]" if between else "")
         return f"~~{text}~~" if row.kind == "rejected" else text
     if not first:
-        return escaped(plain(value) + (f": {plain(below)}" if below else ""))
+        return _words(value) + (f": {escaped(plain(below))}" if below else "")
     name, chips = escaped(_name(value)), [m.text for m in _marks(value) if m.kind in ("chip", "pick")]
     name = f"~~{name}~~" if row.kind == "rejected" else f"**{name}**" if row.kind == "picked" else name
     return f"{name} ({', '.join(chips)})" if chips else name
+
+
+def _words(value: Value) -> str:
+    """Return a value in a line of text: what is struck out, is."""
+    if isinstance(value, tuple):
+        return "".join(map(_words, value))
+    text = " " if value == " " else escaped(plain(value))
+    return f"~~{text}~~" if isinstance(value, Mark) and value.kind == "struck" else text
 
 
 def _marks(value: Value) -> list[Mark]:

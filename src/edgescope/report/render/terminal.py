@@ -251,7 +251,7 @@ def _table(table: Table, wide: int, verbose: bool, most: int | None) -> Iterator
     if table.title and verbose:
         yield from wrapped([(table.title, "bold")], wide)
     rows = table.rows if most is None else _fewest(table.rows, most)
-    columns = [c for c in table.columns if c.level is MAIN or (verbose and c.level is DETAIL)]
+    columns = [c for c in table.columns if c.level in (MAIN, DETAIL if verbose else BRIEF)]
     kept = [table.columns.index(c) for c in columns]
     grid: Grid = [[(c.head or c.title, "bold") for c in columns] + [("", "")]]
     for row in rows:

@@ -1,8 +1,8 @@
-"""The concurrent-inference paper's sweep on this machine: cells, lines of memory, its rules checked, remarks.
+"""A paper's sweep on this machine: its cells, lines of memory, its claims answered, what stands out.
 
-One table is of one machine and one setup (engine, device, options, mode), since the paper's axes are precision, batch,
-number of processes and how they share the device; a store with several setups shows the one with most finished cells
-and names the others. Cells that did not run stay in the table with their reasons.
+One table is of one machine and one setup (engine, device, options, mode), since the axes of such a paper are precision,
+batch, number of processes and how they share the device; a store with several setups shows the one with most finished
+cells and names the others. Cells that did not run stay in the table with their reasons.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from edgescope.analysis.cells import machines
 from edgescope.analysis.cells import sharing_gain as remarks
@@ -29,9 +30,8 @@ from edgescope.analysis.cells.replicates import quotient
 from edgescope.analysis.energy.scopes import usual
 from edgescope.analysis.run.usage import GPU
 from edgescope.errors import UsageError
-from edgescope.papers.concurrent_inference.paper import Paper, paper
-from edgescope.papers.concurrent_inference.rule import Checked, View
-from edgescope.papers.concurrent_inference.rules import rules
+from edgescope.papers.claim import Answered, answered
+from edgescope.papers.paper import Paper
 from edgescope.records import Field, Machine, Result, Trial
 
 #: What memory of a crowd is taken from, the best first; one figure is used throughout.
@@ -50,7 +50,7 @@ class WarmRatio:
 
 
 @dataclass(frozen=True)
-class Concurrent:
+class SweepTable:
     """Everything that the page shows."""
 
     paper: Paper
@@ -64,7 +64,6 @@ class Concurrent:
     """The memory figure that is shown and drawn."""
     lines: tuple[MemoryLine, ...]
     warm: tuple[WarmRatio, ...]
-    rules: tuple[Checked, ...]
     remarks: tuple[remarks.Remark, ...]
     scope: str
     """What the watts were measured in front of; '' where nothing was."""
@@ -72,6 +71,11 @@ class Concurrent:
     """Results that are no closed loop of one query at a time a process, or have other models beside them."""
     asked: tuple[Trial, ...] = ()
     """The cells of the study that this is held against; none where no study is known."""
+
+    @cached_property
+    def claims(self) -> tuple[Answered, ...]:
+        """Every claim of the paper with its answer, in the paper's order."""
+        return answered(self.paper, self, "" if self.measured else "no cell finished")
 
     @property
     def missing(self) -> tuple[Trial, ...]:
@@ -95,14 +99,15 @@ class Concurrent:
         return tuple(dict.fromkeys(c.trial.model for c in self.cells))
 
 
-def concurrent(
+def sweep_table(
+    paper: Paper,
     results: Iterable[Result],
     *,
     machine: str = "",
     of_setup: str = "",
     left_out: int = 0,
     asked: Iterable[Trial] = (),
-) -> Concurrent:
+) -> SweepTable:
     """Return the table of these results; UsageError where machines are mixed or a filter fits nothing.
 
     `machine` is the beginning of a machine's id, `of_setup` words that the setup contains, `left_out` how many results
@@ -115,17 +120,15 @@ def concurrent(
     found = tuple(sorted(cells(r for r in mine if setup(r.trial) == name), key=_order))
     memory = _memory(found)
     lines = tuple(memory_line(s, memory) for s in over_processes(found))
-    place = next((r.machine for r in here if machines.known(r)), None)
-    return Concurrent(
-        paper=paper(),
-        machine=place,
+    return SweepTable(
+        paper=paper,
+        machine=next((r.machine for r in here if machines.known(r)), None),
         setup=name,
         others=others,
         cells=found,
         memory=memory,
         lines=lines,
         warm=tuple(_warm(c) for c in found if c.reused and c.fresh),
-        rules=rules(View(found, place, memory, lines)),
         remarks=remarks.of_cells(found),
         scope=usual([r for c in found for r in c.runs]),
         left_out=left_out + len(here) - len(mine),
@@ -135,14 +138,8 @@ def concurrent(
 
 def _order(cell: Cell) -> tuple[object, ...]:
     t = cell.trial
-    return (
-        t.model,
-        -PRECISIONS.index(t.precision),
-        t.batch,
-        t.sharing != "time_slicing",
-        t.sharing,
-        t.processes,
-    )
+    own = (t.sharing != "time_slicing", t.sharing)
+    return (t.model, -PRECISIONS.index(t.precision), t.batch, *own, t.processes)
 
 
 def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[str, int], ...]]:
@@ -151,10 +148,8 @@ def _one_setup(results: Sequence[Result], words: str) -> tuple[str, tuple[tuple[
     done.update(setup(c.trial) for c in cells(results) if c.ok)
     fits = [name for name in done if words in name]
     if results and not fits:
-        known = "; ".join(done)
-        raise UsageError(
-            "E-CONC-1", f"no setup has {words!r} in it", evidence=f"there are {known}", fix="--setup ''"
-        )
+        known = f"there are {'; '.join(done)}"
+        raise UsageError("E-PAPER-2", f"no setup has {words!r} in it", evidence=known, fix="--setup ''")
     if not fits:
         return "", ()
     exact = [name for name in fits if name == words]

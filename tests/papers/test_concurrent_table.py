@@ -1,17 +1,22 @@
 """Stored results to the sweep's table: cells, replicates, machines, setups, memory's line, warm against fresh."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from crowds import CPU, GPU, cpu_trials, crowd, dead, gpu_trials
 from edgescope.analysis.cells.concurrency import cells
 from edgescope.errors import UsageError
-from edgescope.papers.concurrent_inference.paper import paper
-from edgescope.papers.concurrent_inference.table import concurrent
+from edgescope.papers.paper import paper
+from edgescope.papers.sweep_table import sweep_table
 from edgescope.records import Absent, Measured, Status, Trust, Verdict
 
+PAPER = paper("concurrent_inference")
 SMALL = dict(models=("resnet50",), precisions=("fp16",), batches=(1,))
+
+
+concurrent = partial(sweep_table, PAPER)
 
 
 def results(trials):
@@ -131,7 +136,7 @@ def test_of_several_setups_the_fullest_is_shown_and_others_named():
     assert (
         len(concurrent(every, of_setup="torch_eager cuda").cells) == 1
     )  # the exact name comes before a part of one
-    with pytest.raises(UsageError, match="E-CONC-1"):
+    with pytest.raises(UsageError, match="E-PAPER-2"):
         concurrent(every, of_setup="tensorrt")
 
 
@@ -145,7 +150,7 @@ def test_other_loads_are_left_out_and_counted():
 def test_nothing_stored_is_an_empty_table():
     found = concurrent([])
     assert (found.cells, found.setup, found.machine, found.remarks) == ((), "", None, ())
-    assert {c.found.answer.value for c in found.rules} == {"not measurable here"}
+    assert {c.found.answer.value for c in found.claims} == {"not measurable here"}
     assert cells([]) == []
 
 
@@ -168,10 +173,11 @@ def test_one_process_begins_the_line_of_every_sharing():
 
 
 def test_every_figure_of_the_paper_says_where_it_is_known_from():
-    page = paper()
+    page = paper("concurrent_inference")
     assert {n.known for n in page.numbers} == {"confirmed", "secondary"}
     assert [n.value for n in page.numbers if n.board == "A40"] == [1000.0]
     named = {n.text: n.source for n in page.numbers}
     assert named["about 320 images/s"] == "secondary notes that quote the paper"
-    assert len({r.key for r in page.rules}) == len(page.rules) == 17
-    assert page.numbers[3].is_of("yolov8n_class") and not page.numbers[0].is_of("fcn_resnet50")
+    assert len({r.key for r in page.claims}) == len(page.claims) == 17
+    assert page.is_of(page.numbers[3], "yolov8n_class")
+    assert not page.is_of(page.numbers[0], "fcn_resnet50") and not page.is_of(page.numbers[-1], "resnet50")

@@ -141,7 +141,7 @@ def test_unknown_models_and_several_machines_are_refused(study_of, make):
     with pytest.raises(UsageError, match="E-NANO-1"):
         nano_table([], ["resnet18"])
     other = replace(study_of()[0], machine=replace(study_of()[0].machine, stable={"cpu": "y"}))
-    with pytest.raises(UsageError, match="E-NANO-2"):
+    with pytest.raises(UsageError, match="E-MIX-1"):
         nano_table([*study_of(), other])
 
 

@@ -1,4 +1,4 @@
-"""The paper's rules in a world whose laws are known, and in worlds where one law is another."""
+"""The paper's claims in a world whose laws are known, and in worlds where one law is another."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,10 +8,10 @@ import pytest
 
 from crowds import GPU, cpu_trials, crowd, dead, gpu_trials
 from edgescope.analysis.run.usage import activity
-from edgescope.papers.concurrent_inference.rule import Answer, Found, Voice, heard
-from edgescope.papers.concurrent_inference.rules_memory import megabytes
-from edgescope.papers.concurrent_inference.rules_scaling import usable_cores
-from edgescope.papers.concurrent_inference.table import concurrent
+from edgescope.papers.claim import Answer, Found, Voice, heard
+from edgescope.papers.paper import paper
+from edgescope.papers.sweep_table import sweep_table
+from edgescope.papers.voices import megabytes, usable_cores
 from edgescope.records import Channel, Machine, Measured, Readings, Result, Status, Window
 
 HOLDS, FAILS, UNSURE, UNKNOWN = Answer
@@ -19,8 +19,8 @@ GRID = gpu_trials()
 SLICED = gpu_trials(precisions=("int8", "fp32"))
 
 
-def rules(results) -> dict[str, Found]:
-    return {c.rule.key: c.found for c in concurrent(results).rules}
+def answers(results) -> dict[str, Found]:
+    return {c.claim.key: c.found for c in sweep_table(paper("concurrent_inference"), results).claims}
 
 
 def world(trials, law: Callable[[Result], dict[str, float]] = lambda r: {}):
@@ -38,7 +38,7 @@ def only_shared(trials):
 
 @pytest.fixture(scope="module")
 def known():
-    return rules(world(GRID))
+    return answers(world(GRID))
 
 
 def test_answers_in_the_known_world(known):
@@ -66,18 +66,18 @@ def test_cores_holds_where_latency_stays_to_half_and_grows_beyond():
     def stays(r):
         return {"latency_p50_s": 1e-3 * (1 if r.trial.processes <= 4 else 30)}
 
-    found = rules(world(GRID, stays))["cores"]
+    found = answers(world(GRID, stays))["cores"]
     assert found.answer is HOLDS and found.found.startswith(
         "with 8 cores, cores/2 = 4: 36 of 36 series agree"
     )
-    flat = rules(world(GRID, lambda r: {"latency_p50_s": 1e-3}))["cores"]
+    flat = answers(world(GRID, lambda r: {"latency_p50_s": 1e-3}))["cores"]
     assert flat.answer is FAILS  # no growth beyond half either
-    early = rules(world(GRID, lambda r: {"latency_p50_s": 1e-3 * (r.trial.processes > 1) + 1e-3}))["cores"]
+    early = answers(world(GRID, lambda r: {"latency_p50_s": 1e-3 * (r.trial.processes > 1) + 1e-3}))["cores"]
     assert early.answer is FAILS and "latency 2.00x [1.97, 2.03] at P = 2" in early.evidence[0]
 
 
 def test_two_cores_test_only_the_growth_beyond():
-    found = rules(world(cpu_trials()))["cores"]
+    found = answers(world(cpu_trials()))["cores"]
     assert found.answer is HOLDS and "no P between 2 and that" in found.found
 
 
@@ -89,34 +89,34 @@ def test_cores_are_the_physical_ones_that_may_be_used():
 
 def test_batch_must_rise_and_less_than_in_proportion():
     shared = only_shared(GRID)
-    assert rules(world(shared))["batch"].answer is HOLDS
-    in_step = rules(world(shared, lambda r: {"throughput_sps": 100.0 * r.trial.batch**1.1}))["batch"]
+    assert answers(world(shared))["batch"].answer is HOLDS
+    in_step = answers(world(shared, lambda r: {"throughput_sps": 100.0 * r.trial.batch**1.1}))["batch"]
     assert in_step.answer is FAILS
-    falls = rules(world(shared, lambda r: {"throughput_sps": 100.0 / r.trial.batch}))["batch"]
+    falls = answers(world(shared, lambda r: {"throughput_sps": 100.0 / r.trial.batch}))["batch"]
     assert falls.answer is FAILS and "0 of 24 series agree" in falls.found
 
 
-def test_throughput_per_process_that_rises_is_against_the_rule():
-    found = rules(world(GRID, lambda r: {"throughput_sps": 100.0 * r.trial.processes**1.2}))["per_process"]
+def test_throughput_per_process_that_rises_is_against_the_claim():
+    found = answers(world(GRID, lambda r: {"throughput_sps": 100.0 * r.trial.processes**1.2}))["per_process"]
     assert found.answer is FAILS and "0 of 36 series agree" in found.found
 
 
 def test_bent_memory_is_not_linear_and_another_slope_not_the_rule():
     name = "gpu_processes_memory_bytes"
-    bent = rules(world(GRID, lambda r: {name: 1e8 * r.trial.processes**2}))["memory_linear"]
+    bent = answers(world(GRID, lambda r: {name: 1e8 * r.trial.processes**2}))["memory_linear"]
     assert bent.answer is FAILS and "36 do not" in bent.found
-    twice = rules(world(GRID, lambda r: {name: 2 * r.metrics[name].value}))
+    twice = answers(world(GRID, lambda r: {name: 2 * r.metrics[name].value}))
     assert twice["memory_linear"].answer is HOLDS and twice["memory_rule"].answer is FAILS
     assert "2.00x" in twice["memory_rule"].found
 
 
 def test_two_numbers_of_processes_say_nothing_of_a_line():
-    found = rules(world(gpu_trials(processes=(1, 2))))["memory_linear"]
+    found = answers(world(gpu_trials(processes=(1, 2))))["memory_linear"]
     assert found.answer is UNKNOWN and "two points lie on any line" in found.found
 
 
 def test_out_of_memory_is_the_limit():
-    found = rules([*world(GRID), dead(replace(GRID[3], batch=64))])["memory_limit"]
+    found = answers([*world(GRID), dead(replace(GRID[3], batch=64))])["memory_limit"]
     assert found.answer is HOLDS and found.cells == 1 and "batch 64" in found.evidence[0]
 
 
@@ -124,39 +124,39 @@ def test_a_cell_that_was_not_tried_did_not_run_out_of_memory():
     pruned = dead(
         replace(GRID[3], batch=128), Status.SKIPPED, "I-PRUNE-1: not tried: batch 64 ran out of memory"
     )
-    found = rules([*world(GRID), dead(replace(GRID[3], batch=64)), pruned])["memory_limit"]
+    found = answers([*world(GRID), dead(replace(GRID[3], batch=64)), pruned])["memory_limit"]
     assert found.cells == 1 and found.found.startswith("1 cell ran")
 
 
 def test_int8_is_best_or_not_or_refused():
-    assert rules(world(SLICED))["best_precision"].answer is HOLDS
-    slow = rules(world(SLICED, lambda r: {"throughput_sps": 50.0} if r.trial.precision == "int8" else {}))
+    assert answers(world(SLICED))["best_precision"].answer is HOLDS
+    slow = answers(world(SLICED, lambda r: {"throughput_sps": 50.0} if r.trial.precision == "int8" else {}))
     assert slow["best_precision"].answer is FAILS and "fastest here: fp32" in slow["best_precision"].found
     no = [dead(t, Status.UNSUPPORTED, "E-TORCH-3: no int8.") for t in SLICED if t.precision == "int8"]
-    found = rules([*world([t for t in GRID if t.precision != "int8"]), *no])
+    found = answers([*world([t for t in GRID if t.precision != "int8"]), *no])
     assert found["best_precision"].answer is UNKNOWN
     assert "int8 gave no figure (unsupported: E-TORCH-3: no int8)" in found["best_precision"].found
     assert found["fallback"].answer is FAILS and found["fallback"].cells == len(no)
 
 
 def test_a_plateau_of_power_needs_throughput_that_still_changes():
-    cap = rules(world(GRID, lambda r: {"power_w": 300.0}))["power_plateau"]
+    cap = answers(world(GRID, lambda r: {"power_w": 300.0}))["power_plateau"]
     assert cap.answer is HOLDS
-    rising = rules(world(GRID, lambda r: {"power_w": r.metrics["throughput_sps"].value}))["power_plateau"]
+    rising = answers(world(GRID, lambda r: {"power_w": r.metrics["throughput_sps"].value}))["power_plateau"]
     assert rising.answer is FAILS
-    few = rules(world(gpu_trials(processes=(1,))))["power_plateau"]
+    few = answers(world(gpu_trials(processes=(1,))))["power_plateau"]
     assert few.answer is UNKNOWN and "fewer than 4 cells" in few.found
 
 
 def test_fcn_draws_most_or_not_and_needs_another_model():
-    most = rules(world(GRID, lambda r: {"power_w": 200.0 if r.trial.model.startswith("fcn") else 100.0}))
+    most = answers(world(GRID, lambda r: {"power_w": 200.0 if r.trial.model.startswith("fcn") else 100.0}))
     assert most["fcn_power"].answer is HOLDS and "2.00x" in most["fcn_power"].found
-    alone = rules(world(gpu_trials(models=("resnet50",))))["fcn_power"]
+    alone = answers(world(gpu_trials(models=("resnet50",))))["fcn_power"]
     assert alone.answer is UNKNOWN and "no FCN-ResNet50" in alone.found
 
 
 def test_a_cpu_says_which_counter_is_missing():
-    found = rules(world(cpu_trials()))
+    found = answers(world(cpu_trials()))
     assert found["power_plateau"].found == "power_w: no power sensor: unsupported: no powercap zones"
     assert found["activity"].found == "gpu_busy: measured on a CPU"
     assert all(found[k].answer is UNKNOWN for k in ("energy_precision", "fcn_power", "launch", "issue"))
@@ -172,14 +172,22 @@ def watched(result, busy, sm, tensor):
     return replace(result, readings=rows, window=Window(0, 1, 10, 30))
 
 
+def test_precisions_of_as_many_bits_say_nothing_of_energy():
+    found = answers(world(gpu_trials(precisions=("fp16", "bf16"))))["energy_precision"]
+    assert found.answer is UNKNOWN and found.found == "only one precision ran"
+    assert answers(world(SLICED))["energy_precision"].answer is HOLDS
+    same = world(SLICED, lambda r: {"energy_per_sample_j": 0.1})
+    assert answers(same)["energy_precision"].answer is UNSURE
+
+
 def test_activity_is_the_mean_within_the_window():
-    quiet = rules([watched(r, 1.0, 0.2, 0.1) for r in world(GRID)])
+    quiet = answers([watched(r, 1.0, 0.2, 0.1) for r in world(GRID)])
     assert quiet["activity"].answer is HOLDS and "in 126 of 126 cells" in quiet["activity"].found
     assert "medians: SMs 20 %, tensor cores 10 %" in quiet["activity"].found
     assert quiet["sm_processes"].answer is UNSURE  # flat: within the noise
-    loud = rules([watched(r, 1.0, 0.1 * r.trial.processes, 0.5) for r in world(GRID)])
+    loud = answers([watched(r, 1.0, 0.1 * r.trial.processes, 0.5) for r in world(GRID)])
     assert loud["activity"].answer is FAILS and loud["sm_processes"].answer is HOLDS
-    idle = rules([watched(r, 0.5, 0.2, 0.1) for r in world(GRID)])
+    idle = answers([watched(r, 0.5, 0.2, 0.1) for r in world(GRID)])
     assert "never 90 % busy (at most 50 %)" in idle["activity"].found
 
 
@@ -203,20 +211,20 @@ def test_a_counter_that_the_gpu_has_not_is_named():
         replace(c, status="unsupported", reason="NVML: no GPM metrics") if "sm" in c.name else c
         for c in r.readings.channels
     )
-    found = rules([replace(r, readings=replace(r.readings, channels=channels))])
+    found = answers([replace(r, readings=replace(r.readings, channels=channels))])
     assert found["activity"].found == "sm_active: gpu0_sm_active: NVML: no GPM metrics"
 
 
 def test_tensor_cores_in_int8():
     use = {"int8": 0.1, "fp16": 0.3, "fp32": 0.0}
     trials = gpu_trials(precisions=("int8", "fp16"))
-    found = rules([watched(r, 1.0, 0.5, use[r.trial.precision]) for r in world(trials)])["tensor_int8"]
+    found = answers([watched(r, 1.0, 0.5, use[r.trial.precision]) for r in world(trials)])["tensor_int8"]
     assert found.answer is HOLDS and "int8 10 %, fp16 30 %" in found.evidence[0]
-    more = rules([watched(r, 1.0, 0.5, 0.4 - use[r.trial.precision]) for r in world(trials)])["tensor_int8"]
+    more = answers([watched(r, 1.0, 0.5, 0.4 - use[r.trial.precision]) for r in world(trials)])["tensor_int8"]
     assert more.answer is FAILS
 
 
-def test_a_rule_holds_only_where_most_series_say_so():
+def test_a_claim_holds_only_where_most_series_say_so():
     def answer(*sides: bool | None) -> Answer:
         return heard([Voice(side, "", ()) for side in sides], "series", "none").answer
 

@@ -6,7 +6,7 @@ import pytest
 
 from crowds import crowd, gpu_trials
 from edgescope.analysis.cells.concurrency import cells, over_batches, over_precisions, over_processes
-from edgescope.papers.concurrent_inference.rule import Answer, Voice, brief, heard, per_cent, untrusted
+from edgescope.papers.claim import Answer, Voice, brief, heard, per_cent, untrusted
 from edgescope.records import Trial, Trust, Verdict
 
 

@@ -9,16 +9,11 @@ as many. Source: arXiv 2406.17749.
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from statistics import fmean, geometric_mean
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from edgescope.papers.paper import paper
 
 MISPRINT = 0.01
 """Share by which a printed quotient may differ from its own division: the printed values are rounded or cut."""
@@ -83,9 +78,8 @@ class StudyRow:
         if self.rebuilt or self.counted_params in (None, self.params):
             return None
         correct = f"{self.counted_params:,}"
-        return Misprint(
-            "parameters", f"{self.params:,}", correct, f"{self.ours} with 1000 classes has {correct}"
-        )
+        why = f"{self.ours} with 1000 classes has {correct}"
+        return Misprint("parameters", f"{self.params:,}", correct, why)
 
     def flops_count(self, macs: int | None) -> str:
         """Return what the FLOPS column counts here, `MACs` or `2 x MACs`, or `unknown`; `macs` is our count."""
@@ -125,6 +119,8 @@ class Study:
 @cache
 def study() -> Study:
     """Return the study's table."""
-    page = tomllib.loads((files("edgescope.papers.jetson_nano") / "paper.toml").read_text(encoding="utf-8"))
-    rows = tuple(StudyRow(**{**row, "notes": tuple(row.get("notes", ()))}) for row in page["row"])
-    return Study(**{**page["study"], "notes": tuple(page["study"]["notes"]), "rows": rows})
+    found = paper("jetson_nano")
+    rows = tuple(StudyRow(**{**row, "notes": tuple(row.get("notes", ()))}) for row in found.page["row"])
+    printed = found.page["printed"]
+    facts = {**printed, "notes": tuple(printed["notes"])}
+    return Study(found.title, found.source, found.boards, **facts, rows=rows)

@@ -1,0 +1,115 @@
+"""Regenerate a published study on this machine: its tables, figures and claims beside its own numbers.
+
+edgescope study nano_table --run --models mobilenet_v2,squeezenet1_1 --output table.html
+edgescope study concurrent --study studies/concurrent_cpu.toml --output concurrent.html
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgescope.cli import opened, trial_flags
+from edgescope.papers.paper import Paper, papers
+
+if TYPE_CHECKING:
+    from edgescope.store.results import Store
+
+HELP = "regenerate a published study's tables, figures and claims beside its own"
+INTERRUPTED = "What --run had measured is stored; the same command goes on where it was."
+
+
+def configure(sub: argparse.ArgumentParser) -> None:
+    """Add the studies, each with the flags that its paper.toml has."""
+    studies = sub.add_subparsers(dest="paper", metavar="STUDY", required=True)
+    for name, paper in papers().items():
+        about = f"{paper.title} ({paper.source}): {paper.summary}."
+        one = studies.add_parser(name, help=paper.summary, description=about)
+        one.add_argument(
+            "--models", type=_words, default=(), metavar="NAME,..", help="some of the models (all)"
+        )
+        trial_flags.add_machine(one, "where the store holds several")
+        for option, keys in paper.options.items():
+            kind = {"type": Path, "default": None} if "kind" in keys else {"default": ""}
+            one.add_argument(f"--{option}", **kind | {k: v for k, v in keys.items() if k != "kind"})
+        trial_flags.add_output(one, "file to write, too: the answer (.html, .md, .csv, .json)")
+        opened.add_verbose(one)
+        if not paper.measured_by:
+            trial_flags.add_store(one)
+            trial_flags.add_json(one)
+            continue
+        one.add_argument("--run", action="store_true", help="measure what the store does not hold")
+        text = "final rounds, fresh processes of each variant, with --run (5)"
+        one.add_argument("--rounds", type=int, default=5, help=text)
+        trial_flags.add_timing(one)
+        trial_flags.add_safety(one)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure if asked, print the answer, write the file; exit 1 where the store has none."""
+    from edgescope.papers.paper import study
+    from edgescope.report import RENDERERS, save, writable
+    from edgescope.report.document import Answer
+    from edgescope.report.render import json, terminal
+
+    if args.output:
+        writable(args.output, RENDERERS)  # before hours are spent
+    paper, store = papers()[args.paper], opened.store(args)
+    options = {name: _read(args, name, keys) for name, keys in paper.options.items()}
+    if getattr(args, "run", False):
+        _measure(args, paper, store)
+    machine = opened.machine(args.machine)
+    found = study(paper.name, store, models=args.models, machine=machine, command=opened.command(), **options)
+    for problem in store.problems:
+        opened.say(str(problem))
+    if args.output:
+        save(found, args.output)  # first: what prints may be a pipe that is closed
+    if args.json:
+        print(json.text(found))
+    else:
+        terminal.show(found, verbose=args.verbose, limit=None)
+        if args.output:
+            print(f"written to {args.output}")
+    return int(any(isinstance(part, Answer) and part.kind == "none" for part in found.parts))
+
+
+def _read(args: argparse.Namespace, name: str, keys: Mapping[str, Any]) -> object:
+    """Return the value of one of the paper's own flags: of a file, what it holds."""
+    given = getattr(args, name)
+    return READERS[keys["kind"]](given) if "kind" in keys else given
+
+
+def _grid(path: Path | None) -> object:
+    from edgescope.models import zoo
+    from edgescope.study import grid
+
+    return grid.read(path, zoo.pin).trials if path else ()
+
+
+def _ceilings(path: Path | None) -> object:
+    from edgescope.analysis.predict import roofline
+
+    return roofline.read(path) if path else None
+
+
+#: Kind of a flag that names a file -> what reads it.
+READERS: Mapping[str, Callable[[Path | None], object]] = {"grid": _grid, "ceilings": _ceilings}
+
+
+def _measure(args: argparse.Namespace, paper: Paper, store: Store) -> None:
+    """Optimise each model into the store; one that fails is told and does not end the study."""
+    from edgescope.errors import EdgescopeError
+    from edgescope.verbs.optimize import optimize
+
+    keys, setup = trial_flags.timing_keys(args) | {"device": args.device}, opened.setup(args)
+    for model in args.models or paper.report.models():
+        try:
+            optimize(model, rounds=args.rounds, store=store, setup=setup, **keys)
+        except EdgescopeError as error:
+            opened.say(f"{model}: {error}")

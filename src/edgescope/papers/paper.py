@@ -1,0 +1,198 @@
+"""A published study as a folder of this package, which is all that registers it: `edgescope study NAME` finds it.
+
+    paper.toml    [paper] its name on the command line, title, source, boards; [options.NAME] flags of its own;
+                  [[number]] its figures, each with its board and where it is known from; [[claim]] what it claims
+    claims.py     how a claim is judged, under the claim's key (claim.py); a claim that says `unmeasured` needs none
+    report.py     only where the study is no sweep over precision, batch, processes and sharing (sweep_report.py):
+                  wanted(trial, models, ...) -> bool, which stored results are its
+                  document(paper, results, ...) -> Document, the answer for every renderer
+
+Figures of other boards stand beside this machine's and are never divided by them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from edgescope.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgescope.report.document import Document
+    from edgescope.store.results import Store
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Number:
+    """One figure of a paper."""
+
+    model: str
+    """'' where it is said of all models."""
+    board: str
+    precision: str
+    """'' where it is lost."""
+    batch: int
+    processes: int
+    figure: str
+    """A metric, or memory_growth or latency_growth over one process."""
+    value: float
+    text: str
+    known: str
+    """confirmed (the paper's own text) or secondary (quoted from it by others)."""
+    note: str = ""
+    unmeasured: str = ""
+    """Why nothing that edgescope measures is the same."""
+
+    @property
+    def source(self) -> str:
+        """Where it is known from, in words."""
+        whence = "the paper's text" if self.known == "confirmed" else "secondary notes that quote the paper"
+        return f"{whence}; {self.note}" if self.note else whence
+
+    @property
+    def place(self) -> str:
+        """Which cell of the paper it is of."""
+        t = " ".join(filter(None, [self.model or "all models", self.precision, f"batch {self.batch}"]))
+        return f"{t}, P = {self.processes}"
+
+
+@dataclass(frozen=True)
+class Stated:
+    """One claim as the paper states it."""
+
+    key: str
+    title: str
+    says: str
+    known: str
+    unmeasured: str = ""
+    """Why nothing that edgescope measures could answer it."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What a paper.toml holds."""
+
+    folder: str
+    name: str
+    """What `edgescope study` calls it."""
+    summary: str
+    title: str
+    source: str
+    boards: str
+    measure: str
+    """The command that fills a store with what it is about."""
+    heading: str = ""
+    """What it is about, in a few words."""
+    method: str = ""
+    measured_by: str = ""
+    """`optimize` where --run can measure what the store does not hold; '' where a sweep does."""
+    stands_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Model of the paper -> beginnings of the names of what stands for it here."""
+    numbers: tuple[Number, ...] = ()
+    claims: tuple[Stated, ...] = ()
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Flag of its own -> help, metavar, choices, default, kind."""
+    page: Mapping[str, Any] = field(default_factory=dict)
+    """The whole file."""
+
+    def is_of(self, number: Number, model: str) -> bool:
+        """Return whether a model of ours stands for the one that a number is of."""
+        return model.startswith(tuple(self.stands_for.get(number.model, ())) or "\0")
+
+    @property
+    def report(self) -> ModuleType:
+        """The module that answers it: its own, or that of sweeps."""
+        own = f"{__package__}.{self.folder}.report"
+        return importlib.import_module(own if find_spec(own) else f"{__package__}.sweep_report")
+
+    @property
+    def judges(self) -> ModuleType:
+        """The module that judges its claims."""
+        return importlib.import_module(f"{__package__}.{self.folder}.claims")
+
+
+#: The flags of a paper that is a sweep.
+SWEEP: Mapping[str, Mapping[str, Any]] = {
+    "setup": {
+        "metavar": "WORDS",
+        "help": "engine and options, or a part of them, where the store holds several",
+    },
+    "study": {
+        "kind": "grid",
+        "metavar": "FILE",
+        "help": "study file: says which of its cells are missing",
+    },
+    "show": {
+        "choices": ("throughput", "per_process", "p99", "memory", "power", "energy", "fairness", "skew"),
+        "help": "print this quantity of every cell, too",
+    },
+}
+
+
+@cache
+def paper(folder: str) -> Paper:
+    """Return what a folder's paper.toml holds."""
+    return next(each for each in papers().values() if each.folder == folder)
+
+
+@cache
+def papers() -> Mapping[str, Paper]:
+    """Return name -> paper for every folder that has one."""
+    homes = importlib.import_module(str(__package__)).__path__
+    places = [place for home in homes for place in sorted(Path(home).glob("*/paper.toml"))]
+    found = [_read(place.parent.name, place.read_text(encoding="utf-8")) for place in places]
+    return {each.name: each for each in found}
+
+
+def _read(folder: str, text: str) -> Paper:
+    page = tomllib.loads(text)
+    return Paper(
+        folder,
+        **page["paper"],
+        numbers=tuple(Number(**n) for n in page.get("number", ())),
+        claims=tuple(Stated(**c) for c in page.get("claim", ())),
+        options=page.get("options", SWEEP),
+        page=page,
+    )
+
+
+def study(
+    name: str,
+    store: Store,
+    *,
+    models: tuple[str, ...] = (),
+    machine: str = "",
+    command: str = "",
+    **options: Any,
+) -> Document:
+    """Return what a paper says beside what a store holds; raw rows are read for the results it uses alone.
+
+    `models`: beginnings of names; `machine`: the beginning of a machine's id; `options` are the paper's own.
+    UsageError for an unknown paper, mixed machines, or what an option names and the store has not.
+    """
+    from edgescope.analysis.cells import machines
+
+    if name not in papers():
+        raise UsageError(
+            "E-PAPER-1", f"no study is called {name!r}", evidence=f"known: {', '.join(papers())}"
+        )
+    page = papers()[name]
+    report = page.report
+    mine = [r for r in store.results() if not models or r.trial.model.startswith(models)]
+    used = machines.one([r for r in mine if report.wanted(r.trial, models, **options)], machine)
+    left = len(mine) - sum(report.wanted(r.trial, models, **options) for r in mine)
+    more = {"models": models, "left_out": left, "command": command}
+    found: Document = report.document(page, store.fulls(used), **more, **options)
+    return found
