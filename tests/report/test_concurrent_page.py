@@ -150,7 +150,7 @@ def test_csv_carries_each_value_with_its_interval_or_its_reason(
             assert float(row["throughput_sps_lo"]) == total.lo and row["interval"] == "within one run"
         else:
             assert row["status"] == "oom" and row["throughput_sps"] == ""
-            assert row["throughput_sps_absent"] == "oom: E-OOM-1: CUDA out of memory"
+            assert row["throughput_sps_absent"] == "oom: E-OOM-1: CUDA out of memory."
 
 
 def test_json_is_whole(found: Concurrent, written: dict[str, str]) -> None:

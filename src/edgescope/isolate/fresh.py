@@ -129,7 +129,7 @@ def outcome(
 
 
 def _survivors(folder: Path) -> Message | None:
-    """Return a warning of processes that the warden could not end, '' where there are none."""
+    """Return a warning of processes that the warden could not end, None where there are none."""
     try:
         words = plain_files.read(folder / warden.SURVIVORS, TAIL_BYTES).decode(errors="replace").split()
     except (OSError, StoreError):
