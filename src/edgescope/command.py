@@ -173,6 +173,7 @@ WRITTEN: Mapping[str, Written] = {
     "rel_width": _other("rel_width", _number),
     "max_queries": _other("max_queries"),
     "min_agreement": _other("min_agreement", _number),
+    "tracer": _other("tracer"),
     "seed": _other("seed"),
     "replicate": _nothing,  # the number of fresh processes comes last
 }

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from edgescope import units
 from edgescope.analysis.capacity.limit import binding, evidence, serving
-from edgescope.analysis.capacity.promises import Held, Kept, Point, judge, near, promises, shown, words
+from edgescope.analysis.capacity.promises import Held, Kept, Point, judge, near, promises, words
 from edgescope.analysis.run.throttling import Hold
 from edgescope.analysis.run.usage import Usage
 from edgescope.records import Absent, Measured, Status, Trial
@@ -182,7 +183,7 @@ def test_a_bound_a_little_beyond_its_limit_is_near(bound, text, close):
     ],
 )
 def test_values_are_shown_in_the_unit_people_use(value, unit, text):
-    assert shown(value, unit) == text
+    assert units.text(value, unit) == text
 
 
 def test_a_promise_in_words():

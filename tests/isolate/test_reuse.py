@@ -11,6 +11,7 @@ import pytest
 
 import edgescope
 import making
+from edgescope import bench
 from edgescope.bench import workers as joint
 from edgescope.isolate import persistent
 from edgescope.isolate.fresh import Limits, until_readable
@@ -301,7 +302,7 @@ def test_a_servers_log_of_an_earlier_cell_speaks_for_no_later_one(fake):
 
 
 def test_workers_that_no_daemon_serves_are_not_measured_as_clients():
-    result = edgescope.run(ON_GPU)
+    result = bench.run(ON_GPU)
     assert result.status is Status.FAILED and str(result.reason).startswith("E-MPS-4")
 
 

@@ -198,7 +198,7 @@ def test_what_an_engine_refuses_is_unsupported_and_costs_no_process(pool):
     with pytest.raises(WorkerError) as caught:
         driven(pool, refused)
     assert caught.value.status is Status.UNSUPPORTED and re.match(
-        r"E-PREC-\d: worker \d: ", caught.value.reason
+        r"E-PREC-\d: worker \d: ", str(caught.value.reason)
     )
     assert driven(pool).seen == [True, True] and [w.pid for w in pool.workers] == pids
 

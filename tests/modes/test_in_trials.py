@@ -112,6 +112,7 @@ class Wavering:
     """A machine whose one mode is in effect until it has been asked `times` times."""
 
     name = "steady"
+    features = dict
 
     def __init__(self, times):
         self.times = times

@@ -303,6 +303,7 @@ def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
         "options": options,
         "shapes": dict(args.shapes),
         "min_agreement": args.min_agreement,
+        "tracer": args.tracer,
         "seed": args.seed,
     }
 

@@ -151,7 +151,7 @@ class Forecast:
         ]
 
     def reason(self, trial: Trial) -> Message | None:
-        """Return why this trial would not fit, '' where it may."""
+        """Return why this trial would not fit, None where it may."""
         free, floor = self.room.host()
         host, gpu = self.need(trial, HOST), self.need(trial, GPU)
         if self.room.unified:
