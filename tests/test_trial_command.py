@@ -123,6 +123,7 @@ OTHER = {
     "rel_width": 0.02,
     "max_queries": 7,
     "min_agreement": 0.9999,
+    "tracer": "nsys",
     "seed": 3,
     "replicate": 2,
 }

@@ -46,6 +46,7 @@ def test_a_trial_on_one_cpu_ran_there_and_says_so():
     assert result.machine.state["mode"] == {
         "asked": f"cpus={CPU}",
         "evidence": f"sched_getaffinity: CPUs {CPU}",
+        "features": {"cpu_cores": 1.0},
     }
     assert result.effective.evidence.endswith(f"mode cpus={CPU}: sched_getaffinity: CPUs {CPU}")
     assert f" cpus={CPU}" in result.trial.label

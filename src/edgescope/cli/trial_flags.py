@@ -282,6 +282,8 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     )
     text = "lower bound asked of the accuracy gate"
     group.add_argument(flag("min_agreement"), type=float, default=None, metavar="0..1", help=text)
+    text = "profiler that watches the process; what it slows down is no measurement (none)"
+    group.add_argument(flag("tracer"), default="none", metavar="NAME", help=text)
     add_seed(group)
 
 
