@@ -230,7 +230,7 @@ def test_videos_that_are_gone_are_named(quick, tmp_path, monkeypatch):
         ({"batch": 1}, "--batch"),
         ({"seed": -1}, "--seed"),
         ({"device": "tpu"}, "--device"),
-        ({"rate": float("nan")}, "--rate"),
+        ({"rate": float("nan")}, "--learning-rate"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, says):

@@ -121,7 +121,7 @@ def test_compare_prints_the_floor_of_the_machine(tmp_path, capsys):
             store.save(result(Trial(model="null", backend="null", precision=precision, replicate=replicate)))
     cells = sorted({r.trial.cell for r in store.results()})
     machine = next(iter(store.results())).machine.id
-    command = ["compare", *cells, "--store", str(tmp_path)]
+    command = ["compare", *cells, "-v", "--store", str(tmp_path)]
     assert main(command) == 0
     assert "Noise floor" not in capsys.readouterr().out
     floor = noise.Noise(

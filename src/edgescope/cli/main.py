@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from edgescope import __version__
@@ -68,8 +68,8 @@ EPILOG = """exit codes: 0 ok, 1 a trial or gate failed, 2 usage, 3 unsupported o
 effect, 5 stopped for memory or thermal safety, 6 ran elsewhere than asked, 130 interrupted"""
 
 
-def parser() -> Parser:
-    """Return the whole command line."""
+def parser(flags_of: Collection[str] = VERBS) -> Parser:
+    """Return the command line with every verb, and the flags of those that are named."""
     top = Parser(
         prog="edgescope",
         description="Measure, explain and optimise deep learning on edge devices, with numbers you can defend.",
@@ -85,14 +85,22 @@ def parser() -> Parser:
     for name, module in VERBS.items():
         sub = verbs.add_parser(name, help=module.HELP, description=module.__doc__)
         sub.formatter_class = argparse.RawDescriptionHelpFormatter
-        module.configure(sub)
+        if name in flags_of:
+            module.configure(sub)
     return top
+
+
+def _verb(words: Sequence[str]) -> str:
+    """Return the verb that a command line names, '' if it names none: only its flags are needed then."""
+    rest = words[2:] if words[:1] == ["--board"] else words[1:] if words and words[0].startswith("--") else words
+    return rest[0] if rest and rest[0] in VERBS else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
-    args = parser().parse_args(argv)
-    args.argv = list(sys.argv[1:] if argv is None else argv)  # a verb may ask what was typed
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = parser({_verb(words)}).parse_args(words)
+    args.argv = words  # a verb may ask what was typed
     try:
         with _playing(args.board):
             return int(VERBS[args.verb].run(args))
