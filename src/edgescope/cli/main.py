@@ -92,7 +92,9 @@ def parser(flags_of: Collection[str] = VERBS) -> Parser:
 
 def _verb(words: Sequence[str]) -> str:
     """Return the verb that a command line names, '' if it names none: only its flags are needed then."""
-    rest = words[2:] if words[:1] == ["--board"] else words[1:] if words and words[0].startswith("--") else words
+    rest = (
+        words[2:] if words[:1] == ["--board"] else words[1:] if words and words[0].startswith("--") else words
+    )
     return rest[0] if rest and rest[0] in VERBS else ""
 
 
