@@ -325,7 +325,7 @@ def test_every_option_reaches_the_provider(fake, model):
     assert fake[1].opened[1].options.get_session_config_entry("session.disable_cpu_ep_fallback") == "1"
 
 
-@pytest.mark.parametrize(("colocated", "fp16"), [({}, "1"), ({"fp16_beside_int8": False}, "0")])
+@pytest.mark.parametrize(("beside", "fp16"), [({}, "1"), ({"fp16_beside_int8": False}, "0")])
 def test_int8_reads_the_symmetric_file(fake, model, monkeypatch, beside, fp16):
     asked = []
 
