@@ -287,7 +287,7 @@ def test_large_weights_lie_beside_the_file(tmp_path, monkeypatch, opset, open_on
 
     inside = onnx_export.onnx_file(info(), SPECS, seeded, tmp_path / "inside", opset=opset)
     monkeypatch.setattr(onnx_write, "LIMIT", 100)
-    path = onnx_export.onnx_file(info(), SPECS, seeded, tmp_path / "colocated", opset=opset)
+    path = onnx_export.onnx_file(info(), SPECS, seeded, tmp_path / "beside", opset=opset)
     about = cache.about(path)
     assert sorted(p.name for p in path.parent.iterdir()) == sorted(
         [path.name, path.name + ".data", cache.sidecar(path).name]
@@ -298,7 +298,7 @@ def test_large_weights_lie_beside_the_file(tmp_path, monkeypatch, opset, open_on
     assert np.allclose(open_onnx(path)({"x": x})[0], open_onnx(inside)({"x": x})[0])
     cache.beside(path).write_bytes(b"")
     assert not cache.whole(path)
-    onnx_export.onnx_file(info(), SPECS, seeded, tmp_path / "colocated", opset=opset)
+    onnx_export.onnx_file(info(), SPECS, seeded, tmp_path / "beside", opset=opset)
     assert cache.whole(path)
 
 

@@ -17,7 +17,9 @@ def test_the_code_of_the_page_runs(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(r"2 results: (2 ok|2 unstable|1 ok, 1 unstable)", done.stdout)  # others may disturb a run
+    assert re.search(
+        r"2 results: (2 ok|2 unstable|1 ok, 1 unstable)", done.stdout
+    )  # others may disturb a run
     assert "pick: " in done.stdout and "client at 5/s" in done.stdout
 
 
