@@ -6,6 +6,8 @@ short name is the last digits, which are unique, or as much of the whole id as i
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from edgescope.analysis.cells.machines import name as machine_name
@@ -21,19 +23,32 @@ LEAST = 6
 def short_ids(results: Iterable[Result]) -> dict[str, str]:
     """Return id -> a name that means this result alone among these."""
     every = list(results)
-    own = [r.id.rpartition("-")[2] for r in every]
-    starts = [i for r in every for i in (r.id, r.trial.id, r.trial.cell)]
+    tails = Counter(r.id.rpartition("-")[2] for r in every)
+    starts = sorted({i for r in every for i in (r.id, r.trial.id, r.trial.cell)})
     out = {}
-    for result, tail in zip(every, own, strict=True):
-        free = own.count(tail) == 1 and len(tail) >= LEAST and not any(s.startswith(tail) for s in starts)
+    for result in every:
+        tail = result.id.rpartition("-")[2]
+        free = tails[tail] == 1 and len(tail) >= LEAST and not _begins(starts, tail)
         out[result.id] = tail if free else _prefix(result.id, starts)
     return out
 
 
+def _begins(starts: Sequence[str], text: str) -> bool:
+    """Return whether one of the sorted `starts` begins with `text`."""
+    at = bisect_left(starts, text)
+    return at < len(starts) and starts[at].startswith(text)
+
+
 def _prefix(id_: str, starts: Sequence[str]) -> str:
-    others = [s for s in starts if s != id_]
-    sizes = range(LEAST, len(id_) + 1)
-    return next((id_[:n] for n in sizes if not any(s.startswith(id_[:n]) for s in others)), id_)
+    """Return the shortest beginning of an id that nothing else in the sorted `starts` has."""
+    at = bisect_left(starts, id_)
+    beside = [
+        *starts[max(0, at - 1) : at],
+        *starts[at + 1 : at + 2],
+    ]  # none shares more with it than its neighbours
+    alike = ([a == b for a, b in zip(id_, other, strict=False)] for other in beside)
+    shared = max(([*same, False].index(False) for same in alike), default=0)
+    return id_[: max(LEAST, shared + 1)]
 
 
 def meant(results: Iterable[Result], typed: str) -> list[Result]:
