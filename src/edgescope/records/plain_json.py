@@ -26,13 +26,29 @@ _INT64 = 2**63
 #: Characters that a terminal would obey instead of printing: control characters, and those that reverse the text.
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+#: What a JSON text has where a string of it might hold one: other bytes than ASCII, or an escape that stands for one.
+_MAYBE_OBEYED = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xff]|\\[ubfr]")
+
 
 def parsed(data: bytes) -> Json:
     """Return the value of a JSON text, with characters that a terminal obeys replaced; ValueError if not valid."""
     try:
-        return _tame(json.loads(data, parse_int=_whole), 0)
+        found = json.loads(data, parse_int=_whole)
+        if _MAYBE_OBEYED.search(data):
+            return _tame(found, 0)
+        _walked(found, 0)
+        return found
     except RecursionError:
         raise ValueError(f"it is nested deeper than {DEEPEST} levels") from None
+
+
+def _walked(value: Json, depth: int) -> None:
+    """Raise ValueError if tables and lists nest too deep."""
+    if depth > DEEPEST:
+        raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+    for item in value.values() if type(value) is dict else value if type(value) is list else ():
+        if type(item) in (dict, list):
+            _walked(item, depth + 1)
 
 
 def _whole(digits: str) -> int:
@@ -78,6 +94,8 @@ def table(data: Json, at: str) -> Mapping[str, Json]:
 
 def field(data: Json, at: str) -> Measured | Absent:
     """Return a measured field or an absent one; a value that is not a finite number becomes absent."""
+    if (usual := _usual(data)) is not None:
+        return usual
     if "absent" in table(data, at):
         return record(
             Absent, {"reason": data["absent"]} | {k: v for k, v in data.items() if k != "absent"}, at
@@ -86,6 +104,25 @@ def field(data: Json, at: str) -> Measured | Absent:
     if not math.isfinite(found.value):
         return Absent(f"the stored value is {found.value}")
     return dataclasses.replace(found, lo=_bound(found.lo), hi=_bound(found.hi))
+
+
+_MEASURED = {f.name for f in dataclasses.fields(Measured)}
+_ENDS = (float, type(None))
+
+
+def _usual(data: Json) -> Measured | Absent | None:
+    """Return a field as edgescope writes it, None for any other: a store of a thousand results holds fifty thousand."""
+    if type(data) is not dict:
+        return None
+    if data.keys() == {"absent"} and type(data["absent"]) is str:
+        return Absent(data["absent"])
+    if data.keys() != _MEASURED or type(data["value"]) is not float or not math.isfinite(data["value"]):
+        return None
+    ends = data["lo"], data["hi"]
+    plain = type(data["unit"]) is str and type(data["n"]) is int and all(type(end) in _ENDS for end in ends)
+    if not plain or any(end is not None and not abs(end) < math.inf for end in ends):
+        return None
+    return Measured(**data)
 
 
 def _bound(value: float | None) -> float | None:
