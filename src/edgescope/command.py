@@ -172,6 +172,8 @@ WRITTEN: Mapping[str, Written] = {
     "max_s": _nothing,
     "rel_width": _other("rel_width", _number),
     "max_queries": _other("max_queries"),
+    "metric": _other("metric", lambda name: PIN.sub("", name)),
+    "min_accuracy": _other("min_accuracy", _number),
     "min_agreement": _other("min_agreement", _number),
     "tracer": _other("tracer"),
     "seed": _other("seed"),

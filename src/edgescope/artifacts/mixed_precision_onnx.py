@@ -123,7 +123,7 @@ class Search:
         self.truth = self._outputs(self.prepared.path)
         self.tried: list[dict[str, Json]] = []
         limit = judge.L2_CEILING * job.margin
-        agreement = 1 - (1 - judge.TOP1_FLOOR["int8"]) * job.margin
+        agreement = 1 - (1 - judge.REDUCED_FLOOR) * job.margin
         ranks = 1 - (1 - judge.RANK_FLOOR) * job.margin
         self.floors = (
             {"top1_agreement": agreement} if job.trained else {"centred_l2": limit, "rank_agreement": ranks}

@@ -280,11 +280,24 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         flag("shapes"), type=shape, action="append", default=[], metavar="name=1x3x224x224", help=text
     )
-    text = "lower bound asked of the accuracy gate"
+    text = "measure of right answers: top1, top5, map, miou, agreement, module:callable (what the labels call for)"
+    group.add_argument(flag("metric"), default="", metavar="NAME", help=text)
+    text = "share of fp32's value of the measure that a variant must reach (0.99)"
+    group.add_argument(flag("min_accuracy"), type=float, default=None, metavar="0..1", help=text)
+    text = "lower bound asked of the agreement with fp32, which then judges whatever labels there are"
     group.add_argument(flag("min_agreement"), type=float, default=None, metavar="0..1", help=text)
     text = "profiler that watches the process; what it slows down is no measurement (none)"
     group.add_argument(flag("tracer"), default="none", metavar="NAME", help=text)
     add_seed(group)
+
+
+def _metric(name: str) -> str:
+    """Return what a Trial carries for --metric: code is pinned, as models are."""
+    if not name:
+        return ""
+    from edgescope.verify.metric_names import named
+
+    return named(name)
 
 
 def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
@@ -304,6 +317,8 @@ def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
         "device": args.device,
         "options": options,
         "shapes": dict(args.shapes),
+        "metric": _metric(args.metric),
+        "min_accuracy": args.min_accuracy,
         "min_agreement": args.min_agreement,
         "tracer": args.tracer,
         "seed": args.seed,

@@ -117,8 +117,13 @@ class Trial:
     max_queries: int | None = None
     tracer: str = "none"
     """The profiler that watches the trial's processes (registry.TRACERS); its cost is included in the numbers."""
+    metric: str = ""
+    """The measure of right answers that the gate judges by: top1, top5, map, miou, agreement, or `module:callable`; ''
+    takes what the labels of the inputs call for. Code carries `#digest` once pinned."""
+    min_accuracy: float | None = None
+    """Required share of fp32's value of the measure; None takes the gate's default, 0.99."""
     min_agreement: float | None = None
-    """Required lower bound of the accuracy gate; None takes the precision's default."""
+    """Required lower bound of the agreement with fp32, which then judges; None takes the gate's default."""
     seed: int = 0
     replicate: int = 0
     """Number of the fresh process that repeats this cell."""
@@ -231,6 +236,8 @@ ROLES: Mapping[str, Role] = {
     "rel_width": Role.EFFORT,
     "max_queries": Role.EFFORT,
     "tracer": Role.TRACING,
+    "metric": Role.JUDGING,
+    "min_accuracy": Role.JUDGING,
     "min_agreement": Role.JUDGING,
     "seed": Role.REPEAT,
     "replicate": Role.REPEAT,
@@ -321,6 +328,10 @@ def _problem(t: Trial) -> str:
         (
             t.min_agreement is None or 0 <= t.min_agreement <= 1,
             f"min_agreement must lie between 0 and 1, not {t.min_agreement}",
+        ),
+        (
+            t.min_accuracy is None or 0 <= t.min_accuracy <= 1,
+            f"min_accuracy must lie between 0 and 1, not {t.min_accuracy}",
         ),
         (
             all(n >= 1 for s in t.shapes.values() for n in s),

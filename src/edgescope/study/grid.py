@@ -37,7 +37,7 @@ from edgescope.scenarios.stop_rule import Plan
 from edgescope.study import ranges, schema, toml_lines
 from edgescope.study.rules import Conflict, Place, conflicts
 from edgescope.study.schema import OPTIONS, Problem
-from edgescope.verify import judge
+from edgescope.verify import judge, metric_names
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -340,8 +340,11 @@ def _idle(section: str, line: int | None, place: Place) -> Message:
 
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
-    """Return the trial with each file that its models refer to pinned by content."""
-    return replace(trial, model=pin(trial.model), colocated=colocated_with(trial.colocated, pin))
+    """Return the trial with each file that its models and its measure refer to pinned by content."""
+    metric = metric_names.named(trial.metric)
+    return replace(
+        trial, model=pin(trial.model), colocated=colocated_with(trial.colocated, pin), metric=metric
+    )
 
 
 def possible(trials: Sequence[Trial], place: Place) -> None:

@@ -19,7 +19,7 @@ BATCH = 8
 NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothing is computed")
 
 
-def prepare(model: Model, parts: Parts) -> Reference | None:
+def prepare(model: Model, parts: Parts, metric: str = "") -> Reference | None:
     """Return the fp32 outputs of `model`, computed once by its reference backend, or None if it has none.
 
     The null model computes nothing (`null`); a file that is already quantised has no fp32 network (`none`).
@@ -34,7 +34,7 @@ def prepare(model: Model, parts: Parts) -> Reference | None:
         session: Run = backend.load(backend.prepare(model, Spec(batch=batch), parts.folder))
         return session
 
-    return reference.reference(model, open_run, batch=batch)
+    return reference.reference(model, open_run, batch=batch, metric=metric)
 
 
 def check(
@@ -49,7 +49,7 @@ def check(
     """Return the gate's verdict on `answer`, made from `artifact`; None if there is nothing to compare with."""
     if model.reference == "none":
         return None
-    truth = prepare(model, parts) if answer is not None else None
+    truth = prepare(model, parts, trial.metric) if answer is not None else None
     if answer is None or truth is None:
         return NOTHING
     facts: dict[str, Json] = {
@@ -69,5 +69,7 @@ def check(
         precision=trial.precision,
         batch=trial.batch,
         min_agreement=trial.min_agreement,
+        min_accuracy=trial.min_accuracy,
+        metric=trial.metric,
         facts=facts,
     )

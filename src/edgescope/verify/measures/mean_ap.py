@@ -24,11 +24,11 @@ BEST, KEPT = 100, 300
 class MeanAp:
     """The mean over classes and overlaps of the area below precision over recall.
 
-    `boxes` holds (k, 5) of each image: x1, y1, x2, y2, class. `detections` turns outputs into boxes (n, most, 4), scores
-    (n, most), negative where there is no box, and classes (n, most).
+    `boxes` holds (k, 5) of each image: x1, y1, x2, y2, class. `detections` turns outputs into boxes (n, most, 4),
+    scores (n, most), negative where there is no box, and classes (n, most).
     """
 
-    share = True
+    share, chance = True, 0.01
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class MeanAp:
 
     def tally(self, outputs: Sequence[NDArray[Any]], rows: slice) -> Tally:
         """Return each image's best boxes, (score, class, right at each overlap), and its true boxes a class."""
-        found, truth = self.detections(outputs), self.boxes[rows]
-        kept = [_matched(*(part[i] for part in found), truth[i]) for i in range(len(truth))]
+        (boxes, scores, classes), truth = self.detections(outputs), self.boxes[rows]
+        kept = [_matched(boxes[i], scores[i], classes[i], truth[i]) for i in range(len(truth))]
         counts = [np.bincount(b[:, 4].astype(int), minlength=self.classes) for b in truth]
         return np.stack(kept), np.stack(counts)
 
@@ -71,7 +71,7 @@ def overlap(a: Floats, b: Floats) -> Floats:
 
 
 def _matched(boxes: Floats, scores: Floats, classes: Floats, truth: Floats) -> Floats:
-    """Return (KEPT, 2 + overlaps) of one image: score, class, and whether a box is the match of a true one; then NaN."""
+    """Return (KEPT, 2 + overlaps) of one image: score, class, whether it is a true box's match; NaN for no box."""
     order = _best(scores, classes)
     out = np.full((KEPT, 2 + len(OVERLAPS)), np.nan, dtype=np.float32)
     out[: len(order), 0], out[: len(order), 1], out[: len(order), 2:] = scores[order], classes[order], 0

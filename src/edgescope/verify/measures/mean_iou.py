@@ -19,7 +19,7 @@ class MeanIou:
     """The mean over the classes that occur of common pixels / pixels of either map."""
 
     name, title, share = "miou", "mIoU", True
-    others = ()
+    others, chance = (), 0.01
 
     def __init__(self, labels: NDArray[np.int64]) -> None:
         self.labels = labels

@@ -17,8 +17,7 @@ class Own:
     It returns one number, or one for each input, whose mean counts.
     """
 
-    share = None
-    others = ()
+    share, others, chance = None, (), float("-inf")
 
     def __init__(self, metric: Callable[..., Any], truth: Any, name: str) -> None:
         self.metric, self.truth, self.name = metric, truth, name

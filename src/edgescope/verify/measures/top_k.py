@@ -22,12 +22,18 @@ class TopK:
         self.name, self.title = f"top{k}", f"top-{k}"
 
     @property
+    def chance(self) -> float:
+        """What a network reaches that always gives the same answer; 0.01 at least."""
+        often = np.sort(np.bincount(self.labels))[-self.k :].sum()
+        return max(0.01, float(often) / len(self.labels))
+
+    @property
     def others(self) -> tuple[TopK, ...]:
         """Measures of the same tally that are told beside this one."""
-        return (TopK(self.labels, 5),) if self.k == 1 else ()
+        return (TopK(self.labels, 5),) if self.k == 1 and self.labels.max() >= 5 else ()
 
     def tally(self, outputs: Outputs, rows: slice) -> Tally:
-        """Return the rank of the right class of each input; ValueError where the outputs are no scores of the labels."""
+        """Return the rank of the right class of each input; ValueError where these are no scores of the labels."""
         scores, labels = outputs[0], self.labels[rows]
         if scores.ndim != 2 or scores.shape[1] < 2:
             raise ValueError(f"the first output has shape {scores.shape[1:]} an input, not one score a class")
