@@ -219,7 +219,9 @@ def column(unit: str, fields: Iterable[Field]) -> Format:
     """Return how a column of these figures prints: one scale, decimals for three digits of the smallest."""
     measured = [f for f in fields if isinstance(f, Measured)]
     found = [f.value for f in measured]
-    if unit == "share" and any(f.unit == "score" for f in measured):  # a measure of the user's that is no share
+    if unit == "share" and any(
+        f.unit == "score" for f in measured
+    ):  # a measure of the user's that is no share
         unit = "1"
     if unit == "share":
         return Format(Scale(100.0, "%"), 1)

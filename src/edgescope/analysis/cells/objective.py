@@ -119,7 +119,7 @@ class Constraint:
         """Return '' if the variant keeps this constraint, otherwise the figures that break it."""
         if self.excess(of) <= 1:
             return ""
-        known, found, limit = self._figure(of)
+        known, found, _ = self._figure(of)
         if isinstance(found, Absent):
             return f"{self.text} cannot be judged: {found.reason}"
         unit, factor = next(iter(units(known).items()))
@@ -130,7 +130,7 @@ class Constraint:
 
     def kept(self, of: Mapping[str, Field]) -> str:
         """Return the figures by which a variant keeps this constraint: `p99<=33ms: at most 31.2 ms, 29.8 measured`."""
-        known, found, limit = self._figure(of)
+        known, found, _ = self._figure(of)
         if isinstance(found, Absent):
             return f"{self.text}: {found.reason}"
         unit, factor = next(iter(units(known).items()))
