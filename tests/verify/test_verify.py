@@ -215,7 +215,7 @@ def test_a_network_that_knows_nothing_is_not_judged_by_its_top_class():
 
 def test_a_classifier_without_labels_is_judged_by_its_top_class_only_where_that_can_fail():
     rng = np.random.default_rng(0)
-    varied, stuck = rng.standard_normal((120, 5)), rng.standard_normal((120, 5)) + [9, 0, 0, 0, 0]
+    varied, stuck = rng.standard_normal((120, 5)), rng.standard_normal((120, 5)) + np.eye(5)[0] * 9
     for scores, method in ((varied, "top1_agreement"), (stuck, "centred_l2")):
         truth = Reference((scores,), None, "made up")
         assert judge.judge(truth.gate, truth, precision="int8", classifier=True).method == method

@@ -98,9 +98,8 @@ def basis(model: Model, metric: str = "") -> Basis:
     labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES)
     if labelled is None and (gate.labels is not None or gate.boxes is not None):
         labelled = gate
-    known = metric == "agreement" or (
-        model.info.trained and model.info.task == "classify" and labelled is None
-    )
+    unlabelled = labelled is None and model.info.trained and model.info.task not in DENSE
+    known = metric == "agreement" or unlabelled
     return Basis(gate, labelled, measure_of(model, labelled, metric), named(metric), known)
 
 
@@ -154,32 +153,57 @@ def outputs(run: Run, samples: Samples, batch: int) -> Outputs:
     All samples are used, or the first few if an output has one value per pixel or box (`fitting`).
     WrongOutputError at the first output that has no row per sample or is not finite.
     """
-    parts: list[list[NDArray[Any]]] = []
-    for start, got in _chunks(run, samples, batch):
-        parts.append([array.copy() for array in got])
-        end = fitting(len(samples), _values(got))
-        if start + len(got[0]) >= end:
+    kept = _Outputs(len(samples))
+    for _, got in _chunks(run, samples, batch):
+        if not kept.add(got):
             break
-    _same_shapes(parts)
-    return tuple(np.concatenate(column)[:end] for column in zip(*parts, strict=True))
+    return kept.whole
 
 
-def tally(run: Run, basis: Basis, batch: int) -> Tally | str | None:
-    """Return what the measure keeps of run's outputs over the labelled inputs, or why it does not apply to them.
+def answers(run: Run, of: Basis, batch: int) -> tuple[Outputs, Tally | str | None]:
+    """Return run's outputs over the gate's inputs, and what the measure keeps of the labelled ones.
 
-    None if nothing is labelled. UsageError if the trial names a measure that does not apply.
+    In place of the latter, why the measure does not apply; None if nothing is labelled. Inputs that are both run once.
+    UsageError if the trial names a measure that does not apply.
     """
-    if basis.measure is None or basis.labelled is None:
-        return None
-    parts: list[Tally] = []
-    for start, got in _chunks(run, basis.labelled, batch):
+    if of.measure is None or of.labelled is None:
+        return outputs(run, of.gate, batch), None
+    alike = of.labelled.digests == of.gate.digests
+    kept, parts, why = _Outputs(len(of.gate)), list[Tally](), ""
+    for start, got in _chunks(run, of.labelled, batch):
+        if alike:
+            kept.add(got)
         try:
-            parts.append(basis.measure.tally(got, slice(start, start + len(got[0]))))
+            parts.append(of.measure.tally(got, slice(start, start + len(got[0]))))
         except ValueError as error:
-            if basis.metric:
-                raise lacking(basis.measure.name, str(error)) from error
-            return str(error)
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+            if of.metric:
+                raise lacking(of.measure.name, str(error)) from error
+            why = str(error)
+            break
+    tally = why or tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+    return kept.whole if alike and not why else outputs(run, of.gate, batch), tally
+
+
+class _Outputs:
+    """Outputs of one chunk after another, as many samples as `fitting` says."""
+
+    def __init__(self, most: int) -> None:
+        self._parts: list[list[NDArray[Any]]] = []
+        self._most, self._n = most, 0
+
+    def add(self, got: Sequence[NDArray[Any]]) -> bool:
+        """Keep what is needed of a chunk; return whether more is."""
+        self._most = min(self._most, fitting(self._most, _values(got)))
+        if self._n < self._most:
+            self._parts.append([array[: self._most - self._n].copy() for array in got])
+            self._n += len(self._parts[-1][0])
+        return self._n < self._most
+
+    @property
+    def whole(self) -> Outputs:
+        """All of it; WrongOutputError if shapes differ."""
+        _same_shapes(self._parts)
+        return tuple(np.concatenate(column) for column in zip(*self._parts, strict=True))
 
 
 def _chunks(run: Run, samples: Samples, batch: int) -> Iterator[tuple[int, list[NDArray[Any]]]]:
@@ -252,8 +276,7 @@ def verify(
     required_agreement(precision, min_agreement)
     of = basis(model, metric)
     try:
-        got = outputs(run, of.gate, batch)
-        kept = tally(run, of, batch)
+        got, kept = answers(run, of, batch)
     except WrongOutputError as error:
         return refused(str(error), precision, reference.origin), None
     answer = judge(
@@ -274,7 +297,9 @@ def told(of: Basis, kept: Tally | str | None, reference: Reference) -> Sequence[
     if of.measure is None or isinstance(kept, str) or kept is None or reference.tally is None:
         return kept if isinstance(kept, str) else "nothing tells the right answers"
     groups = of.labelled.groups if of.labelled else None
-    return [compared(each, kept, reference.tally, groups) for each in (of.measure, *of.measure.others)]
+    first = compared(of.measure, kept, reference.tally, groups)
+    beside = (compared(each, kept, reference.tally, groups, drawn=False) for each in of.measure.others)
+    return [first, *beside]
 
 
 def refused(why: str, precision: str, origin: str) -> Verification:

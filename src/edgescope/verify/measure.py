@@ -147,8 +147,13 @@ def _number(value: float, share: bool) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
-def compared(measure: Measure, ours: Tally, theirs: Tally, groups: NDArray[np.int64] | None) -> Compared:
-    """Return what `measure` says of two tallies of the same inputs; ModelError if a user's function gives no number."""
+def compared(
+    measure: Measure, ours: Tally, theirs: Tally, groups: NDArray[np.int64] | None, *, drawn: bool = True
+) -> Compared:
+    """Return what `measure` says of two tallies of the same inputs; ModelError if a user's function gives no number.
+
+    Sets are drawn for the interval unless `drawn` is False.
+    """
     n = len(ours[0])
     every = np.arange(n)
     a, b = (called(measure, tally, every) for tally in (ours, theirs))
@@ -158,8 +163,11 @@ def compared(measure: Measure, ours: Tally, theirs: Tally, groups: NDArray[np.in
         hits = measure.right(ours), measure.right(theirs)
         one, other = (clustered_share(x, groups).measured("1") for x in hits)
         return Compared(measure, one, other, share_difference(*hits, groups).measured("1"))
-    drawn = drawn_difference(lambda rows: _apart(measure, ours, theirs, rows), n, groups, most_s=DRAWING_S)
-    return Compared(measure, Measured(a, unit, n=n), Measured(b, unit, n=n), drawn.measured(unit))
+    apart = Measured(a - b, unit, n=n)
+    if drawn:
+        sets = drawn_difference(lambda rows: _apart(measure, ours, theirs, rows), n, groups, most_s=DRAWING_S)
+        apart = sets.measured(unit)
+    return Compared(measure, Measured(a, unit, n=n), Measured(b, unit, n=n), apart)
 
 
 def _apart(measure: Measure, ours: Tally, theirs: Tally, rows: NDArray[np.intp]) -> float:

@@ -55,8 +55,7 @@ def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1, metr
     if found is None:
         run = open_run()
         try:
-            found = {"gate": judge.outputs(run, of.gate, batch)}
-            kept = judge.tally(run, of, batch)
+            gate, kept = judge.answers(run, of, batch)
         except WrongOutputError as error:
             raise WrongOutputError(
                 "E-GATE-6",
@@ -65,6 +64,7 @@ def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1, metr
                 effect="No variant of it can be judged",
                 fix="repair the model first",
             ) from error
+        found = {"gate": gate}
         if isinstance(kept, tuple) and of.measure is not None:
             called(of.measure, kept, np.arange(len(kept[0])))
             found["tally"] = kept

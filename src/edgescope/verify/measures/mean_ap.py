@@ -54,7 +54,8 @@ class MeanAp:
 
     def value(self, tally: Tally, rows: NDArray[np.intp]) -> float:
         """Return the measure over these images; NaN where they hold no true box."""
-        found, total = tally[0][rows].reshape(-1, 2 + len(OVERLAPS)), tally[1][rows].sum(0)
+        found, total = tally[0][rows], tally[1][rows].sum(0)
+        found = found[~np.isnan(found[:, :, 0])]
         found = found[np.argsort(-found[:, 0], kind="stable")]
         hits = found[:, 2 : 2 + len(self.overlaps)]
         each = [_precision(hits[found[:, 1] == c], total[c]) for c in np.flatnonzero(total)]
