@@ -315,7 +315,16 @@ MODELS = Family(
     },
 )
 
-FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, TRACERS)
+DATA = Family(
+    "edgescope.data",
+    {
+        "folder": Entry(
+            "edgescope.data.folder:read", summary="a folder of images, whose sub-folders are classes"
+        ),
+    },
+)
+
+FAMILIES = (BACKENDS, DEVICES, WORKLOADS, SCENARIOS, MODELS, DATA, TRACERS)
 
 
 def entry(family: Family, name: str, word: str) -> Entry:

@@ -280,6 +280,10 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         flag("shapes"), type=shape, action="append", default=[], metavar="name=1x3x224x224", help=text
     )
+    text = "inputs of yours, with labels if you have them: a folder, .csv, .npz, COCO .json, module:callable"
+    group.add_argument(flag("data"), default="", metavar="PATH", help=text)
+    text = "how pictures become inputs: imagenet, half, unit ..., size=224,mean=0.5,std=0.5, or a file"
+    group.add_argument(flag("preprocess"), default="", metavar="HOW", help=text)
     text = "lower bound asked of the accuracy gate"
     group.add_argument(flag("min_agreement"), type=float, default=None, metavar="0..1", help=text)
     text = "profiler that watches the process; what it slows down is no measurement (none)"
@@ -304,6 +308,8 @@ def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
         "device": args.device,
         "options": options,
         "shapes": dict(args.shapes),
+        "data": args.data,
+        "preprocess": args.preprocess,
         "min_agreement": args.min_agreement,
         "tracer": args.tracer,
         "seed": args.seed,

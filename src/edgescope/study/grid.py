@@ -340,8 +340,15 @@ def _idle(section: str, line: int | None, place: Place) -> Message:
 
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
-    """Return the trial with each file that its models refer to pinned by content."""
-    return replace(trial, model=pin(trial.model), colocated=colocated_with(trial.colocated, pin))
+    """Return the trial with each file that its models and its data refer to pinned by content."""
+    data = opening.pin(trial.data)
+    return replace(
+        trial,
+        model=pin(trial.model),
+        colocated=colocated_with(trial.colocated, pin),
+        data=data,
+        preprocess=preprocessing.pinned(trial.preprocess, trial.model, data),
+    )
 
 
 def possible(trials: Sequence[Trial], place: Place) -> None:

@@ -110,7 +110,7 @@ def _base(model: str, trial: dict[str, Any]) -> Trial:
     """Return model and engine; scenario, rate and processes are the search's."""
     backend = trial.get("backend", Trial.backend)
     device = trial.get("device") or registry.home(backend)
-    return ranges.checked(Trial(model=zoo.pin(model), **trial | {"device": device}))
+    return grid.pinned(ranges.checked(Trial(model=model, **trial | {"device": device})), zoo.pin)
 
 
 def _check(asked: Question) -> None:

@@ -19,7 +19,7 @@ from edgescope.scenarios import settings
 from edgescope.search import candidates, halving, start
 from edgescope.search.candidates import NotHere, Proposal
 from edgescope.search.loop import Loop
-from edgescope.study import ranges
+from edgescope.study import grid, ranges
 
 WINDOW = {"min_s": 1.0, "max_s": 2.5}
 """Seconds measured in a search for a variant, at least and at most, unless the trial says them."""
@@ -112,7 +112,7 @@ def base(model: str, trial: Mapping[str, Any]) -> Trial:
     """Return what all candidates share: these keys of a Trial, on the usual device unless it is said."""
     keys = {**WINDOW, **trial}
     keys["device"] = keys.get("device") or candidates.usual_device(model)
-    return ranges.checked(settings.checked(Trial(model=zoo.pin(model), **keys)))
+    return grid.pinned(ranges.checked(settings.checked(Trial(model=model, **keys))), zoo.pin)
 
 
 def proposed(
