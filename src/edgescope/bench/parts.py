@@ -12,11 +12,12 @@ from edgescope.data.with_data import with_data
 from edgescope.errors import UsageError
 from edgescope.isolate import placement, traced
 from edgescope.models import zoo
-from edgescope.models.base import Model
+from edgescope.models.base import Model, usual_batch
 from edgescope.records import Trial
 from edgescope.scenarios import Scenario
 from edgescope.scenarios.stop_rule import Plan
 from edgescope.tracing.base import FOLDER
+from edgescope.verify.judge import Run
 from edgescope.workloads.base import Opened, Parts, Program, RunsPrograms, Workload
 
 

@@ -20,7 +20,7 @@ from edgescope.data import opening, samples
 from edgescope.data.fitting import picture_input
 from edgescope.data.samples import Wanted
 from edgescope.errors import UsageError
-from edgescope.models.base import Model, Purpose, Samples, SeesImages
+from edgescope.models.base import Model, Purpose, Samples, SeesImages, usual_batch
 from edgescope.models.image import preprocess
 from edgescope.models.image.preprocess import NAMED, Preprocess
 from edgescope.records import Json, Trial, digest
@@ -100,7 +100,7 @@ def _search(model: Model, data: str, run: Run) -> Json:
         given = samples.made(found, data, Purpose.LABELLED, TRIED, Wanted(model.inputs, way))
         if given is None or given.labels is None or given.labels.ndim != 1:
             raise _unknown(model, "there are no labelled pictures to show it")
-        answer = judge.outputs(run, given, _batch(model))[0]
+        answer = judge.outputs(run, given, usual_batch(model))[0]
         if answer.ndim != 2:
             raise _unknown(model, f"its output of shape {answer.shape[1:]} is no class")
         scores[name] = _score(answer, given.labels)
@@ -119,12 +119,6 @@ def _score(answer: NDArray[Any], labels: NDArray[np.int64]) -> tuple[int, float]
     rows = np.arange(len(labels))[inside]
     right = int((answer.argmax(axis=1) == labels).sum())
     return right, float(likely[rows, labels[inside]].sum())
-
-
-def _batch(model: Model) -> int:
-    from edgescope.models.base import FixedBatch
-
-    return (model.closed_batch if isinstance(model, FixedBatch) else None) or 8
 
 
 def _unknown(model: Model, why: str) -> UsageError:

@@ -116,6 +116,11 @@ class FixedBatch(Protocol):
         """Raise UsageError if it cannot take this batch size."""
 
 
+def usual_batch(model: Model) -> int:
+    """Return the batch in which its fp32 answers are computed: its only one, or 8."""
+    return (model.closed_batch if isinstance(model, FixedBatch) else None) or 8
+
+
 @runtime_checkable
 class SeesImages(Protocol):
     """Optional interface of a model that knows how an image becomes its input."""

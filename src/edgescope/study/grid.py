@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import options, registry
+from edgescope.data import opening, preprocessing
 from edgescope.errors import EdgescopeError, Message, UsageError
 from edgescope.isolate import placement
 from edgescope.records import Json, Trial, colocated_with

@@ -19,7 +19,7 @@ from edgescope.search import start
 from edgescope.search.capacity import Search
 from edgescope.search.capacity_question import PER_CLIENT, Question
 from edgescope.search.loop import Loop
-from edgescope.study import ranges
+from edgescope.study import grid, ranges
 
 
 @dataclass(frozen=True, repr=False)
