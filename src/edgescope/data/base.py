@@ -60,6 +60,10 @@ class Found:
     """What is odd about it."""
     rules: str = ""
     """The file beside it that says how pictures are prepared, or ''."""
+    name: str = ""
+    """The name it was read under."""
+    copy: str = ""
+    """The .npz in the cache that holds all of it, where reading it again would run the user's code."""
 
 
 def some(records: Sequence[Record], most: int = MOST) -> list[Record]:

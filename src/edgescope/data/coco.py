@@ -43,14 +43,17 @@ def read(name: str) -> Found:
         ) from error
     root = _root(path, [file for file, _ in images])
     records: list[Record] = [
-        image(root / file, file, boxes=np.asarray(found, dtype=np.float32).reshape(-1, 5)) for file, found in images
+        image(root / file, file, boxes=np.asarray(found, dtype=np.float32).reshape(-1, 5))
+        for file, found in images
     ]
     return Found(records, [str(kind.get("name", kind["id"])) for kind in kinds], (), rules(path.parent))
 
 
 def _root(path: Path, files: list[str]) -> Path:
     """Return the folder that holds the images."""
-    places = [path.parent / name for name in (*FOLDERS, path.stem, f"../{path.stem.removeprefix('instances_')}")]
+    places = [
+        path.parent / name for name in (*FOLDERS, path.stem, f"../{path.stem.removeprefix('instances_')}")
+    ]
     for place in places:
         if files and all((place / file).is_file() for file in files):
             return place

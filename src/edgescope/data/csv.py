@@ -31,7 +31,9 @@ def read(name: str) -> Found:
         raise UsageError(
             "E-DATASET-9",
             f"{path.name} lists files that are not there" if missing else f"{path.name} lists no files",
-            evidence=f"{len(missing)} of {len(rows)}: {', '.join(missing[:3])}" if missing else "no line after the heading",
+            evidence=f"{len(missing)} of {len(rows)}: {', '.join(missing[:3])}"
+            if missing
+            else "no line after the heading",
             effect="Nothing was measured",
             fix="write `file,label` a line, files relative to the .csv",
         )

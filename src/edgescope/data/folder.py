@@ -1,9 +1,9 @@
 """A folder of images: its sub-folders are the classes, as torchvision's ImageFolder reads them.
 
-    photos/cat/1.jpg photos/dog/2.png      classes cat and dog: 0 and 1, by name
-    photos/7/1.jpg                         class 7: names that are numbers are the labels themselves
-    photos/1.jpg                           no label: it serves the ranges of int8, and the agreement with fp32
-    photos/classes.txt                     the names of class 0, 1, 2 ..., one a line, where the order by name is wrong
+photos/cat/1.jpg photos/dog/2.png      classes cat and dog: 0 and 1, by name
+photos/7/1.jpg                         class 7: names that are numbers are the labels themselves
+photos/1.jpg                           no label: it serves the ranges of int8, and the agreement with fp32
+photos/classes.txt                     the names of class 0, 1, 2 ..., one a line, where the order by name is wrong
 """
 
 from __future__ import annotations

@@ -75,6 +75,8 @@ def _loaded(row: Callable[[], Mapping[str, Any]], root: Path) -> Any:
     for value in values.values():
         if isinstance(value, Mapping) and {"bytes", "path"} >= set(value):
             if value.get("bytes"):
-                return need("PIL.Image:open", "the image reader", "pip install pillow")(io.BytesIO(value["bytes"]))
+                return need("PIL.Image:open", "the image reader", "pip install pillow")(
+                    io.BytesIO(value["bytes"])
+                )
             return opened(root / value["path"])
     return {key: np.asarray(value) for key, value in values.items() if not isinstance(value, str | None)}

@@ -12,6 +12,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def read(name: str) -> Found:
         made = getattr(importlib.import_module(module), attribute)()
     except Exception as error:  # it is the user's code
         raise _failed(name, "cannot be called", error) from error
-    return npz.read(str(materialised(made, name)))
+    copy = str(materialised(made, name))
+    return replace(npz.read(copy), copy=copy)
 
 
 def materialised(items: Iterable[Any], name: str = "the data") -> Path:
@@ -62,7 +64,7 @@ def _samples(item: Any) -> Iterator[tuple[dict[str, NDArray[Any]], Any]]:
     arrays = {str(key): _array(array) for key, array in value.items()}
     key = next((key for key in npz.LABELS if key in arrays and label is None and len(arrays) > 1), "")
     label = arrays.pop(key) if key else label if label is None or isinstance(label, str) else _array(label)
-    if np.ndim(label) == 0 or isinstance(label, str):
+    if label is None or isinstance(label, str) or np.ndim(label) == 0:
         yield arrays, label
         return
     for i, one in enumerate(np.asarray(label)):

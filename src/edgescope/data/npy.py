@@ -33,7 +33,9 @@ def read(name: str) -> Found:
 
 def _several(folder: Path, root: Path) -> Record:
     files = {path.stem: path for path in sorted(folder.glob("*.npy"))}
-    return Record(str(folder.relative_to(root)), partial(_content, list(files.values())), partial(_all, files))
+    return Record(
+        str(folder.relative_to(root)), partial(_content, list(files.values())), partial(_all, files)
+    )
 
 
 def _content(files: list[Path]) -> str:
@@ -48,4 +50,6 @@ def _one(path: Path, root: Path) -> Record:
     inside = path.relative_to(root)
     word = inside.parts[0] if len(inside.parts) > 1 else ""
     label = int(word) if word.isdecimal() else word or None
-    return Record(str(inside), partial(cache.content, path), partial(np.load, path, allow_pickle=False), label)
+    return Record(
+        str(inside), partial(cache.content, path), partial(np.load, path, allow_pickle=False), label
+    )

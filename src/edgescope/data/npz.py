@@ -42,7 +42,10 @@ def rows(arrays: Mapping[str, NDArray[Any]], name: str) -> Found:
     labels, boxes = arrays.get(key), arrays.get(BOXES)
     if labels is not None and labels.dtype.kind not in "iuUb":
         raise unfit(name, f"{key} holds {labels.dtype}, not class numbers")
-    return Found([_record(inputs, labels, boxes, i, name) for i in range(next(iter(lengths.values())))], _classes(labels))
+    return Found(
+        [_record(inputs, labels, boxes, i, name) for i in range(next(iter(lengths.values())))],
+        _classes(labels),
+    )
 
 
 def _classes(labels: NDArray[Any] | None) -> tuple[str, ...]:
@@ -59,7 +62,9 @@ def _record(
     row = {key: array[i] for key, array in inputs.items()}
     label: Any = None if labels is None else labels[i]
     found = None if boxes is None else boxes[i][np.isfinite(boxes[i]).all(axis=1)].astype(np.float32)
-    record = partial(Record, f"row {i} of {name}", partial(content_of, list(row.values())), lambda: row, boxes=found)
+    record = partial(
+        Record, f"row {i} of {name}", partial(content_of, list(row.values())), lambda: row, boxes=found
+    )
     if np.ndim(label):
         return record(classes=lambda: label, mark=content_of([label]))
     return record(None if label is None else label.item())

@@ -13,9 +13,14 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from edgescope import cache
 from edgescope.data.base import Found, digest_of
+from edgescope.data.loader import materialised
 from edgescope.errors import UsageError
 from edgescope.registry import DATA, load
 
@@ -59,8 +64,9 @@ def _pictures(path: Path) -> bool:
 
 def read(name: str) -> Found:
     """Return what lies under a name, which may be pinned; UsageError if it is not what the pin says."""
-    found = _read(bare(name))
     pinned = PIN.search(name)
+    copy = cache.read_json(_known(pinned[1])) if pinned else None
+    found = _read(copy if copy and Path(copy).is_file() else bare(name))
     if pinned and digest_of(found) != pinned[1]:
         raise UsageError(
             "E-DATASET-8",
@@ -75,7 +81,12 @@ def read(name: str) -> Found:
 @functools.lru_cache(maxsize=4)
 def _read(name: str) -> Found:
     found: Found = load(DATA, kind(name), "data")(name)
-    return found
+    return replace(found, name=name)
+
+
+def _known(digest: str) -> Path:
+    """Return the note in the cache that says where a copy of the data with this pin lies."""
+    return cache.folder("data") / f"copy-{digest}.json"
 
 
 def pin(name: str) -> str:
@@ -83,4 +94,13 @@ def pin(name: str) -> str:
     if not name:
         return ""
     _read.cache_clear()  # it may have changed since
-    return f"{bare(name)}#{digest_of(_read(bare(name)))}"
+    found = _read(bare(name))
+    digest = digest_of(found)
+    if found.copy:
+        cache.write_json(_known(digest), found.copy)
+    return f"{bare(name)}#{digest}"
+
+
+def name_of(data: str | Path | Iterable[Any]) -> str:
+    """Return the name of data: itself, or for any iterable of samples that of its copy in the cache."""
+    return str(data) if isinstance(data, str | Path) else str(materialised(data))

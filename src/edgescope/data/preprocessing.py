@@ -7,7 +7,7 @@ guessed: ranges found on wrongly prepared pictures would be wrong, and so would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,11 @@ from edgescope.data import opening, samples
 from edgescope.data.fitting import picture_input
 from edgescope.data.samples import Wanted
 from edgescope.errors import UsageError
-from edgescope.models.base import Model, Purpose, Samples, SeesImages, usual_batch
+from edgescope.models.base import Model, Purpose, SeesImages, usual_batch
 from edgescope.models.image import preprocess
 from edgescope.models.image.preprocess import NAMED, Preprocess
 from edgescope.records import Json, Trial, digest
-from edgescope.verify import judge
+from edgescope.verify import judge, labels
 from edgescope.verify.judge import Run
 
 VERSION = 1  # raise this when the same pictures may show another normalisation
@@ -84,7 +84,7 @@ def searched(model: Model, data: str, opened: Callable[[Model], Run] | None) -> 
             raise _unknown(model, "the search has not run")
         about = _search(model, data, opened(model))
         cache.write_json(path, about)
-    keys = {k: tuple(v) if isinstance(v, list) else v for k, v in about["keys"].items()}
+    keys: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["keys"].items()}
     return Known(Preprocess(**keys), about["origin"])
 
 
@@ -92,22 +92,24 @@ def _search(model: Model, data: str, run: Run) -> Json:
     """Return the best normalisation's keys, and how all did."""
     spec = picture_input(model.inputs)
     assert spec is not None
-    found, scores = opening.read(data), dict[str, tuple[int, float]]()
+    found, scores, answers = opening.read(data), dict[str, tuple[int, float]](), dict[str, NDArray[Any]]()
     names = NAMED if preprocess.sides_of(spec.shape)[0] == 3 else ("unit", "half", "imagenet", "bytes")  # type: ignore[index]
-    given: Samples | None = None
+    truth = np.zeros(0, dtype=np.int64)
     for name in names:
         way = preprocess.named(name, spec.shape)
-        given = samples.made(found, data, Purpose.LABELLED, TRIED, Wanted(model.inputs, way))
+        given = samples.made(found, Purpose.LABELLED, TRIED, Wanted(model.inputs, way))
         if given is None or given.labels is None or given.labels.ndim != 1:
             raise _unknown(model, "there are no labelled pictures to show it")
         answer = judge.outputs(run, given, usual_batch(model))[0]
         if answer.ndim != 2:
             raise _unknown(model, f"its output of shape {answer.shape[1:]} is no class")
-        scores[name] = _score(answer, given.labels)
-    assert given is not None
+        truth = given.labels
+        answers[name], scores[name] = answer, _score(answer, truth)
     best = max(scores, key=lambda name: scores[name])
+    shifted = {n: max(labels.right(a, truth + s) for s in labels.SHIFTS) for n, a in answers.items()}
+    labels.checked(answers[max(shifted, key=lambda name: shifted[name])], truth, model.info.name)
     said = ", ".join(f"{name} {right}" for name, (right, _) in scores.items())
-    origin = f"{best}, as {len(given)} labelled pictures show (right answers: {said})"
+    origin = f"{best}, as {len(truth)} labelled pictures show (right answers: {said})"
     return {"keys": asdict(preprocess.named(best, spec.shape)), "origin": origin}
 
 

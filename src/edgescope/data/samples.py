@@ -45,9 +45,9 @@ class Wanted:
         return [[asdict(spec) for spec in self.specs], self.preprocess and asdict(self.preprocess)]
 
 
-def sides(found: Found, name: str) -> Split:
+def sides(found: Found) -> Split:
     """Return the two sides of a data set."""
-    return split(some(found.records), name)
+    return split(some(found.records), found.name)
 
 
 def chosen(parts: Split, purpose: Purpose) -> tuple[Record, ...]:
@@ -57,14 +57,12 @@ def chosen(parts: Split, purpose: Purpose) -> tuple[Record, ...]:
     return tuple(r for r in parts.judged if r.truth) if purpose is Purpose.LABELLED else parts.judged
 
 
-def made(
-    found: Found, name: str, purpose: Purpose, n: int, wanted: Wanted, but: Collection[str] = ()
-) -> Samples | None:
+def made(found: Found, purpose: Purpose, n: int, wanted: Wanted, but: Collection[str] = ()) -> Samples | None:
     """Return up to n samples of a purpose, decoded and prepared; None where it has none (no labels).
 
     `but` are digests to leave out: a picture saved twice is one input, though its files differ.
     """
-    parts = sides(found, name)
+    parts = sides(found)
     one = sum(int(np.prod(spec.shape)) * np.dtype(spec.dtype).itemsize for spec in wanted.specs)
     n = min(n, max(8, int(MOST_BYTES / one)))
     rows: list[_Row] = []
@@ -82,12 +80,12 @@ def made(
     if len(bad) > len(rows):
         raise UsageError(
             "E-DATASET-3",
-            f"{len(bad)} of {len(bad) + len(rows)} inputs of {name} cannot be read",
+            f"{len(bad)} of {len(bad) + len(rows)} inputs of {found.name} cannot be read",
             evidence=", ".join(bad[:3]),
             effect="What is left stands for little of it",
             fix="mend or remove these files",
         )
-    return _joined(rows, f"the user's data {Path(name).name}{unread(bad)}") if rows else None
+    return _joined(rows, f"the user's data {Path(found.name).name}{unread(bad)}") if rows else None
 
 
 def unread(bad: Sequence[str]) -> str:
@@ -122,7 +120,7 @@ def number(record: Record, found: Found) -> int:
     """Return the number of a record's class; UsageError for a name that is none of the classes."""
     if isinstance(record.label, int):
         return record.label
-    if record.label in found.classes:
+    if record.label is not None and record.label in found.classes:
         return list(found.classes).index(record.label)
     raise UsageError(
         "E-LABEL-3",
@@ -190,7 +188,14 @@ def kept(path: Path) -> Samples | None:
 
 def keep(path: Path, samples: Samples | None) -> None:
     """Put samples at a place, whole or not at all."""
-    about: dict[str, Any] = {"digests": [], "arrays": {}, "files": {}, "labels": None, "boxes": None, "origin": ""}
+    about: dict[str, Any] = {
+        "digests": [],
+        "arrays": {},
+        "files": {},
+        "labels": None,
+        "boxes": None,
+        "origin": "",
+    }
     if samples is not None:
         about |= {"digests": list(samples.digests), "origin": samples.origin}
         about["boxes"] = None if samples.boxes is None else [b.tolist() for b in samples.boxes]

@@ -56,4 +56,3 @@ def split(records: Sequence[Record], name: str) -> Split:
         sum(len(same) - 1 for same in sure.values()),
         len(by_content) - len(sure),
     )
-

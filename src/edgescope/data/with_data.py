@@ -12,11 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from edgescope.data import opening, samples
-from edgescope.data.base import Found
 from edgescope.data.fitting import picture_input
 from edgescope.data.preprocessing import Known, known, searched
 from edgescope.data.samples import Wanted
-from edgescope.models.base import TRAINED_FRAMES, Batch, Model, Purpose, Samples
+from edgescope.models.base import TRAINED_FRAMES, Model, Purpose, Samples
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, Trial
 from edgescope.verify.judge import Run
@@ -64,16 +63,13 @@ class _Data:
         place = samples.place(self._name, purpose, n, wanted)
         if not place.exists() or (samples.kept(place) is None and purpose is not Purpose.LABELLED):
             but = self._judged() if purpose is Purpose.CALIBRATION else ()
-            found = samples.made(self._found(), opening.bare(self._name), purpose, n, wanted, but)
+            found = samples.made(opening.read(self._name), purpose, n, wanted, but)
             samples.keep(place, found)
         return samples.kept(place)
 
     def _judged(self) -> tuple[str, ...]:
         gate = self.samples(Purpose.GATE, TRAINED_FRAMES)
         return gate.digests if gate else ()
-
-    def _found(self) -> Found:
-        return opening.read(self._name)
 
     def _preprocess(self) -> Preprocess | None:
         """Return how pictures are prepared; None where the network takes none."""

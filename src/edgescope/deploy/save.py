@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import FASTEST, Wanted
+from edgescope.bench.parts import HERE
 from edgescope.deploy import card as deploy_card
 from edgescope.deploy import run_script
 from edgescope.errors import StoreError, UsageError, WrongOutputError
 from edgescope.isolate import fresh
-from edgescope.models import zoo
 from edgescope.models.base import TRAINED_FRAMES, Model, Purpose
 from edgescope.records import Result, Trial, Verification
 from edgescope.registry import need
@@ -113,7 +113,7 @@ def save(
 
 def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted) -> None:
     """Write all of it into the new `folder`; the card last, once run.py has passed the gate."""
-    model = zoo.get(first.trial.model, first.trial.shapes, first.trial.batch)
+    model = HERE.model(first.trial)
     truth = _truth(model, first.trial)
     file, weights = _artifact(model, first, folder)
     names = tuple(i.name for i in model.inputs)

@@ -11,6 +11,7 @@ from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import Wanted, wanted
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
+from edgescope.data import opening
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Result, Scalar, Trial
 from edgescope.records.answers import plain
@@ -90,6 +91,8 @@ def optimize(
     asked, there = wanted(objective, constraints), candidates.installed()
     proposal = proposed(base(model, trial), backend, precision, exclude)
     plan = halving.Rounds(rounds, proposal.trials[0].seed, short=0 if exhaustive else 2)
+    if said := zoo.asks_for_data(model, proposal.trials[0].data):
+        setup.tell(said)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), rounds, exhaustive]
     with start.counting(setup, store_of(store), question, cached=cached) as cells:
         loop = Loop(cells, setup.tell)
@@ -110,7 +113,7 @@ def answered(results: Sequence[Result], asked: Wanted, not_here: tuple[NotHere, 
 
 def base(model: str, trial: Mapping[str, Any]) -> Trial:
     """Return what all candidates share: these keys of a Trial, on the usual device unless it is said."""
-    keys = {**WINDOW, **trial}
+    keys = {**WINDOW, **trial, "data": opening.name_of(trial.get("data") or "")}
     keys["device"] = keys.get("device") or candidates.usual_device(model)
     return grid.pinned(ranges.checked(settings.checked(Trial(model=model, **keys))), zoo.pin)
 

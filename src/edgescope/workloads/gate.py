@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgescope.backends.base import Spec
-from edgescope.models.base import Model, usual_batch
+from edgescope.models.base import TRAINED_FRAMES, Model, Purpose, usual_batch
 from edgescope.records import Json, Machine, Trial, Verification
-from edgescope.verify import reference
+from edgescope.verify import labels, reference
 from edgescope.verify.judge import Reference, Run
 from edgescope.workloads.base import Answer, Parts
 
@@ -33,7 +33,11 @@ def prepare(model: Model, parts: Parts) -> Reference | None:
         session: Run = backend.load(backend.prepare(model, Spec(batch=batch), parts.folder))
         return session
 
-    return reference.reference(model, open_run, batch=batch)
+    truth = reference.reference(model, open_run, batch=batch)
+    labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if truth.labelled is not None else None
+    if truth.labelled is not None and labelled is not None:
+        labels.checked(truth.labelled[0], labelled.labels, model.info.name)
+    return truth
 
 
 def check(

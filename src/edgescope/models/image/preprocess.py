@@ -285,7 +285,9 @@ def _of_transformers(data: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
     if not cuts:
         return known | {"resize": "stretch"}
     size = data.get("size", 224)
-    return known | {"crop": data.get("crop_pct") or min(1.0, _side(data.get("crop_size", size)) / _side(size))}
+    return known | {
+        "crop": data.get("crop_pct") or min(1.0, _side(data.get("crop_size", size)) / _side(size))
+    }
 
 
 def _side(size: Any) -> float:
