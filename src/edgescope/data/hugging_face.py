@@ -1,7 +1,7 @@
 """A data set that Hugging Face's `datasets` saved (save_to_disk): read with pyarrow, row by row, as it is asked for.
 
-Columns `label`, `labels` or `fine_label` are the labels, ClassLabel names their names; images decode from their bytes. Other columns are
-arrays by input name, of which only those are taken that a network asks for.
+Columns `label`, `labels` or `fine_label` are the labels, and a ClassLabel's names their names; images decode from their
+bytes. Other columns are arrays by input name.
 """
 
 from __future__ import annotations

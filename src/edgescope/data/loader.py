@@ -1,8 +1,8 @@
 """`module:callable`: a function of yours that returns an iterable of samples or of batches; in Python any iterable.
 
-Each item is an input, (input, label), a dict of inputs, or (dict, label): arrays, tensors or PIL images. Where an item's
-labels are several, the item is a batch, as a DataLoader gives it. It is gone through once, and what it gave lies
-in the cache as a .npz under its content, so that the processes that measure run none of its code.
+Each item is an input, (input, label), a dict of inputs, or (dict, label): arrays, tensors or PIL images. Where an
+item's labels are several, the item is a batch, as a DataLoader gives it. It is gone through once, and what it gave
+lies in the cache as a .npz under its content, so that the processes that measure run none of its code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read(name: str) -> Found:
 
 
 def materialised(items: Iterable[Any], name: str = "the data") -> Path:
-    """Return the .npz in the cache that holds the samples of an iterable; UsageError where it raises or fits nothing."""
+    """Return the .npz in the cache that holds the samples of an iterable; UsageError where that fails."""
     rows: list[tuple[dict[str, NDArray[Any]], Any]] = []
     try:
         for item in items:

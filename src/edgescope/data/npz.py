@@ -1,4 +1,4 @@
-"""A .npz: arrays by input name, (n, ...) each, and `labels` or `y`: (n,) class numbers or (n, height, width) class maps.
+"""A .npz: arrays by input name, (n, ...) each, and `labels`: (n,) class numbers or (n, height, width) class maps.
 
 Boxes of detection are `boxes`, (n, most, 5): x1, y1, x2, y2 in pixels of the input, class number; rows of NaN fill up.
 """

@@ -52,7 +52,7 @@ def beside(model: str) -> str:
 
 
 def pinned(text: str, model: str = "", data: str = "") -> str:
-    """Return what a Trial carries for --preprocess: a file pinned by its content; for '', the one beside data or model."""
+    """Return --preprocess as a Trial carries it: a file is pinned; '' becomes the file beside the data or the model."""
     bare = opening.bare(text)
     if not bare:
         rules = opening.read(data).rules if data else ""
