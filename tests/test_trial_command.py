@@ -105,6 +105,8 @@ OTHER = {
     "batch": 4,
     "workload_options": {"optimizer": "adam", "learning_rate": 0.5},
     "shapes": {"input": (1, 3, 8, 8)},
+    "data": "photos",
+    "preprocess": "half,resize=stretch",
     "workload": "null",
     "scenario": "offline",
     "rate": 12.5,

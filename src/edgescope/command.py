@@ -154,6 +154,8 @@ WRITTEN: Mapping[str, Written] = {
     "precision": _always("precision"),
     "batch": _always("batch"),
     "shapes": _shapes,
+    "data": _other("data", lambda name: PIN.sub("", name)),
+    "preprocess": _other("preprocess", lambda name: PIN.sub("", name)),
     "workload": _other("workload"),
     "workload_options": _table("workload_options"),
     "scenario": _other("scenario"),

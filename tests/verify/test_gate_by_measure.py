@@ -182,10 +182,12 @@ def test_a_named_measure_without_its_labels_says_what_is_missing(metric, given):
 
 
 def test_labels_that_are_no_classes_of_the_network(own_cache):
-    model = Labelled(120, labels=np.full(120, 10))
-    assert "labels from 10 to 10 for 10 classes" in gate(model, plain).detail  # told, and agreement judges
-    with pytest.raises(UsageError, match=r"E-MEAS-5.*labels from 10 to 10 for 10 classes"):
-        gate(model, plain, metric="top1")
+    with pytest.raises(UsageError, match="E-LABEL-1"):
+        gate(Labelled(120, labels=np.full(120, 10)), plain)
+    maps = Labelled(120, labels=np.zeros((120, 4, 4), np.int64))
+    assert "not a class or scores a pixel" in gate(maps, plain).detail  # told, and closeness judges
+    with pytest.raises(UsageError, match=r"E-MEAS-5.*not a class or scores a pixel"):
+        gate(maps, plain, metric="miou")
 
 
 def test_a_detector_is_judged_by_its_boxes(own_cache):
@@ -316,7 +318,7 @@ def test_the_answer_is_asked_again_when_labels_or_floor_change(own_cache):
         asked.append(len(batch["input"]))
         return plain(batch)
 
-    model, other = Labelled(120), Labelled(120, labels=np.zeros(120, np.int64))
+    model, other = Labelled(120), Labelled(120, labels=np.arange(120) % 10)
     truth = reference.reference(model, lambda: plain, batch=8)
     for of, keys, whole in (
         (model, {}, True),

@@ -280,6 +280,10 @@ def add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         flag("shapes"), type=shape, action="append", default=[], metavar="name=1x3x224x224", help=text
     )
+    text = "inputs of yours, with labels if you have them: a folder, .csv, .npz, COCO .json, module:callable"
+    group.add_argument(flag("data"), default="", metavar="PATH", help=text)
+    text = "how pictures become inputs: imagenet, half, unit ..., size=224,mean=0.5,std=0.5, or a file"
+    group.add_argument(flag("preprocess"), default="", metavar="HOW", help=text)
     text = "measure of right answers: top1, top5, map, miou, agreement, module:callable (what the labels call for)"
     group.add_argument(flag("metric"), default="", metavar="NAME", help=text)
     text = "share of fp32's value of the measure that a variant must reach (0.99)"
@@ -319,6 +323,8 @@ def engine_keys(args: argparse.Namespace) -> dict[str, Any]:
         "shapes": dict(args.shapes),
         "metric": _metric(args.metric),
         "min_accuracy": args.min_accuracy,
+        "data": args.data,
+        "preprocess": args.preprocess,
         "min_agreement": args.min_agreement,
         "tracer": args.tracer,
         "seed": args.seed,

@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 from edgescope import cache
 from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import FASTEST, Wanted
+from edgescope.bench.parts import HERE
 from edgescope.deploy import card as deploy_card
 from edgescope.deploy import run_script
 from edgescope.errors import StoreError, UsageError, WrongOutputError
 from edgescope.isolate import fresh
-from edgescope.models import zoo
-from edgescope.models.base import TRAINED_FRAMES, Model, Purpose
+from edgescope.models.base import Model
 from edgescope.records import Result, Trial, Verification
 from edgescope.registry import need
 from edgescope.verify import judge, reference
@@ -113,7 +113,7 @@ def save(
 
 def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted) -> None:
     """Write all of it into the new `folder`; the card last, once run.py has passed the gate."""
-    model = zoo.get(first.trial.model, first.trial.shapes, first.trial.batch)
+    model = HERE.model(first.trial)
     truth = _truth(model, first.trial)
     file, weights = _artifact(model, first, folder)
     names = tuple(i.name for i in model.inputs)
@@ -165,7 +165,7 @@ def _swap(new: Path, target: Path, old: Path) -> None:
 
 def _truth(model: Model, trial: Trial) -> Reference:
     """Return the fp32 answers the gate judges by; made again, in its own process, where the cache lost them."""
-    if not reference.known(model):
+    if not reference.known(model, trial.metric):
         fresh.prepare(trial)
 
     def missing() -> Run:
@@ -175,7 +175,7 @@ def _truth(model: Model, trial: Trial) -> Reference:
             fix="edgescope optimize MODEL --no-cache",
         )
 
-    return reference.reference(model, missing)
+    return reference.reference(model, missing, metric=trial.metric)
 
 
 def _artifact(model: Model, result: Result, folder: Path) -> tuple[str, list[str]]:
@@ -224,22 +224,28 @@ def _sample(model: Model, truth: Reference, trial: Trial, folder: Path) -> None:
 
 def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
     """Return the gate's answer to what run.py in `folder` computes in a fresh process; WrongOutputError if it fails."""
-    gate = judge.gate_samples(model).first(len(truth.gate[0]))
-    labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
+    of = judge.basis(model, trial.metric)
+    gate = of.gate.first(len(truth.gate[0]))
+    labelled = of.labelled if of.measure is not None else None
     parts = [s.arrays for s in (gate, labelled) if s is not None]
     total = sum(len(next(iter(p.values()))) for p in parts)
     rows = np.minimum(np.arange(-(-total // trial.batch) * trial.batch), total - 1)
     given = {name: np.concatenate([p[name] for p in parts])[rows] for name in gate.arrays}
     outputs, said = _ran(folder, given)
-    named = tuple(a[len(gate) : total] for a in outputs) if labelled is not None else None
+    kept = (
+        of.measure.tally([a[len(gate) : total] for a in outputs], slice(None))
+        if of.measure and labelled
+        else None
+    )
     answer = judge.judge(
         tuple(a[: len(gate)] for a in outputs),
         truth,
         precision=trial.precision,
         min_agreement=trial.min_agreement,
-        labelled=named,
-        labels=labelled.labels if labelled else None,
+        min_accuracy=trial.min_accuracy,
+        told=judge.told(of, kept, truth),
         groups=gate.groups,
+        classifier=of.classifier,
     )
     if not answer.passed:
         raise WrongOutputError(

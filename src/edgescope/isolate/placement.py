@@ -98,8 +98,8 @@ def _colocated(trial: Trial, parts: list[str], seed: int) -> Trial:
         fields = {"device": registry.home(fields["backend"]), "options": {}, **fields}
     own = {k: option_value(v) for k, v in pairs.items() if k not in DIFFERS}
     kept = {**other.workload_options, **own}
-    judged = {"metric": "", "min_accuracy": None, "min_agreement": None}
-    return replace(other, model=model, seed=seed, shapes={}, workload_options=kept, **judged, **fields)
+    other = replace(other, metric="", min_accuracy=None, min_agreement=None)
+    return replace(other, model=model, seed=seed, shapes={}, workload_options=kept, **fields)
 
 
 def _alone(trial: Trial) -> Trial:

@@ -41,7 +41,7 @@ class Purpose(str, Enum):
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs of one purpose: arrays of shape (n, ...) by input name, the right answers, a hash of each sample."""
+    """Inputs of one purpose: arrays of shape (n, ...) by input name, what is right for them, a hash of each sample."""
 
     arrays: Mapping[str, NDArray[Any]]
     digests: tuple[str, ...]
@@ -49,11 +49,13 @@ class Samples:
     origin: str
     """Where they come from, for the reader of a result."""
     labels: NDArray[np.int64] | None = None
-    """(n,) class numbers, or (n, H, W) class maps for segmentation."""
+    """(n,) class numbers, or (n, height, width) class maps for segmentation."""
+    boxes: tuple[NDArray[np.float32], ...] | None = None
+    """For detection, for each sample (k, 5): x1, y1, x2, y2 in pixels of the network's input, class number."""
     groups: NDArray[np.int64] | None = None
     """One number per sample, (n,): equal numbers mean one scene, so not independent. None: all are independent."""
-    boxes: tuple[NDArray[np.float32], ...] | None = None
-    """For detection: of each sample (k, 5): x1, y1, x2, y2 in pixels of the network's input, class number."""
+    noise: bool = False
+    """Whether they are random numbers: good for timing and for telling engines apart, not for judging int8."""
 
     def __len__(self) -> int:
         return len(self.digests)
@@ -63,7 +65,7 @@ class Samples:
         arrays = {name: array[:n] for name, array in self.arrays.items()}
         labels, groups = (None if x is None else x[:n] for x in (self.labels, self.groups))
         boxes = None if self.boxes is None else self.boxes[:n]
-        return Samples(arrays, self.digests[:n], self.origin, labels, groups, boxes)
+        return Samples(arrays, self.digests[:n], self.origin, labels, boxes, groups, self.noise)
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ class FixedBatch(Protocol):
 
     def check_batch(self, batch: int) -> None:
         """Raise UsageError if it cannot take this batch size."""
+
+
+def usual_batch(model: Model) -> int:
+    """Return the batch in which its fp32 answers are computed: its only one, or 8."""
+    return (model.closed_batch if isinstance(model, FixedBatch) else None) or 8
 
 
 @runtime_checkable

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import cache
-from edgescope.errors import ModelError, UsageError
+from edgescope.errors import Message, ModelError, UsageError
 from edgescope.models.base import FixedBatch, Model, TensorSpec
 from edgescope.records import digest
 from edgescope.registry import MODELS, load, need
@@ -41,6 +41,8 @@ else:
 ONNX_FIX = "pip install 'edgescope[onnx]'"
 EXTERNAL_VERSION = 1  # raise this when the stored facts of an ONNX file change
 PIN = re.compile(r"#([0-9a-f]{12})$")
+OWN = ("onnx", "tflite", "callable")
+"""Kinds of models of which only the user knows what they were trained for."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -85,6 +87,20 @@ def pin(name: str) -> str:
     bare = PIN.sub("", name)
     content = _content(bare)
     return f"{bare}#{content}" if content else bare
+
+
+def asks_for_data(name: str, data: str) -> Message | None:
+    """Return what cannot be judged of a network of the user's own that comes without data; None otherwise."""
+    bare = PIN.sub("", name)
+    if data or _family(bare) not in OWN:
+        return None
+    return Message(
+        "W-DATASET-1",
+        f"there are no inputs to judge {bare} with",
+        evidence="random numbers stand for them",
+        effect="Its accuracy is not known, and int8 cannot be judged: it is left out",
+        fix=f"edgescope optimize {bare} --data FOLDER (edgescope docs your-data)",
+    )
 
 
 def _family(name: str) -> str:

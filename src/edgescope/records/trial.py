@@ -78,6 +78,10 @@ class Trial:
     """Samples in one query."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Input name -> full shape, for models with open axes."""
+    data: str = ""
+    """The user's own inputs and labels (registry.DATA), `folder#digest` once pinned; '' for the model's own."""
+    preprocess: str = ""
+    """How pictures become inputs: keys, a name, or a file that carries `#digest` once pinned; '' as it is known."""
     workload: str = "inference"
     """What one unit of work is (registry.WORKLOADS): a forward pass, a training step, a frame of a video ..."""
     workload_options: Mapping[str, Scalar] = field(default_factory=dict)
@@ -217,6 +221,8 @@ ROLES: Mapping[str, Role] = {
     "precision": Role.ARTIFACT,
     "batch": Role.BATCH,
     "shapes": Role.ARTIFACT,
+    "data": Role.ARTIFACT,
+    "preprocess": Role.ARTIFACT,
     "workload": Role.ARTIFACT,
     "workload_options": Role.ARTIFACT,
     "scenario": Role.LOAD,

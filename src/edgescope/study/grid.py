@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import options, registry
+from edgescope.data import opening, preprocessing
 from edgescope.errors import EdgescopeError, Message, UsageError
 from edgescope.isolate import placement
 from edgescope.records import Json, Trial, colocated_with
@@ -340,10 +341,15 @@ def _idle(section: str, line: int | None, place: Place) -> Message:
 
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
-    """Return the trial with each file that its models and its measure refer to pinned by content."""
-    metric = metric_names.named(trial.metric)
+    """Return the trial with each file that its models, its data and its measure refer to pinned by content."""
+    data = opening.pin(trial.data)
     return replace(
-        trial, model=pin(trial.model), colocated=colocated_with(trial.colocated, pin), metric=metric
+        trial,
+        model=pin(trial.model),
+        colocated=colocated_with(trial.colocated, pin),
+        data=data,
+        preprocess=preprocessing.pinned(trial.preprocess, trial.model, data),
+        metric=metric_names.named(trial.metric),
     )
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from edgescope.analysis.cells import variants
-from edgescope.analysis.cells.objective import Wanted, wanted
+from edgescope.analysis.cells.objective import Wanted, least_share, wanted
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
+from edgescope.data import opening
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Result, Scalar, Trial
 from edgescope.records.answers import plain
@@ -19,7 +20,8 @@ from edgescope.scenarios import settings
 from edgescope.search import candidates, halving, start
 from edgescope.search.candidates import NotHere, Proposal
 from edgescope.search.loop import Loop
-from edgescope.study import ranges
+from edgescope.study import grid, ranges
+from edgescope.verify import metric_names
 
 WINDOW = {"min_s": 1.0, "max_s": 2.5}
 """Seconds measured in a search for a variant, at least and at most, unless the trial says them."""
@@ -88,8 +90,11 @@ def optimize(
     all of them. `exhaustive` leaves the short rounds out, `cached=False` measures again what the store holds.
     """
     asked, there = wanted(objective, constraints), candidates.installed()
+    trial["min_accuracy"] = least_share(asked.constraints, trial.get("min_accuracy"))
     proposal = proposed(base(model, trial), backend, precision, exclude)
     plan = halving.Rounds(rounds, proposal.trials[0].seed, short=0 if exhaustive else 2)
+    if said := zoo.asks_for_data(model, proposal.trials[0].data):
+        setup.tell(said)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), rounds, exhaustive]
     with start.counting(setup, store_of(store), question, cached=cached) as cells:
         loop = Loop(cells, setup.tell)
@@ -110,9 +115,10 @@ def answered(results: Sequence[Result], asked: Wanted, not_here: tuple[NotHere, 
 
 def base(model: str, trial: Mapping[str, Any]) -> Trial:
     """Return what all candidates share: these keys of a Trial, on the usual device unless it is said."""
-    keys = {**WINDOW, **trial}
+    keys = {**WINDOW, **trial, "data": opening.name_of(trial.get("data") or "")}
+    keys["metric"] = metric_names.named(trial.get("metric") or "")
     keys["device"] = keys.get("device") or candidates.usual_device(model)
-    return ranges.checked(settings.checked(Trial(model=zoo.pin(model), **keys)))
+    return grid.pinned(ranges.checked(settings.checked(Trial(model=model, **keys))), zoo.pin)
 
 
 def proposed(

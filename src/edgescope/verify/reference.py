@@ -22,7 +22,7 @@ from edgescope.errors import WrongOutputError
 from edgescope.models.base import MIN_FRAMES, Model, Samples
 from edgescope.records import Json, Verification, digest
 from edgescope.records.codec import field_from_json, to_plain
-from edgescope.verify import judge
+from edgescope.verify import judge, labels
 from edgescope.verify.judge import Basis, Outputs, Reference, Run
 from edgescope.verify.measure import called
 
@@ -30,6 +30,8 @@ VERSION = 4  # raise this when the comparison changes
 JUDGING = (
     "by measures"  # change this when the same outputs may be judged otherwise; the fp32 outputs are kept
 )
+SHOWING = 64
+"""Labelled inputs that show whether the labels are the network's own."""
 QUICK = 16
 QUICK_VALUES = 2**21
 """Most output values kept for these inputs, 8 MB; if that is too little for 16 inputs, fewer are kept, at least two."""
@@ -55,6 +57,7 @@ def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1, metr
     if found is None:
         run = open_run()
         try:
+            _labels_fit(run, of, batch, model.info.name)
             gate, kept = judge.answers(run, of, batch)
         except WrongOutputError as error:
             raise WrongOutputError(
@@ -70,6 +73,16 @@ def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1, metr
             found["tally"] = kept
         _write(path, found, {})
     return Reference(found["gate"], found.get("tally"), origin)
+
+
+def _labels_fit(run: Run, of: Basis, batch: int, name: str) -> None:
+    """Raise UsageError where class numbers cannot be those of the network."""
+    if of.labelled is None or of.labelled.labels is None or of.labelled.labels.ndim != 1:
+        return
+    if of.metric and ":" in of.metric:
+        return  # a function of the user's may read labels as it likes
+    some = of.labelled.first(SHOWING)
+    labels.checked(judge.outputs(run, some, batch)[0], some.labels, name)
 
 
 def verified(

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgescope.backends.base import Spec
-from edgescope.models.base import FixedBatch, Model
+from edgescope.models.base import Model, usual_batch
 from edgescope.records import Json, Machine, Trial, Verification
 from edgescope.verify import reference
 from edgescope.verify.judge import Reference, Run
 from edgescope.workloads.base import Answer, Parts
 
-BATCH = 8
 NOTHING = Verification(True, "none", {}, 0.0, "there is nothing to verify: nothing is computed")
 
 
@@ -27,7 +26,7 @@ def prepare(model: Model, parts: Parts, metric: str = "") -> Reference | None:
     if model.reference in ("null", "none"):
         return None
 
-    batch = (model.closed_batch if isinstance(model, FixedBatch) else None) or BATCH
+    batch = usual_batch(model)
 
     def open_run() -> Run:
         backend = parts.backend(model.reference)

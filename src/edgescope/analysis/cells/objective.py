@@ -215,6 +215,12 @@ def parse(text: str, known: Callable[[str], Metric | str] = _of_a_cell) -> Const
     return Constraint(found, limit, unit == "ref", f"{name}{sense}{number}{unit}", len(sense) == 1)
 
 
+def least_share(constraints: Sequence[Constraint], given: float | None) -> float | None:
+    """Return the share of fp32's value that the gate must ask for: `given`, else what constraints on measures say."""
+    shares = [c.limit for c in constraints if c.relative and c.limit <= 1]
+    return given if given is not None else min(shares, default=None)
+
+
 def unreadable(text: str, why: str) -> UsageError:
     """Return the UsageError for a constraint that cannot be read."""
     return UsageError(
