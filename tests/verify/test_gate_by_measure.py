@@ -124,7 +124,7 @@ def test_few_labels_are_told_and_do_not_judge(own_cache):
 
 
 def test_labels_of_another_network_are_no_judge(own_cache):
-    model = Labelled(200, right=0.0)
+    model = Labelled(200, labels=np.random.default_rng(4).integers(0, 10, 200))
     answer = gate(model, plain)
     assert answer.method == "centred_l2" and "are these the network's own labels?" in answer.detail
 

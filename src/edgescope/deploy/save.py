@@ -3,7 +3,8 @@
     DIR/model.onnx | model.pt2 | ...   what the engine reads (for PyTorch: the module as torch.export sees it)
         run.py                         loads and runs it with that engine alone
         sample.npz                     one batch of inputs, and the fp32 answers to them
-        card.md, card.json             how it was built, measured and checked
+        card.md, card.json             how it was built, measured and checked, and for which machine that holds
+        check.py, check_*, check.npz   `python run.py --check DATA`: the gate again, on the data it was judged on
 
 Before the card is written, run.py has answered the accuracy gate's inputs in a fresh process and its outputs have
 passed the same gate: what is handed over is what was judged, not something made the same way. All of it is made in a
@@ -31,7 +32,7 @@ from edgescope.analysis.cells import variants
 from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.bench.parts import HERE
 from edgescope.deploy import card as deploy_card
-from edgescope.deploy import run_script
+from edgescope.deploy import check, checkable, run_script
 from edgescope.errors import StoreError, UsageError, WrongOutputError
 from edgescope.isolate import fresh
 from edgescope.models.base import Model
@@ -42,8 +43,8 @@ from edgescope.verify.judge import Reference, Run
 
 TIMEOUT_S = 1800.0
 CARD = "card.json"
-#: What every such folder holds beside the files that its card names.
-OWN = frozenset({CARD, "card.md", "run.py", "sample.npz", "__pycache__"})
+#: What such folders hold beside the files that their cards name.
+OWN = frozenset({CARD, "card.md", "run.py", "sample.npz", "__pycache__"}) | checkable.FILES
 #: What run.py prints of its own speed.
 TIMED = re.compile(r"^median of (\d+) calls: (\S+) s$", re.MULTILINE)
 
@@ -118,6 +119,7 @@ def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted
     file, weights = _artifact(model, first, folder)
     names = tuple(i.name for i in model.inputs)
     (folder / "run.py").write_text(run_script.script(first.trial, file, names))
+    shutil.copyfile(Path(check.__file__), folder / "check.py")
     _sample(model, truth, first.trial, folder)
     proof = prove(folder, model, truth, first.trial)
     table = variants.table(results, wanted=wanted)
@@ -136,6 +138,8 @@ def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted
         "of": "calls of run.py's own run(), one process after the comparison",
     }
     page["checked"]["run_py"] = deploy_card.checked(proof.checked)
+    page["check"] = checkable.fill(folder, model, first.trial, truth, proof.checked)
+    page["valid_for"] = checkable.valid_for(first)
     (folder / CARD).write_text(json.dumps(page, indent=1) + "\n")
     (folder / "card.md").write_text(deploy_card.markdown(page))
 

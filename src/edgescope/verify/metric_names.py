@@ -67,6 +67,11 @@ def _kept(metric: Callable[..., Any]) -> str:
     return f"{LIVE}{getattr(metric, '__name__', type(metric).__name__).strip('<>')}#{content}"
 
 
+def kept(metric: str) -> Path:
+    """Return the file in the cache that holds a live function."""
+    return _path(metric.rpartition("#")[2])
+
+
 def _path(content: str) -> Path:
     return cache.folder("metrics") / f"{content}.pkl"
 
