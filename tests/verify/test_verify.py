@@ -197,12 +197,19 @@ def made_reference(n, classes=10, knows=True, labelled=20):
     return truth, [compared(measure, kept, kept, None)]
 
 
-def test_fewer_than_100_frames_cannot_pass():
-    truth, told = made_reference(99)
-    few = judge.judge(truth.gate, truth, precision="fp32", told=told)
-    assert not few.passed and "fewer than 100 inputs are too few" in few.detail
-    truth, told = made_reference(100)
-    assert judge.judge(truth.gate, truth, precision="fp32", told=told).passed
+def test_fewer_than_100_frames_are_judged_by_closeness():
+    for n, method in ((99, "centred_l2"), (100, "top1_agreement")):
+        truth, told = made_reference(n)
+        far = (truth.gate[0] + 0.2 * np.random.default_rng(1).standard_normal(truth.gate[0].shape),)
+        same, apart = (judge.judge(got, truth, precision="int8", told=told) for got in (truth.gate, far))
+        assert (same.passed, same.method) == (True, method)
+        assert apart.passed == (n == 100)
+    assert (
+        "20 labelled inputs are too few to judge by, 100 would do"
+        in judge.judge(
+            *(made_reference(99)[0].gate, made_reference(99)[0]), precision="int8", told=told
+        ).detail
+    )
 
 
 def test_a_network_that_knows_nothing_is_not_judged_by_its_top_class():

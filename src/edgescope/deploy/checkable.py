@@ -86,8 +86,8 @@ def _kept(
     folder: Path, model: Model, samples: Samples, labels: NDArray[Any] | None, tally: tuple[NDArray[Any], ...]
 ) -> dict[str, Any]:
     """Write check.npz and check_preprocess.py; return the inputs as the card says them."""
-    right = {} if labels is None else {"labels": np.array(labels)}
-    fp32 = {f"fp32_{i}": part for i, part in enumerate(tally)}
+    right: dict[str, Any] = {} if labels is None else {"labels": np.array(labels)}
+    fp32: dict[str, Any] = {f"fp32_{i}": part for i, part in enumerate(tally)}
     np.savez_compressed(folder / "check.npz", digests=np.array(samples.digests), **right, **fp32)
     prepare = getattr(model, "preprocess", None)
     if isinstance(prepare, Preprocess):
@@ -119,8 +119,14 @@ def _module(measure: object) -> ModuleType:
 def alone(module: ModuleType, names: tuple[str, ...]) -> str:
     """Return the source of some of a module's definitions, with the imports that are not edgescope's."""
     text = inspect.getsource(module)
-    kept = [ast.get_source_segment(text, node) or "" for node in ast.parse(text).body if _needed(node, names)]
+    lines = text.splitlines()
+    kept = ["\n".join(lines[_first(n) - 1 : n.end_lineno]) for n in ast.parse(text).body if _needed(n, names)]
     return '"""How pictures become inputs: cut out of edgescope."""\n\n' + "\n".join(kept) + "\n"
+
+
+def _first(node: ast.stmt) -> int:
+    """Return the line that a definition begins on, with its decorators."""
+    return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
 
 
 def _needed(node: ast.stmt, names: tuple[str, ...]) -> bool:

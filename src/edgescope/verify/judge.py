@@ -340,9 +340,11 @@ def judge(
             reference, fields, first, ACCURACY_FLOOR if min_accuracy is None else min_accuracy
         )
     knows = first is not None and first.telling and first.measure.name.startswith("top")
-    if knows or (classifier and _varied(reference.gate[0])):
+    classes = knows or (classifier and _varied(reference.gate[0]))
+    if classes and len(got[0]) >= MIN_FRAMES:
         return _judge_top1((got[0], reference), fields, (precision, floor), groups)
-    return _judge_l2(reference, fields, max(RANK_FLOOR, min_agreement or 0.0), first)
+    few = f"{len(got[0])} inputs are too few to judge by top class" if classes else ""
+    return _judge_l2(reference, fields, max(RANK_FLOOR, min_agreement or 0.0), first, few)
 
 
 def _told(told: Sequence[Compared]) -> dict[str, Field]:
@@ -395,7 +397,6 @@ def _judge_top1(
     same, n = got.argmax(axis=1) == reference.gate[0].argmax(axis=1), len(got)
     interval = clustered_share(same, None if groups is None else groups[:n])
     found = Measured(interval.value, "1", interval.lo, interval.hi, n)
-    enough = n >= MIN_FRAMES
     worth = "" if groups is None else f", worth {interval.n_eff:.0f} independent ones"
     lo, hi = (100 * (end or 0.0) for end in (found.lo, found.hi))
     fields = {"top1_agreement": found, **fields}
@@ -404,32 +405,33 @@ def _judge_top1(
     detail = (
         f"top-1 agreement {100 * found.value:.1f} % ({int(same.sum())}/{n}{worth}, 95 % CI {lo:.1f}-{hi:.1f};"
         f" min {100 * floor:.0f} % for {precision})"
-        + ("" if enough else f"; fewer than {MIN_FRAMES} inputs are too few to pass")
         + (
             f"; labelled inputs: {_printed(accuracy)} right, fp32 {_printed(of_reference)}"
             if labelled
             else ""
         )
     )
-    passed = enough and found.lo is not None and found.lo >= floor
+    passed = found.lo is not None and found.lo >= floor
     return Verification(passed, "top1_agreement", fields, floor, detail, reference.origin)
 
 
 def _judge_l2(
-    reference: Reference, fields: dict[str, Field], floor: float, first: Compared | None
+    reference: Reference, fields: dict[str, Field], floor: float, first: Compared | None, few: str
 ) -> Verification:
     l2, rank = (_value(fields[name]) for name in ("centred_l2", "rank_agreement"))
     reason = "no task accuracy: the network is untrained, or it is not known what it was trained for"
     if first is not None:
         few = f"{first.ours.n} labelled inputs are too few to judge by, {MIN_FRAMES} would do"
+        if first.ours.n >= MIN_FRAMES:
+            few = "judged by agreement, as --min-agreement asks"
         chance = "fp32 is no better than chance on the labelled inputs: are these the network's own labels?"
         reason = f"{first.sentence(0.0).partition('; floor')[0]}); {few if first.telling else chance}"
-    elif isinstance(told := fields["accuracy"], Absent) and not told.reason.startswith("nothing"):
-        reason = f"no task accuracy: {told.reason}"
+    elif isinstance(told := fields["accuracy"], Absent) and (few or not told.reason.startswith("nothing")):
+        reason = f"no task accuracy: {told.reason}" + (f"; {few}, {MIN_FRAMES} would do" if few else "")
     if first is None or not first.telling:
         why = Absent(reason)
         fields = fields | dict.fromkeys(("accuracy", "reference_accuracy", "accuracy_difference"), why)
-    fields = fields | {"top1_agreement": Absent("the top class is not known to mean anything")}
+    fields = fields | {"top1_agreement": Absent(few or "the top class is not known to mean anything")}
     detail = (
         f"centred outputs differ from fp32 by {l2:.2g} (at most {L2_CEILING:g}), {rank:.1%} of input pairs in"
         f" the same order (at least {floor:.0%}), on {len(reference.gate[0])} inputs; {reason}"
