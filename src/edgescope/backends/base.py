@@ -151,9 +151,9 @@ class About:
     """Device -> precisions that it supports on some machine; a device that is not listed has no limits."""
     CANDIDATES: ClassVar[Mapping[str, Sequence[Tried]]] = {}
     """Device -> the candidates of `optimize`, the simplest first; empty if the backend only runs when it is named."""
-    PATIENT: ClassVar[Mapping[str, Scalar]] = {}
+    SLOW_OPTIONS: ClassVar[Mapping[str, Scalar]] = {}
     """Options with which a first start takes minutes: a candidate with one of them is tried only if it is named."""
-    DEAR: ClassVar[bool] = False
+    SLOW_START: ClassVar[bool] = False
     """Whether every start runs a compiler: such candidates are tried once, after the others."""
     READS: ClassVar[frozenset[str]] = frozenset({"network", "onnx"})
     """The kinds of model that it can run: network (PyTorch's module, to be exported), onnx and tflite (files)."""
