@@ -55,7 +55,7 @@ def concluded(begun: Result, watch: Watch, run: Run, in_effect: Mapping[str, Jso
     `in_effect` holds the evidence and figures of its mode when it began.
     """
     found = settled(_assembled(begun, watch, run), run.failure)
-    return mode.noted(mode.kept(found, watch.by_name), in_effect or {})
+    return mode.noted(mode.rechecked(found, watch.by_name), in_effect or {})
 
 
 def _assembled(begun: Result, watch: Watch, run: Run) -> Result:

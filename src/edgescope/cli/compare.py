@@ -30,10 +30,10 @@ def configure(sub: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare the two results that are named, or the replicates of the two cells."""
-    from edgescope.verbs.compare import compare, meant
+    from edgescope.verbs.compare import compare, results_of
 
     store = opened.store(args)
-    baseline = meant(args.baseline, store)
+    baseline = results_of(args.baseline, store)
     found = compare(
         baseline, args.candidate, store=store, other_store=args.other_store or None, force=args.force
     )

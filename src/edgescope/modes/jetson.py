@@ -17,7 +17,7 @@ from edgescope.devices.jetson.nvpmodel import Conf, PowerMode
 from edgescope.devices.kernel_files import Fact, absent, cpu_list, fact, is_absent
 from edgescope.errors import SettingError, UnsupportedError
 from edgescope.modes import helper
-from edgescope.modes.privileged import act, asked
+from edgescope.modes.privileged import act, nvpmodel_output
 from edgescope.units import ranges
 
 CLOCKS = "jetson_clocks"
@@ -56,7 +56,7 @@ class NvpMode(Mode):
 
     def now(self) -> PowerMode | Fact:
         """Return the board's present power mode, or {"absent": reason}."""
-        return nvpmodel.current(self.root, asked(self.root))
+        return nvpmodel.current(self.root, nvpmodel_output(self.root))
 
     def change(self) -> tuple[str, str]:
         """Return how to change to this mode from the present one: `live`, `needs a reboot` or `not known`; and why."""

@@ -61,7 +61,7 @@ def require(trial: Trial, environ: Mapping[str, str]) -> None:
         )
 
 
-def kept(result: Result, daemon: Mps | None) -> Result:
+def rechecked(result: Result, daemon: Mps | None) -> Result:
     """Return the result unchanged if its MPS daemon still answers, otherwise as failed with the daemon's answer."""
     if daemon is None or result.status is Status.UNSUPPORTED:
         return result

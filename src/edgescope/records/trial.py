@@ -173,7 +173,7 @@ class Trial:
         crowd += "" if self.sharing == "time_slicing" else f" {self.sharing}"
         crowd += f" with {self.colocated}" if self.colocated else ""
         mode = "" if self.mode == "as_is" else f" {self.mode}"
-        load = "" if self.scenario == "single_stream" else f" {self.load}"
+        load = "" if self.scenario == Trial.scenario else f" {self.load}"
         return f"{self.backend}{where}{kind} {self.precision} b{self.batch}{crowd}{extra}{mode}{load}"
 
     @property

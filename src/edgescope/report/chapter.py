@@ -84,7 +84,7 @@ def chapters(results: Iterable[Result], wanted: Wanted = FASTEST) -> list[Chapte
     groups: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result in results:
         loads = groups.setdefault((result.trial.model, result.machine.id), {})
-        loads.setdefault(question.asked(result.trial), []).append(result)
+        loads.setdefault(question.question_id(result.trial), []).append(result)
     return [_chapter(group, wanted) for loads in groups.values() for group in loads.values()]
 
 

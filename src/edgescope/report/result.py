@@ -6,13 +6,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from edgescope import metrics, units
+from edgescope import metrics, registry, units
 from edgescope.analysis.cells import ids
 from edgescope.analysis.energy.scopes import ends
 from edgescope.analysis.run.usage import first
 from edgescope.analysis.run.workers import Share, shares
 from edgescope.metrics import METRICS
-from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status
+from edgescope.records import UNIT, Absent, Field, Json, Measured, Result, Status, Trial
 from edgescope.report import document as doc
 from edgescope.stats import reach
 from edgescope.units import ranges, show, why
@@ -36,7 +36,7 @@ def _name(result: Result) -> doc.Text:
     """Return what was measured; loads other than the usual one are in the label."""
     t = result.trial
     trained = "" if result.model is None or result.model.trained else "  (untrained: no task accuracy)"
-    load = "  single_stream" if t.scenario == "single_stream" else ""
+    load = f"  {t.scenario}" if t.scenario == Trial.scenario else ""
     return doc.Text(f"{t.model}  {t.label}{load}{trained}", "strong")
 
 
@@ -337,7 +337,7 @@ def each_worker(result: Result) -> Iterator[doc.Table]:
 
 def _tail(result: Result, each: Sequence[Share]) -> str:
     """Return the deepest percentile that every worker has, '' where there is none: no two lines show different ones."""
-    if result.trial.scenario == "offline":
+    if not registry.scenario(result.trial.scenario).timed:
         return ""
     names = ("p99", "p95", "p90", "p50")
     return next((n for n in names if all(_known(s.latency[f"latency_{n}_s"]) for s in each)), "")

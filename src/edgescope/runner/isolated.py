@@ -12,7 +12,7 @@ from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.modes import catalog
 from edgescope.modes.enter import entered
-from edgescope.modes.sharing import kept, with_sharing
+from edgescope.modes.sharing import rechecked, with_sharing
 from edgescope.records import Result, Trial
 
 
@@ -41,7 +41,7 @@ def in_mode(trial: Trial, measured: Callable[[Mode], Result], *, shared: bool = 
         if shared:
             asked, daemon = with_sharing(asked, trial)
         with entered(asked) as mode:
-            result = kept(measured(mode), daemon)
+            result = rechecked(measured(mode), daemon)
     except (SettingError, UnsupportedError, UsageError, DeviceError) as error:
         if result is None:
             return bench.refused(trial, bench.present(), error)

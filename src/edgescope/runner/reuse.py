@@ -112,7 +112,7 @@ class ReusingRunner:
         result = self._leader.answer("run", trial, limits, env, prestart)
         if env:
             assert self._mps is not None
-            result = sharing.kept(result, self._mps)
+            result = sharing.rechecked(result, self._mps)
             if result.status not in _UNHARMED:
                 self._leader.stop()
                 try:

@@ -74,7 +74,7 @@ class Search:
             "peak_rss_bytes": priors.memory(self.trials),
             "gpu_memory_bytes": priors.memory(self.trials),
         }
-        self.closed = all(t.scenario == "single_stream" for t in self.trials)
+        self.closed = all(registry.scenario(t.scenario).keeps_in_flight for t in self.trials)
         self.flight = np.log([priors.in_flight(t) for t in self.trials])
         scales = {"throughput_sps": 1.0, "power_w": 0.3, "gpu_memory_bytes": 0.7, "peak_rss_bytes": 0.7}
         self.known: dict[str, _Known] = {}

@@ -20,7 +20,8 @@ from edgescope.records import Absent, Result, Scalar, Trial
 from edgescope.scenarios.open_loop import Server, Trace
 from edgescope.scenarios.stop_rule import Plan
 
-SCENARIOS = {"poisson": "server", "even": "fixed_rate", "camera": "trace"}
+CAMERA = "camera"
+SCENARIOS = {"poisson": "server", "even": "fixed_rate", CAMERA: "trace"}
 PER_CLIENT = "per-client"
 #: Seeds among which the one is chosen whose number of arrivals is nearest to the rate's.
 DRAWS = 16
@@ -67,15 +68,15 @@ class Question:
         scenario, options = SCENARIOS[self.arrivals], dict[str, Scalar]()
         rate: float | None = self.rate * (clients if one else 1)
         seed = self.base.seed + (SEEDS if one else max(SEEDS, DRAWS * self.max_clients)) * attempt
-        if scenario == "trace" and one:
+        if self.arrivals == CAMERA and one:
             rate, options = None, self._cameras(clients, seconds, seed, store)
-        elif scenario == "trace":
-            scenario = "fixed_rate"  # each process is a camera with its own phase
+        elif self.arrivals == CAMERA:
+            scenario = SCENARIOS["even"]  # each process is a camera with its own phase
         load = {"scenario": scenario, "rate": rate, "scenario_options": options}
         load["processes"] = 1 if one else clients
         window = {"min_s": seconds, "max_s": seconds, "max_queries": None}
         trial = replace(self.base, **load, **window, seed=seed, replicate=self.base.replicate + attempt)  # type: ignore[arg-type]
-        return typical(trial) if scenario == "server" else trial
+        return typical(trial) if self.arrivals == "poisson" else trial
 
     def _cameras(self, clients: int, seconds: float, seed: int, store: Path) -> dict[str, Scalar]:
         """Write the arrivals of cameras with random phases into the store; return the options that replay them."""

@@ -28,12 +28,12 @@ def compare(
     numbers that are not comparable side by side.
     """
     there = store if other_store is None else other_store
-    return cells.compare(meant(baseline, store), meant(candidate, there), force=force)
+    return cells.compare(results_of(baseline, store), results_of(candidate, there), force=force)
 
 
-def meant(named: Named, store: Stored) -> list[Result]:
+def results_of(named: Named, store: Stored) -> list[Result]:
     """Return the results that are named, with their raw rows."""
     if isinstance(named, str):
         place = store_of(store)
-        return place.fulls(ids.meant(place.results(), named))
+        return place.fulls(ids.matching(place.results(), named))
     return [named] if isinstance(named, Result) else list(named)

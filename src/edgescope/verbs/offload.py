@@ -104,7 +104,7 @@ def _place(store: Store, which: str, machine: str, side: str) -> Place:
     """Return the place that an id's beginning or a label names: all replicates of its cell on its machine."""
     every = list(store.results())
     labelled = [r for r in every if which in (r.trial.label, f"{r.trial.model} {r.trial.label}")]
-    found = machines.one(labelled or ids.begun(every, which), machine)
+    found = machines.one(labelled or ids.starting_with(every, which), machine)
     cells, where = {r.trial.cell for r in found}, {r.machine.id for r in found}
     return place(
         store.fulls(r for r in every if r.trial.cell in cells and r.machine.id in where), which, side

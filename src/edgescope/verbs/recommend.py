@@ -214,7 +214,9 @@ def _proposed(model: str, device: str | None, precision: Sequence[str]) -> list[
     """Return what is worth trying for one model, without what takes a compiler's time."""
     base = Trial(model=model, device=device or candidates.usual_device(model))
     tried = candidates.propose(base, candidates.installed()).trials
-    return [t for t in tried if (not precision or t.precision in precision) and not candidates.starts_slowly(t)]
+    return [
+        t for t in tried if (not precision or t.precision in precision) and not candidates.starts_slowly(t)
+    ]
 
 
 def _whole(stored: list[Result], asked: Wanted, store: Store, setup: Setup) -> list[Result]:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope import registry
 from edgescope.backends.base import (
     Artifact,
     Backend,
@@ -80,7 +81,7 @@ class Inference:
         backend = parts.backend(trial.backend)
         if not isinstance(backend, SelfDriven):
             return None
-        if trial.scenario not in ("single_stream", "offline"):
+        if not registry.scenario(trial.scenario).self_driven:
             raise UsageError(
                 "E-SCEN-9",
                 f"{trial.backend} owns its loop and offers no {trial.scenario}",

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from edgescope import registry
 from edgescope.analysis.cells.percentiles import percentiles
 from edgescope.analysis.cells.replicates import MEASURED, MIN_REPLICATES, across
 from edgescope.analysis.cells.row import Row
@@ -110,7 +111,8 @@ def sharing_words(trial: Trial) -> str:
 
 def wanted(trial: Trial) -> bool:
     """Return whether a trial belongs here: a closed loop, one query at a time in each process."""
-    return (trial.scenario, trial.rate, trial.in_flight, trial.colocated) == ("single_stream", None, 1, "")
+    closed = registry.scenario(trial.scenario).keeps_in_flight
+    return closed and (trial.rate, trial.in_flight, trial.colocated) == (None, 1, "")
 
 
 def setup(trial: Trial) -> str:

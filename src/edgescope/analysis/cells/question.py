@@ -17,7 +17,7 @@ from edgescope.records import Role, Trial, digest
 HARNESS = "null"
 
 
-def asked(trial: Trial) -> str:
+def question_id(trial: Trial) -> str:
     """Return the name of the question that a trial answers; trials with the same name may be compared."""
     load = (trial.workload, trial.key(Role.LOAD), trial.colocated, trial.io)
     size = (trial.batch, trial.processes, trial.in_flight) if registry.scenario(trial.scenario).timed else ()

@@ -137,7 +137,7 @@ class LiteRt(AboutLiteRt):
             path, names = _own(model, spec), {i.name: i.name for i in model.inputs}
         else:
             path, names = _converted(model, spec, folder)
-        made = cache.about(path)
+        made = cache.notes(path)
         notes = {"made": made, "names": names}
         if spec.precision == "fp16":
             notes["fp16"] = _fp16(path, model, spec, names)
@@ -203,7 +203,7 @@ def _own(model: HoldsTflite, spec: Spec) -> Path:
 
 def _converted(model: Model, spec: Spec, folder: Path) -> tuple[Path, dict[str, str]]:
     path = tflite_export.tflite(model, folder, batch=spec.batch, int8=spec.precision == "int8")
-    return path, dict(cache.about(path)["names"])
+    return path, dict(cache.notes(path)["names"])
 
 
 def _fp16(path: Path, model: Model, spec: Spec, names: Mapping[str, str]) -> dict[str, float]:

@@ -83,7 +83,7 @@ class OrtTensorrt(AboutOrtTensorrt):
             told = _built(path, model, spec, place)
             cache.write_json(sidecar, told)
         _took_something(path, told)
-        notes = {"made": cache.about(path), "engines": str(place), "tensorrt": told}
+        notes = {"made": cache.notes(path), "engines": str(place), "tensorrt": told}
         return Artifact(model, spec, path, content, told["build_s"], notes)
 
     def load(self, artifact: Artifact) -> Session:

@@ -69,7 +69,7 @@ class TorchTensorrt(AboutTensorrt):
             cache.named(folder, model.info.name, spec.precision, digest(asked), ".ep"),
             lambda new: _compiled(model, spec, new) | origin,
         )
-        made = cache.about(path)
+        made = cache.notes(path)
         return Artifact(model, spec, path, cache.content(path), made.get("build_s"), {"made": made})
 
     def load(self, artifact: Artifact) -> Session:

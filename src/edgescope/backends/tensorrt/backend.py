@@ -220,7 +220,7 @@ class TensorRt(AboutTensorRt):
         asked = _asked(model, spec, options, onnx)
         path = cache.made(folder) / engine_file.key(asked)
         facts = engine_file.cached(path, **_board()) or _built(path, asked, onnx, options)
-        notes = {"engine": asdict(facts), "made": cache.about(onnx)}
+        notes = {"engine": asdict(facts), "made": cache.notes(onnx)}
         return Artifact(model, spec, path, facts.sha256, facts.build_s, notes)
 
     def load(self, artifact: Artifact) -> TensorRtSession:
@@ -237,7 +237,7 @@ class TensorRt(AboutTensorRt):
             raise DeviceError(
                 "E-TRT-12",
                 f"TensorRT cannot load {artifact.path.name}",
-                evidence=log.said(),
+                evidence=log.last_errors(),
                 fix=f"rm {shlex.quote(str(artifact.path))}*, then run it again: it is built anew",
             )
         return TensorRtSession(engine, runtime, artifact, log)

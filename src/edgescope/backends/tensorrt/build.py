@@ -175,7 +175,7 @@ def _parse(network: Any, path: Path, log: Log) -> None:
     raise UnsupportedError(
         "E-TRT-2",
         f"TensorRT {types.FULL_VERSION} cannot read {told[0] if told else path.name}",
-        evidence="; ".join([*told[1:], log.said()])[:400],
+        evidence="; ".join([*told[1:], log.last_errors()])[:400],
         effect=f"{path.name} is {_opset(path)}, and no engine can be built from it",
         fix="--backend onnxruntime, or replace the operator in the model",
     )
@@ -202,7 +202,7 @@ def _nodes(path: Path) -> list[tuple[str, str]]:
 
 def _opset(path: Path) -> str:
     """Return `opset 13`, from the file's stored facts, else from the file."""
-    known = cache.about(path).get("opset")
+    known = cache.notes(path).get("opset")
     if known is None and find_spec("onnx") is not None:
         import onnx
 
@@ -218,7 +218,7 @@ def _failed(request: Request, log: Log, *, stopped: bool) -> DeviceError | Safet
             f"the engine was not built within {request.timeout_s:g} s",
             fix="--option build_timeout=1800, or --option builder_level=2",
         )
-    said = log.said()
+    said = log.last_errors()
     if "out of memory" in said.lower() or "outofmemory" in said.lower():
         return SafetyError(
             "E-TRT-6",

@@ -97,7 +97,7 @@ class TrtExec(AboutTensorRt):
             )  # its build was not part of this trial
         job = job_of(model, spec, folder, tool)
         path, facts = build(job, folder)
-        notes = {"made": _told(facts), "onnx": str(job.onnx), "onnx_made": cache.about(job.onnx)}
+        notes = {"made": _told(facts), "onnx": str(job.onnx), "onnx_made": cache.notes(job.onnx)}
         return Artifact(model, spec, path, facts.sha256, facts.build_s, notes)
 
     def load(self, artifact: Artifact) -> Session:

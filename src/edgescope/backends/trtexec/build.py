@@ -70,7 +70,7 @@ def job_of(model: Model, spec: Spec, folder: Path, tool: Tool) -> Job:
 
 
 def _refuse_opset(path: Path, newest: int | None, tool: Tool) -> None:
-    opset = cache.about(path).get("opset")
+    opset = cache.notes(path).get("opset")
     if newest is not None and isinstance(opset, int) and opset > newest:
         raise UnsupportedError(
             "E-TRTX-3",
