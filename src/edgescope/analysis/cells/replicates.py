@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run.summary import metrics, latency_rows
+from edgescope.analysis.run.summary import latency_rows, metrics
 from edgescope.analysis.run.workers import due_in
 from edgescope.metrics import scoped
 from edgescope.records import Absent, Field, Measured, Result, Status
