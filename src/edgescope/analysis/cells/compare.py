@@ -150,14 +150,6 @@ def _warnings(
     return tuple(found)
 
 
-def compare_all(
-    baseline: Iterable[Result], candidate: Iterable[Result], *, force: bool = False
-) -> list[Comparison]:
-    """Return one comparison per cell that both lists of results hold."""
-    old, new = by_cell(baseline), by_cell(candidate)
-    return [compare(old[cell], new[cell], force=force) for cell in old if cell in new]
-
-
 def by_cell(results: Iterable[Result]) -> dict[str, list[Result]]:
     """Return results grouped by cell, in the order in which cells first appear."""
     groups: dict[str, list[Result]] = {}
