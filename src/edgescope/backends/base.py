@@ -293,7 +293,7 @@ def unforced(spec: Spec) -> None:
         return
     raise SettingError(
         "E-TF32-1",
-        f"{spec.precision} was asked for and the environment asks for {other}",
+        f"{spec.precision} was requested and the environment requests {other}",
         evidence=f"NVIDIA_TF32_OVERRIDE={forced}",
         effect=f"NVIDIA's libraries may compute in {other} despite the request, under this label",
         fix=f"unset NVIDIA_TF32_OVERRIDE, or --precision {other}",

@@ -154,7 +154,7 @@ def _untrusted(point: Point) -> Message | None:
     if verdict.trust is Trust.CLEAN:
         return None
     what = f"the run that the answer rests on is {verdict.trust.value}"
-    effect = "The answer is that of this machine as it was then"
+    effect = "The answer holds for the machine in the state of that run"
     fix = "the same command with --no-cache on a quiet machine"
     return Message("W-CAP-3", what, evidence="; ".join(verdict.evidence[:2]), effect=effect, fix=fix)
 

@@ -91,7 +91,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Point:
-    """One run with the load of N clients: what was promised, and what happened."""
+    """One run with the load of N clients: its figures and the judgement on each promise."""
 
     clients: int
     stage: str

@@ -115,16 +115,16 @@ def _choice(group: Sequence[Result], wanted: Wanted, spreads: Spreads, scope: st
     done, first = list(replicates.values()), next(iter(replicates.values()), group[0])
     status, why = rejection(group)
     notes: list[str] = []
-    asked = {c.metric.name for c in wanted.constraints}
+    bounded = {c.metric.name for c in wanted.constraints}
     found = figures(done, first.trial.workload, scope)
     for name in found.keys() & _varying():
         if name in QUANTILES:
-            found[name] = _latency(done, name, found[name], spreads, notes if name in asked else [])
+            found[name] = _latency(done, name, found[name], spreads, notes if name in bounded else [])
         else:
             found[name] = _between(done, name, spreads, scope)
     row = row_of(group, replicates, found | {"speedup": Absent("not compared with a baseline")})
-    told = (*dict.fromkeys(notes), *_weak(done, spreads))
-    return broken(replace(row, status=status if why else row.status, notes=told), wanted)
+    remarks = (*dict.fromkeys(notes), *_weak(done, spreads))
+    return broken(replace(row, status=status if why else row.status, notes=remarks), wanted)
 
 
 def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
@@ -138,8 +138,8 @@ def _weak(done: Sequence[Result], spreads: Spreads) -> tuple[str, ...]:
 
 def _varying() -> set[str]:
     """Return the metrics that vary between processes, unlike those of the artifact."""
-    asked = (m for m in METRICS.values() if m.bound or m.objective or m.shown)
-    return {m.name for m in asked if not m.artifact and (m.of or m.quantile)}
+    shown = (m for m in METRICS.values() if m.bound or m.objective or m.shown)
+    return {m.name for m in shown if not m.artifact and (m.of or m.quantile)}
 
 
 def _figure(result: Result, column: str) -> Field:
@@ -180,7 +180,7 @@ def _latency(done: Sequence[Result], column: str, point: Field, spreads: Spreads
 
 
 def _order_bound(done: Sequence[Result], column: str, notes: list[str]) -> float:
-    """Return the largest order-statistic bound of a process, else that of all rows together, else the slowest query."""
+    """Return the largest order-statistic bound of a process, else the bound of all rows, else the slowest query."""
     stored = [r.metrics.get("latency_p99_bound_s") for r in done] if column == "p99_s" else []
     known = [f.value for f in stored if isinstance(f, Measured)]
     if known and len(known) == len(done):

@@ -1,8 +1,8 @@
 """Compare two cells: first the settings that differ, then the metrics, then a judgement.
 
-A ratio means nothing before the settings are known to differ only in what is being compared, so differences
+A ratio means nothing until the settings are known to differ only in the subject of the comparison, so differences
 lead. Replicates of one number that began within an hour of each other are a pair; the ratio of a pair cancels
-what the machine did to both. Runs that are not pairs give the ratio of two independent figures. Latencies with
+the machine's influence on both. Runs that are not pairs give the ratio of two independent figures. Latencies with
 other io, watts of another scope and numbers of another machine are NOT-COMPARABLE.
 """
 
@@ -141,12 +141,12 @@ def _warnings(
     found = ["one pair gives no interval: nothing is judged by it"] if pairs == 1 else []
     if not pairs and rows:
         found.append(
-            "not measured together: the ratios are of independent figures, with what the machine did to one side"
+            "not measured together: the ratios of independent figures include changes of the machine between them"
         )
     if any(scoped(r.metric) and isinstance(r.ratio, Measured) for r in rows):
         for side, group in (("baseline", old), ("candidate", new)):
-            said = dict.fromkeys(w for r in group.values() for w in r.warnings if w.code == "W-PWR-3")
-            found += [f"{w} (the {side})" for w in said]
+            meter = dict.fromkeys(w for r in group.values() for w in r.warnings if w.code == "W-PWR-3")
+            found += [f"{w} (the {side})" for w in meter]
     return tuple(found)
 
 

@@ -4,7 +4,7 @@
 
 A constraint is judged on the worse end of the interval: `p99<=33ms` on the upper bound of the p99, if there is one.
 Only `accuracy` is judged on its value, because twenty labelled photographs leave an interval that nothing would pass.
-`0.98ref` is relative to the fp32 reference: the labelled accuracy of both, or, where there are no labels, the top-1
+`0.98ref` is relative to the fp32 reference: the labelled accuracy of both, or, without labels, the top-1
 agreement with it. A metric that was not measured does not keep its constraint.
 """
 

@@ -1,6 +1,6 @@
 """Which cells answer the same question: the settings that must be equal before two figures share a table.
 
-A latency is that of one query under one load. Cells that differ in samples per query, arrival pattern, queue or
+A latency belongs to one query under one load. Cells that differ in samples per query, arrival pattern, queue or
 number of copies answer different questions, even if all else is equal. Engine, device, precision, options, sharing
 and mode are the choices. In the offline scenario all samples are there at once, so batch, processes and queries in
 flight are choices too: its figure is the throughput.

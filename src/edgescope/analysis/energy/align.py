@@ -28,7 +28,7 @@ from edgescope.stats.special import t_quantile
 EXPLAINED = 0.5
 """Share of the log's variance that the load must explain at the best offset."""
 RIVAL = 0.8
-"""Another offset that explains this share of what the best does makes the answer ambiguous."""
+"""The answer is ambiguous if another offset explains at least this share of the best offset's variance."""
 ROWS = 3
 """Least rows of the log in the shorter idle stretch: with fewer, no edge can be seen."""
 MAX_DRIFT = 0.02
@@ -160,7 +160,7 @@ def _coarse(log: MeterLog, run: Load, shortest: float) -> tuple[float, float]:
 
 
 def _explained(watts: Floats, level: Floats) -> Floats:
-    """Return, at each shift, the squared correlation of the level with the log; 0 where it is not positive."""
+    """Return, at each shift, the squared correlation of the level with the log; 0 if it is not positive."""
     n = len(level)
     shape = level - level.mean()
     centred = watts - watts.mean()

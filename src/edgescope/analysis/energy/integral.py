@@ -1,4 +1,4 @@
-"""Energy as the integral of one sensor's readings, with bounds on what it cannot have seen.
+"""Energy as the integral of one sensor's readings, with bounds on the power between them.
 
 A counter's difference has no sampling error; the bounds are what its steps leave open. A gauge or an average is
 integrated by trapezoid over its updates m_j, first seen at f_j. Let g_j be the time for which nobody had looked when it
@@ -21,7 +21,7 @@ delay is its own constant: what was integrated is the window shifted by it, whic
 loses what lies before the stop. J is summation by parts: moving f_j by x_j changes the trapezoids by
 sum x_j (m_j+1 - m_j-1) / 2. What the sensor itself reads wrong (its gain, offset and steps of one digit) is not in the
 bounds. That sensors show means of a part of the time only, and late, is measured in Yang, Adamek and Armour, arXiv
-2312.02741 (NVML), and said in the INA3221's data sheet, SBOS576 (averaging of up to 1024 conversions).
+2312.02741 (NVML), and in the INA3221's data sheet, SBOS576 (averaging of up to 1024 conversions).
 
 Updates of a polled sensor: each new value once, at its first appearance.
 
@@ -245,7 +245,7 @@ _SAME = 1.5
 _AGREE = 3
 """Single refreshes that must have been seen; fewer changes say nothing about the sensor."""
 _UNKNOWN = 1.0
-"""The slowest refresh, assumed for a sensor that changed too seldom to show its own: that of NVML's averages."""
+"""The slowest refresh, assumed for a sensor that changed too seldom to show its own: the refresh of NVML's averages."""
 _SLOW = 2.0
 """A refresh takes at most this multiple of the usual one; a value shown for longer was measured again."""
 
@@ -271,7 +271,7 @@ class Updates:
 
     @property
     def irregular_s(self) -> float:
-        """How much refreshes differ beyond what the polls can explain."""
+        """How much refreshes differ beyond the effect of the polls."""
         return max(0.0, self.slowest_s - self.refresh_s - self.usual_blind_s)
 
     @property
@@ -321,6 +321,6 @@ def _refresh(polls: Floats, changes: Floats, blind: Floats) -> tuple[float, floa
     slow, unseen = gaps[gaps <= _SLOW * usual], blind[1:][gaps <= _SLOW * usual]
     once = slow < _SLOW * usual - poll
     # of a sensor that keeps its time to a poll, what took two refreshes was shown twice: an equal mean, not a late one
-    # (where nobody looked meanwhile, it may have been neither)
+    # (without a poll in between, it may have been neither)
     regular = slow[once].max(initial=usual) <= usual + poll and unseen[~once].max(initial=0.0) <= _SAME * poll
     return usual, float((slow[once] if regular else slow).max(initial=usual))

@@ -52,7 +52,7 @@ INSTANT = re.compile(r"_INSTANT\b|\brefresh \d+ ms|^tegrastats ")
 """Sources of gauges that are known to show the moment, or at most the mean since their own last update: NVML's field of
 that name, and power monitors whose averaging the kernel tells or sets (an INA3221 means over its own refresh)."""
 SMEARED_S = 1.0
-"""Of any other gauge nobody knows that it is none of the averages that meters show, as NVML's mean of the last second
+"""Any other gauge may be one of the averages that meters show, as NVML's mean of the last second
 was before there was a field of the moment: its bounds reach as far as those of such an average."""
 _LEFT_OUT = {
     "carrier": "a camera, a display and the supply's losses",
@@ -94,8 +94,8 @@ def energy(
     """Return the energy of [start_ns, stop_ns] by the named meter, else by the meter of the widest scope.
 
     One rail of several is no total, so it must be named. `device` is where the work ran, `board` the meter of its
-    GPU: a meter that does not see the device is not used. `lo` and `hi` bound what the meter cannot have seen. Every
-    figure is Absent with the reason where no meter answered.
+    GPU: a meter that does not see the device is not used. `lo` and `hi` bound the energy that the meter may have
+    missed. Every figure is Absent with the reason if no meter answered.
     """
     every = energies(readings, start_ns, stop_ns, samples)
     mine = [
@@ -108,7 +108,7 @@ def energy(
     measured = [e for e in mine if isinstance(e.energy_j, Measured)]
     if len(measured) > 1 and measured[0].scope == "rail":  # the widest there is, and one of several
         names = ", ".join(e.meter for e in measured)
-        return _absent("", "", f"only single rails were measured, and none of them is a total: {names}")
+        return _absent("", "", f"only single rails were measured, and no rail is a total: {names}")
     if measured:
         return measured[0]
     return mine[0] if len(mine) == 1 else _absent("", "", _no_meter(readings, mine, meter))
@@ -149,7 +149,7 @@ def _shaped(counter: Energy, others: Sequence[Energy]) -> Energy:
 
 
 def _width(way: Energy) -> float:
-    """Return the joules between a figure's bounds; inf where nothing bounds it."""
+    """Return the joules between a figure's bounds; inf if it has no bound."""
     field = way.energy_j
     if not isinstance(field, Measured) or field.lo is None or field.hi is None:
         return math.inf
@@ -257,7 +257,7 @@ def _between(total: Total) -> str:
 
 
 def scope_note(meter: str, scope: str) -> Message | None:
-    """Return the warning about what a meter of this scope does not see, or '' for a meter at the wall."""
+    """Return the warning about parts that a meter of this scope misses, or '' for a meter at the wall."""
     if scope == "wall":
         return None
     missing = _LEFT_OUT.get(scope, "whatever lies outside of it")

@@ -37,7 +37,7 @@ class Load:
     rate: float
     """Queries per second of one client."""
     arrivals: str = "poisson"
-    """poisson, even (all clients perfectly interleaved) or camera (each periodic, with a phase of its own)."""
+    """poisson, even (all clients perfectly interleaved) or camera (each periodic, with its own phase)."""
     servers: int = 1
 
 

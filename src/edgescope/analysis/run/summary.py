@@ -39,7 +39,7 @@ DRIFT_MATTERS = 0.02
 """A significant drift of at least this share of the mean gives a warning."""
 CHANGES_TOLD = 3
 """Most moments of change that are listed one by one."""
-IDLING = Absent("throughput n/a (idle_gap: the window is mostly idle, as asked)")
+IDLING = Absent("throughput n/a (idle_gap: the window is mostly idle on purpose)")
 
 
 def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -> dict[str, Field]:
@@ -111,7 +111,7 @@ def quantile_metric(x: NDArray[np.float64], q: float) -> Field:
 def throughput(rows: Queries, window: Window) -> Field:
     """Return samples of successful queries / (stop - start) of the window, in samples/s.
 
-    Its interval is that of the mean time between completions, inverted.
+    Its interval is the inverted interval of the mean time between completions.
     """
     c = rows.columns
     ok = c["status"] == QUERY_OK
@@ -222,4 +222,4 @@ def _drifting(found: Drift) -> Message:
 def _failed(failed: int, n: int) -> Message:
     what = f"{failed} of {n} queries failed or were dropped"
     effect = "They have no latency: the percentiles describe the others only"
-    return Message("W-STAT-5", what, effect=effect, fix="a lower --rate, or look at the trial's reason")
+    return Message("W-STAT-5", what, effect=effect, fix="a lower --rate, or check the trial's reason")
