@@ -77,7 +77,7 @@ NULL = "[trial]\nmodel = 'null'\nbackend = 'null'\n"
             'line 5: a cell is impossible: mps shares a GPU.*exclude.. sharing = "mps"',
         ),
         (NULL + "scenario = 'idle_gap'\nin_flight = 2", "line [45]: idle_gap has one query in flight"),
-        (NULL + "io = 'pinned'", "line 4: .*io pinned needs a device with memory of its own"),
+        (NULL + "io = 'pinned'", "line 4: .*io pinned needs a device with its own memory"),
         (NULL + "rate = [1, 2]", "line 4: .*single_stream takes no rate"),
         (
             "[trial]\nmodel='null'\nbackend=['openvino',\n'onnxruntime']\nprecision=['int8','bf16']",

@@ -185,7 +185,7 @@ def _answer(session: Session, trial: Trial) -> Answer:
         return session.__call__
     if not isinstance(session, Staged):
         raise UnsupportedError(
-            "E-IO-1", f"io {trial.io} needs a device with memory of its own", fix="--io host"
+            "E-IO-1", f"io {trial.io} needs a device with its own memory", fix="--io host"
         )
     stage, fetch = session.stage, session.fetch
     return lambda batch: fetch(session(stage(batch)))
