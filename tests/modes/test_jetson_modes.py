@@ -137,7 +137,7 @@ def test_a_mode_that_needs_a_reboot_is_not_even_tried(root):
 def test_a_reboot_that_nobody_foresaw_is_not_agreed_to_and_nothing_is_measured(root):
     (root / "mask").write_text("7")  # the driver runs with another mask than the file says
     error = refused(find(root, "15W"), SettingError, r"E-MODE-2.*reboot")
-    assert "asked for mode 0" in str(error) and "Reboot required" not in error.fix
+    assert "requested mode 0" in str(error) and "Reboot required" not in error.fix
     assert not (root / "rebooted").exists()
     assert calls(root) == ["nvpmodel -m 0"] and journal.left_behind() == []
 

@@ -52,7 +52,7 @@ def serve() -> int:
             os.environ[TIMEOUT] = str(order["timeout_s"])
             pools.begin(order["env"], Prestart(order["prestart"], order["floor_bytes"]))
             _answer(order["verb"], Path(order["folder"]), pools)
-            warden.end_strangers(pools.pids)  # what a trial left behind would disturb the next
+            warden.end_strangers(pools.pids)  # the remains of a trial would disturb the next
             pipe.send(event="done")
     return 0
 

@@ -34,7 +34,7 @@ from edgescope.workloads.base import Program, Work
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What measuring and checking a trial returned, whichever driver ran the load."""
+    """The outcome of measuring and checking a trial, with any driver."""
 
     model: ModelInfo
     artifact: Mapping[str, Json]
@@ -71,7 +71,7 @@ class InProcess:
         """Open the trial, drive its scenario under the sampler, then collect the work's own metrics.
 
         Verification comes after the window: the gate's inputs and reference would otherwise sit in the memory that
-        the trial is charged for, and a fast wrong answer is rejected all the same.
+        the trial is charged for, and a fast wrong answer is still rejected.
         """
         trial, plan = begun.trial, Plan(begun.trial)
         plan.edge = watch.mark
@@ -130,7 +130,7 @@ class OwnLoop:
             window=driven.window,
             metrics={
                 **summary.metrics(driven.queries, driven.window, trial.scenario),
-                "peak_rss_bytes": Absent("the program runs in a process of its own"),
+                "peak_rss_bytes": Absent("the program runs in its own process"),
                 **watch.board_memory(trial.device, driven.window, available(begun.machine)),
                 **driven.facts,
             },
@@ -161,7 +161,7 @@ def require(trial: Trial, effective: Effective) -> None:
         if requested != did:
             raise RanElsewhereError(
                 code,
-                f"{trial.backend} was asked for {what} {requested} and ran with {did}",
+                f"{trial.backend} ran with {what} {did} instead of {requested}",
                 evidence=effective.evidence,
                 effect=f"A number under the label {requested} would describe another {what}",
                 fix="ask for what this engine does here (edgescope backends), or use another --backend",

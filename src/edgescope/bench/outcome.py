@@ -40,7 +40,7 @@ RECORDING = "the sensors are a recording"
 
 
 def guarded(begun: Result, work: Callable[[Result], Result]) -> Result:
-    """Return work(begun), or the begun result with the status and reason of the exception that it raised."""
+    """Return work(started), or the started result with the status and reason of the exception that it raised."""
     try:
         found = work(begun)
     except Exception as error:  # models and engines raise anything

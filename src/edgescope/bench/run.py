@@ -41,7 +41,7 @@ def run(
 
 
 def begin(trial: Trial, machine: Machine) -> Result:
-    """Return the Result of a trial that has only begun: it holds machine and time, but nothing measured."""
+    """Return the Result of a trial that has only started: it holds machine and time, but no figures."""
     started = datetime.now(timezone.utc)
     return Result(
         id=new_id(trial, started),
@@ -60,7 +60,7 @@ def answer(
     devices: Devices,
     pools: WorkerPools | None = None,
 ) -> Result:
-    """Measure the trial of a begun Result and return the finished one; use the workers of `pools` if given."""
+    """Measure the trial of a started Result and return the finished one; use the workers of `pools` if given."""
 
     def measured(begun: Result) -> Result:
         in_effect = mode.require(begun.trial, devices)
@@ -80,7 +80,7 @@ def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driv
 
 
 def refused(trial: Trial, devices: Devices, error: EdgescopeError) -> Result:
-    """Return the Result of a trial that was not begun because of `error`."""
+    """Return the Result of a trial that did not start because of `error`."""
     status, reason = outcome.status_of(error)
     return replace(begin(trial, manifest.machine(devices)), status=status, reason=reason)
 

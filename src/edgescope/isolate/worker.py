@@ -55,7 +55,7 @@ class WorkerProcess(Process):
             self.pipe.send(do=do, **what)
 
     def listen(self) -> None:
-        """Read what it has sent since; raise WorkerError if it has ended."""
+        """Read its new messages; raise WorkerError if it has ended."""
         try:
             if self.pipe.ready():
                 self.pipe.fill()
@@ -81,12 +81,12 @@ class WorkerProcess(Process):
                 "E-WORKER-2",
                 f"worker {self.number} {how}",
                 evidence=self.stderr_tail() or "it wrote nothing to stderr",
-                effect="The other workers then shared the device with nobody, so there is no number for this cell",
+                effect="The other workers then had fewer neighbours, so there is no number for this cell",
             ),
         )
 
     def silent(self, what: str, seconds: float) -> WorkerError:
-        """Return the error for a worker that was not `what` within so many seconds."""
+        """Return the error for a worker that was not `what` within the time limit."""
         return WorkerError(
             Status.TIMEOUT,
             Message(

@@ -50,7 +50,7 @@ def _governor(text: str) -> Mode:
 #: Key -> (parser of its value, description); a setting exists on every machine that meets its needs.
 VALUED: Mapping[str, tuple[Callable[[str], Mode], str]] = {
     "cpus": (_cpus, "the trial runs on these CPUs only: cpus=0-1"),
-    "quota": (_number(Quota, 0.01, 1024), "CPU time of so many CPUs, through a control group: quota=0.5"),
+    "quota": (_number(Quota, 0.01, 1024), "CPU time in CPUs, through a control group: quota=0.5"),
     "governor": (_governor, "the CPU frequency governor: governor=performance"),
     "mps": (_number(Mps, 1, 100), "per cent of the GPU's threads, through MPS: mps=50"),
     "gpu_power": (_number(GpuPower, 1, 5000), "watts, with --allow-power-limit: gpu_power=200"),

@@ -89,7 +89,7 @@ def _read_back(ident: int, output: str, root: Path) -> None:
     raise SettingError(
         "E-MODE-2",
         "mode change not in effect",
-        evidence=f"asked for mode {ident}, {where}: {waits}",
+        evidence=f"requested mode {ident}, {where}: {waits}",
         effect="Stopped before measuring",
         fix=f"sudo nvpmodel -m {ident}, reboot, and the same command again" if "reboot" in waits else "",
     )

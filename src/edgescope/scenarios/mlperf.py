@@ -71,7 +71,7 @@ class LoadGen(CheckedScenario):
         log = Log(slots, clock)
         closed(log, work, clock, self.plan.warming(), samples)
         plan, first, service_s = self.plan.measuring(), len(log), typical_s(log)
-        sut = loadgen.System(samples, log, work, clock, begun=partial(plan.begin, first))
+        sut = loadgen.System(samples, log, work, clock, on_first_query=partial(plan.begin, first))
         if self.QUEUED:
             sut.open()
         with scratch.folder("loadgen") as name:

@@ -2,7 +2,7 @@
 
 Opening yields three of the four numbers a user waits for: build (making the engine's file, once per machine),
 load (file to ready session, once per start) and first (the first answer, with whatever the engine left to do
-lazily). The fourth, steady, is what the scenario measures afterwards.
+lazily). The scenario then measures the fourth, steady.
 """
 
 from __future__ import annotations
@@ -184,9 +184,7 @@ def _answer(session: Session, trial: Trial) -> Answer:
     if trial.io == "host":
         return session.__call__
     if not isinstance(session, Staged):
-        raise UnsupportedError(
-            "E-IO-1", f"io {trial.io} needs a device with its own memory", fix="--io host"
-        )
+        raise UnsupportedError("E-IO-1", f"io {trial.io} needs a device with its own memory", fix="--io host")
     stage, fetch = session.stage, session.fetch
     return lambda batch: fetch(session(stage(batch)))
 
