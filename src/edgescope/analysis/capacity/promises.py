@@ -1,4 +1,4 @@
-"""Whether one run kept its promises: latency bounds, and whether the machine kept up with what was offered.
+"""Judge whether one run kept its promises and whether the machine kept up with the offered load.
 
 Two things must hold for N clients to fit. Each promise is kept: the upper bound of a latency quantile lies within the
 limit. And the load is sustained: no backlog grows. A queue that gets longer by 5 ms every second keeps any limit for a

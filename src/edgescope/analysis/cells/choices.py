@@ -1,4 +1,4 @@
-"""From stored results to the rows that a recommendation chooses among: one per cell, each figure with its bounds.
+"""Make the rows that a recommendation chooses among: one per cell, each figure with its bounds.
 
 A figure's value is the mean over the processes. Its ends bound a fresh process (bounds.py); the end of a tail
 percentile is at least the largest order-statistic bound of any process. A constraint is judged on the worse end.
@@ -54,7 +54,7 @@ Load = tuple[str, str, str, str, int, int]
 def load(trial: Trial) -> Load:
     """Return the load of a trial: workload, scenario, rate, colocated models, io; for an open loop its servers too.
 
-    An open loop's rate is offered to each process, and the queries in flight bound what waits: both are part of it.
+    An open loop's rate is offered to each process, and the queries in flight bound the queue, so both are part of it.
 
     Cells under two loads answer two questions: a cell that is offered ten times as much is not ten times as good.
     """
@@ -102,7 +102,7 @@ def values(group: Sequence[Result], column: str) -> list[float]:
 
 
 def _longest(group: Sequence[Result]) -> list[Result]:
-    """Return the runs over the longest window that any finished in; only fresh processes if there are any."""
+    """Return the runs over the longest window in which a run finished; only fresh processes if there are any."""
     finished = [r for r in group if r.status in FINISHED] or group
     most = max(r.trial.max_s for r in finished)
     long = [r for r in group if r.trial.max_s == most]

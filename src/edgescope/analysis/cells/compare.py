@@ -1,7 +1,7 @@
 """Compare two cells: first the settings that differ, then the metrics, then a judgement.
 
 A ratio means nothing until the settings are known to differ only in the subject of the comparison, so differences
-lead. Replicates of one number that began within an hour of each other are a pair; the ratio of a pair cancels
+lead. Replicates of one number that started within an hour of each other are a pair; the ratio of a pair cancels
 the machine's influence on both. Runs that are not pairs give the ratio of two independent figures. Latencies with
 other io, watts of another scope and numbers of another machine are NOT-COMPARABLE.
 """
@@ -224,7 +224,7 @@ def _blockers(a: Sequence[Result], b: Sequence[Result]) -> tuple[str, ...]:
 
 
 def differences(a: Sequence[Result], b: Sequence[Result]) -> tuple[Difference, ...]:
-    """Return what differs: trial fields first, then stable machine facts, then facts of the moment.
+    """Return the differences: trial fields first, then stable machine facts, then current facts.
 
     A fact that also varies within a side (a temperature, the load) is noise there, and is left out.
     """

@@ -1,6 +1,6 @@
-"""Short names of stored results, and the results that a typed name means.
+"""Make short names of stored results, and find the results that a typed name means.
 
-A result's id is its trial's id, when it started and six random digits: runs of one trial share the beginning. So a
+A result's id is its trial's id, its start time and six random digits: runs of one trial share the beginning. So a
 short name is the last digits, which are unique, or as much of the whole id as is unique.
 """
 

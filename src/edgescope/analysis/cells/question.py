@@ -1,4 +1,4 @@
-"""Which cells answer the same question: the settings that must be equal before two figures share a table.
+"""Find the cells that answer the same question: settings that must be equal before two figures share a table.
 
 A latency belongs to one query under one load. Cells that differ in samples per query, arrival pattern, queue or
 number of copies answer different questions, even if all else is equal. Engine, device, precision, options, sharing

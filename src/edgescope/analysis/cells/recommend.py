@@ -2,13 +2,12 @@
 
     --objective throughput --constraint "p99<=33ms" --constraint "memory<=2GB"
 
-The cells are those of one machine. A cell keeps a constraint when the worse end of its interval does (choices.py);
+All cells are from one machine. A cell keeps a constraint if the worse end of its interval does (choices.py);
 the pick is the best mean of those that keep them all. If none does, the nearest one is named with the constraint
 that binds. Nothing here measures: a pick that rests on one process says so.
 
-The Pareto front: the rows that nothing beats on both axes at once.
-
-A row off the front is beaten on both axes; on the front, each gain on one axis costs on the other.
+The Pareto front holds the rows that no other row beats on both axes; on the front, each gain on one axis costs on the
+other.
 """
 
 from __future__ import annotations

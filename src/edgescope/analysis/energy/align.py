@@ -1,8 +1,8 @@
-"""Align a power log of another clock with a run's own time, by the edges of the load.
+"""Align a power log from another clock with a run's own time, by the edges of the load.
 
 Two clocks that were never synchronised differ by minutes or years, but both see the step in power when the load
 begins and ends. The log is correlated with the known load (idle, then busy, then idle again) at every offset at which
-the log covers it. The best offset counts only where the step stands out (the load explains most of the log's
+the log covers it. The best offset counts only if the step stands out (the load explains most of the log's
 variance) and no other offset does nearly as well: a log of two equal runs cannot say which of them was ours. Then
 each edge is placed separately by least squares; the difference between the two is the drift between the clocks.
 

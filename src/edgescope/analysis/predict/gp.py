@@ -1,6 +1,6 @@
 """Predict the unmeasured cells of a grid, with the uncertainty of each prediction, from a few measured cells.
 
-Logarithms of throughput, power and memory are guessed, because what an axis does to them is mostly a factor (twice the
+Logarithms of throughput, power and memory are guessed, because an axis mostly changes them by a factor (twice the
 batch, 1.3 times the throughput): on a log scale factors add. A guess is a Gaussian process whose covariance is a sum
 over the axes (each alone, and a smaller part for each pair), so that one cell teaches about every cell that shares a
 level with it; numbers (batch, processes, threads) lie on a log2 scale and neighbours resemble each other, words

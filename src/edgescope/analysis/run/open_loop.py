@@ -1,4 +1,4 @@
-"""Whether an open loop kept up: the offered load, the achieved load, and the queue between the two.
+"""Find whether an open loop kept up: the offered load, the achieved load, and the queue between the two.
 
 If more queries fall due than are done, the queue grows without end: latency then measures the length of the run, and
 there is no steady state that a percentile could describe.

@@ -1,4 +1,4 @@
-"""How busy the parts of a machine were during a run; limits are named from these figures.
+"""Compute how busy the parts of a machine were during a run; limits are named from these figures.
 
 Shares refer to the hardware that the run may use: its allowed cores and its GPU. A figure that
 was not read is absent with the sensor's reason, and is evidence for nothing.

@@ -2,7 +2,7 @@
 
 The window of a multi-process trial runs from the latest start to the earliest stop, so that all workers were at work in
 all of it. Throughput counts the queries that were done within it, latency describes those that fell due
-within it. Its rows are those of the trial's own workers; colocated models have figures of their own. Fairness is
+within it. Its rows are those of the trial's own workers; colocated models have their own figures. Fairness is
 Jain's index of the workers' throughputs, (sum x)^2 / (n sum x^2): 1 if all get the same, 1/n if one gets
 everything (Jain, Chiu and Hawe, DEC-TR-301, 1984).
 """
