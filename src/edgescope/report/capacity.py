@@ -43,7 +43,7 @@ class Question(Protocol):
 
 def document(found: Capacity, asked: Question, *, command: str = "", written: str = "") -> doc.Document:
     """Return the whole answer; `written` is where the page lies."""
-    curves = tuple(_curve(found, i) for i in range(len(found.asked.promised)))
+    curves = tuple(_curve(found, i) for i in range(len(found.terms.promised)))
     aside_of = doc.Section(
         "What it rests on", (doc.Pairs(tuple(aside(found)), kind="rests"),), level=doc.DETAIL
     )
@@ -55,7 +55,7 @@ def document(found: Capacity, asked: Question, *, command: str = "", written: st
         *doc.warnings([str(w) for w in found.warnings], "To know"),
         doc.Pairs((("report", written),)) if written else None,
     )
-    return doc.Document(f"Capacity: {found.asked.subject}", parts, facts(found, asked), command)
+    return doc.Document(f"Capacity: {found.terms.subject}", parts, facts(found, asked), command)
 
 
 def _answer(found: Capacity) -> doc.Answer:
@@ -71,7 +71,7 @@ def _answer(found: Capacity) -> doc.Answer:
 
 
 def _curve(found: Capacity, number: int) -> doc.Figure:
-    promise = found.asked.promised[number]
+    promise = found.terms.promised[number]
     return doc.Figure(f"promise-{number}", promise.text, CAPTION, partial(_drawn, found, promise))
 
 
@@ -82,7 +82,7 @@ def _drawn(found: Capacity, promise: Constraint) -> Any:
 
 
 def _runs(found: Capacity) -> doc.Table:
-    promised = found.asked.promised
+    promised = found.terms.promised
     columns = (
         doc.Column("Clients", "1", head="clients"),
         doc.Column("Run", head="run"),
@@ -120,8 +120,8 @@ def _figure(point: Point, index: int) -> str:
     held = point.held[index]
     if isinstance(held.found, Absent):
         return "n/a"
-    text = ("" if held.whole else "<= ") + units.text(held.found.value, held.asked.metric.unit)
-    if held.asked.quantile is None:
+    text = ("" if held.whole else "<= ") + units.text(held.found.value, held.promise.metric.unit)
+    if held.promise.quantile is None:
         return text
     return text + (
         f" [{units.text(held.bound.value, 's')}]" if isinstance(held.bound, Measured) else " [no bound]"
@@ -154,7 +154,7 @@ def sentence_of(found: Capacity) -> str:
 
 def sentences(found: Capacity) -> list[tuple[str, str]]:
     """Return (label, text) of the answer: how many fit, what keeps one more out and why, what confirms it."""
-    each = f"at {found.asked.rate:g}/s"
+    each = f"at {found.terms.rate:g}/s"
     above, confirmed = found.above, found.confirmed
     if confirmed is None:
         why = above.why if above else "nothing was measured"
@@ -169,7 +169,7 @@ def sentences(found: Capacity) -> list[tuple[str, str]]:
             out.append(("perhaps", f"{counted(maybe, 'client')} may, by a short run alone"))
         out.append(("next", f"{_others(above, found.clients)}: {above.why}"))
         out.append(("limit", found.limit.sentence))
-    return [*out, ("confirmed", _confirmed(confirmed, found.asked.confirm_s))]
+    return [*out, ("confirmed", _confirmed(confirmed, found.terms.confirm_s))]
 
 
 def _confirmed(point: Point, confirm_s: float) -> str:
@@ -179,7 +179,7 @@ def _confirmed(point: Point, confirm_s: float) -> str:
         return f"{text}, too few queries for a bound"
     if point.seconds < confirm_s + 1:
         return text
-    names = ", ".join(h.asked.name for h in point.held if h.asked.quantile is not None)
+    names = ", ".join(h.promise.name for h in point.held if h.promise.quantile is not None)
     why = "queries that wait together count as fewer, and a bound of"
     return f"{text}, not {confirm_s:.0f}: {why} {names} needs more"
 
@@ -210,13 +210,13 @@ def aside(found: Capacity) -> list[tuple[str, str]]:
 
 def _closed(found: Capacity, rate: float) -> str:
     """Say what the closed loop is: the ceiling of one process, unless a run answered more than that."""
-    count = found.asked.in_flight
+    count = found.terms.in_flight
     at_once = "one query" if count == 1 else f"{count} queries"
     text = f"{rate:.4g} queries/s by one process, {at_once} at a time"
     more = max((p.achieved.value for p in found.points if isinstance(p.achieved, Measured)), default=0.0)
     if more > rate * EXCEEDED:
         return f"{text}; no maximum: {more:.4g}/s were answered under load"
-    return text if found.asked.server_processes == "per-client" else f"{text}: it answers no more"
+    return text if found.terms.server_processes == "per-client" else f"{text}: it answers no more"
 
 
 # -- as data -------------------------------------------------------------------------------------------------
@@ -269,4 +269,9 @@ def _plain(point: Point) -> dict[str, Json]:
 
 
 def _held(held: Held) -> dict[str, Json]:
-    return {"constraint": held.asked.text, "value": held.found, "bound": held.bound, "kept": held.kept.value}
+    return {
+        "constraint": held.promise.text,
+        "value": held.found,
+        "bound": held.bound,
+        "kept": held.kept.value,
+    }

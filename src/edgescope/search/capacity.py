@@ -229,7 +229,7 @@ class Search:
         """Return the seconds that would give this run's missing bounds; 0 if none is missing."""
         need = 0.0
         for held in point.held:
-            q = held.asked.quantile
+            q = held.promise.quantile
             if q is not None and isinstance(held.bound, Absent) and point.fits:
                 x = measured_rows(point.result).latency_ns()
                 share = needed(q, queueing.CONFIDENCE) / max(1.0, quantile_effective_n(x, q))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgescope.analysis.capacity.answer import Asked
+from edgescope.analysis.capacity.answer import Terms
 from edgescope.analysis.capacity.promises import resource
 from edgescope.analysis.cells.objective import Constraint
 from edgescope.analysis.predict import queueing
@@ -48,11 +48,11 @@ class Question:
     max_clients: int = 1024
 
     @property
-    def summary(self) -> Asked:
+    def summary(self) -> Terms:
         """The question as its answer quotes it."""
         base = self.base
         subject = f"{base.model.partition('#')[0]} {base.label}"
-        return Asked(
+        return Terms(
             subject,
             self.rate,
             self.promised,

@@ -51,7 +51,7 @@ class Fitting(Answer):
 
 def _row(point: Point) -> dict[str, Json]:
     about = {"clients": point.clients, "stage": point.stage, "seconds": point.seconds, "fits": point.fits}
-    figures = {held.asked.text: plain(held.found) for held in point.held}
+    figures = {held.promise.text: plain(held.found) for held in point.held}
     return about | {"offered_qps": point.offered, "achieved_qps": plain(point.achieved)} | figures
 
 
