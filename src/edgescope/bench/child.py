@@ -58,7 +58,7 @@ def serve() -> int:
 
 
 def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
-    """Run the trial in the folder; write its begun Result first, in case this process is killed."""
+    """Run the trial in the folder; write its started Result first, in case this process is killed."""
     from edgescope import bench
     from edgescope.devices import manifest
     from edgescope.records import Trial
@@ -66,12 +66,12 @@ def _answer(verb: str, folder: Path, pools: WorkerPools | None = None) -> None:
 
     trial = Trial.from_json(json.loads((folder / "trial.json").read_text()))
     devices = bench.present()
-    begun = bench.begin(trial, manifest.machine(devices))
+    started = bench.begin(trial, manifest.machine(devices))
     for name in ("begun", "result"):
         (folder / name).mkdir()
-    results.write(begun, folder / "begun")
+    results.write(started, folder / "begun")
     run = verb == "run"
-    result = bench.answer(begun, devices=devices, pools=pools) if run else bench.prepare(begun)
+    result = bench.answer(started, devices=devices, pools=pools) if run else bench.prepare(started)
     results.write(result, folder / "result")
 
 

@@ -53,7 +53,7 @@ def begin(trial: Trial, machine: Machine) -> Result:
 
 
 def answer(
-    begun: Result,
+    started: Result,
     *,
     clock: Clock = MonotonicClock(),  # noqa: B008
     hz: float = SAMPLER_HZ,
@@ -62,13 +62,13 @@ def answer(
 ) -> Result:
     """Measure the trial of a started Result and return the finished one; use the workers of `pools` if given."""
 
-    def measured(begun: Result) -> Result:
-        in_effect = mode.require(begun.trial, devices)
+    def measured(started: Result) -> Result:
+        in_effect = mode.require(started.trial, devices)
         watch = Watch(devices, hz)
-        run = driver(begun.trial, clock, pools).measure(begun, watch)
-        return outcome.concluded(begun, watch, run, in_effect)
+        run = driver(started.trial, clock, pools).measure(started, watch)
+        return outcome.concluded(started, watch, run, in_effect)
 
-    return outcome.guarded(begun, measured)
+    return outcome.guarded(started, measured)
 
 
 def driver(trial: Trial, clock: Clock, pools: WorkerPools | None = None) -> Driver:
@@ -85,14 +85,14 @@ def refused(trial: Trial, devices: Devices, error: EdgescopeError) -> Result:
     return replace(begin(trial, manifest.machine(devices)), status=status, reason=reason)
 
 
-def prepare(begun: Result) -> Result:
+def prepare(started: Result) -> Result:
     """Build the trial's artifacts and references; return a Result whose status is ok if all were built."""
 
-    def build(begun: Result) -> Result:
-        prepare_trial(begun.trial)
-        return replace(begun, status=Status.OK)
+    def build(started: Result) -> Result:
+        prepare_trial(started.trial)
+        return replace(started, status=Status.OK)
 
-    return outcome.guarded(begun, build)
+    return outcome.guarded(started, build)
 
 
 def present() -> Devices:
