@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +92,7 @@ def test_status_verdict_warnings_and_what_the_ends_are_stand_beside_the_figures(
     assert "] bounds" in out and "] 95 % over" in out
     assert main(["energy", hot.id, "--json", *where]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["verdict"]["trust"] == "THROTTLED" and "W-REC-1: a recording." in data["warnings"]
+    assert data["verdict"]["trust"] == "THROTTLED" and asdict(recorded) in data["warnings"]
     meter = data["meters"][0]
     queries, window = hot.queries, hot.window
     card_s = consumption(hot.readings, queries, window).metrics["energy_per_sample_j"]
@@ -123,9 +123,8 @@ def test_a_log_of_a_rail_is_not_called_the_wall(stored, tmp_path, capsys):
     assert "a rail, not" in " ".join(capsys.readouterr().err.split())
     assert main([*call, "--scope", "module", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert any(
-        w.startswith("W-PWR-2: the scope of power is MODULE (meter)") for w in data["wall"]["warnings"]
-    )
+    scope = next(Message(**w) for w in data["wall"]["warnings"] if w["code"] == "W-PWR-2")
+    assert str(scope).startswith("W-PWR-2: the scope of power is MODULE (meter)")
     assert SCOPES == energy.SCOPES
 
 

@@ -9,7 +9,7 @@ from edgescope.cli.main import main
 from edgescope.records import Absent, Machine, Measured, Status, Trial
 from edgescope.search import candidates
 from edgescope.store.results import Store
-from edgescope.verbs.recommend import Asking, Question
+from edgescope.verbs.recommend import Question, Scope
 from making import MACHINE, result
 
 
@@ -169,7 +169,7 @@ def test_candidates_are_proposed_for_each_model(monkeypatch):
     monkeypatch.setattr(candidates, "installed", dict)
     keys = {"device": "cpu", "batch": 1, "processes": 1}
     question = Question(("alexnet", "a.tflite#0123"), None, ())
-    found = Asking(keys, None, True, "", Store("none")).grid(question)
+    found = Scope(keys, None, True, "", Store("none")).grid(question)
     engines = {m: {t.backend for t in found if t.model == m} for m in question.models}
     assert engines["a.tflite#0123"] == {"litert"} and {"torch_eager", "openvino"} <= engines["alexnet"]
     assert {(t.batch, t.processes, t.device) for t in found} == {(1, 1, "cpu")}

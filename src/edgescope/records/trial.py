@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from types import MappingProxyType
 
-from edgescope.errors import UsageError, meant
+from edgescope.errors import UsageError, closest_name
 from edgescope.records.field import Json, Scalar, digest
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
@@ -294,7 +294,7 @@ def _closest(trial: Trial) -> str:
     for name, words in CHOICES.items():
         value = str(getattr(trial, name))
         if value.partition("=")[0] not in words:
-            close = meant(value, words)
+            close = closest_name(value, words)
             return f"--{name} {close}" if close else ""
     return ""
 

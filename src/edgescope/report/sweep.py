@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import Any
 
-from edgescope.errors import Message, asked_wrongly
+from edgescope.errors import Message, is_wrong_request
 from edgescope.records import TABLES, Result, Status, Trial, Trust, digest
 from edgescope.report import document as doc
 from edgescope.units import counted, lasting, show
@@ -210,8 +210,8 @@ def grouped(results: Iterable[Result], name: Callable[[Trial], str]) -> Iterator
 
 def following(results: Sequence[Result], study: str = "") -> list[str]:
     """Return what to type next, for what these results leave open."""
-    statuses = {r.status for r in results if not asked_wrongly(r.reason)}
-    fixes = dict.fromkeys(r.reason.fix for r in results if r.reason and asked_wrongly(r.reason))
+    statuses = {r.status for r in results if not is_wrong_request(r.reason)}
+    fixes = dict.fromkeys(r.reason.fix for r in results if r.reason and is_wrong_request(r.reason))
     lines = [f"{fix}   for cells that were asked for wrongly" for fix in fixes if fix]
     retried = (Status.UNSTABLE, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
     again = [s.value for s in retried if s in statuses]

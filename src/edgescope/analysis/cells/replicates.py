@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgescope import registry
-from edgescope.analysis.run.summary import metrics, told
+from edgescope.analysis.run.summary import counted_rows, metrics
 from edgescope.analysis.run.workers import due_in
 from edgescope.metrics import scoped
 from edgescope.records import Absent, Field, Measured, Result, Status
@@ -65,7 +65,7 @@ def latencies_s(result: Result) -> NDArray[np.float64] | None:
         rows = due_in(result.queries, range(result.trial.processes), result.window)
     else:
         rows = result.queries.rows(result.window)
-    rows = told(rows, result.trial.scenario)
+    rows = counted_rows(rows, result.trial.scenario)
     return np.asarray(rows.latency_ns() * 1e-9, dtype=np.float64)
 
 

@@ -50,7 +50,7 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
     """
     rows, facts = queries.rows(window), registry.scenario(scenario)
     status = rows.columns["status"]
-    latency = latency_metrics(told(rows, scenario).latency_ns(), window)
+    latency = latency_metrics(counted_rows(rows, scenario).latency_ns(), window)
     return {
         **(dict.fromkeys(latency, OFFLINE) if not facts.timed else latency),
         "throughput_sps": IDLING if facts.idles else throughput(rows, window),
@@ -62,7 +62,7 @@ def metrics(queries: Queries, window: Window, scenario: str = "single_stream") -
     }
 
 
-def told(rows: Queries, scenario: str) -> Queries:
+def counted_rows(rows: Queries, scenario: str) -> Queries:
     """Return the rows whose latencies count for the trial: for idle_gap, those back to back."""
     return idle_gaps.back_to_back(rows) if registry.scenario(scenario).idles else rows
 
@@ -172,7 +172,7 @@ def speeds(queries: Queries, window: Window, scenario: str) -> str:
 def warnings(queries: Queries, window: Window, scenario: str = "single_stream") -> tuple[Message, ...]:
     """Return the warnings about these metrics, each with its evidence and fix."""
     rows = queries.rows(window)
-    x = told(rows, scenario).latency_ns() * 1e-9
+    x = counted_rows(rows, scenario).latency_ns() * 1e-9
     found = drift(x)
     interval, failed = mean_interval(x), int(np.count_nonzero(rows.columns["status"] != QUERY_OK))
     facts = registry.scenario(scenario)
