@@ -144,7 +144,7 @@ def test_a_result_without_a_meter_says_why(stored, tmp_path, capsys):
     bare = replace(made, id="e" * 16, readings=result().readings, metrics=metrics)
     Store(tmp_path / "store").save(bare)
     assert main(["energy", bare.id, *where]) == 3
-    assert "no meter watched this result: no power sensor: RAPL" in capsys.readouterr().out
+    assert "no meter recorded this result: no power sensor: RAPL" in capsys.readouterr().out
 
 
 def test_what_cannot_be_told_is_an_error_with_a_code(stored, tmp_path, capsys):

@@ -142,9 +142,7 @@ def test_a_search_measures_confirms_and_is_not_repeated(tmp_path, capsys):
     flags += ("--warmup", "0s", "--budget", "2", "--confirm-runs", "1", "--option", "delay_us=2000")
     assert asked(Store(tmp_path), *flags) in (0, 1)  # 1: a busy machine made a trial unstable
     said = capsys.readouterr()
-    assert (
-        "searching 2 cells: 2 of them are measured, beside those" in said.err and "[search 2/2]" in said.err
-    )
+    assert "searching 2 cells: measuring 2 of them, besides those" in said.err and "[search 2/2]" in said.err
     assert len(list(Store(tmp_path).results())) >= 2
     if "Use  null fp32 b8" in said.out:
         assert "[confirm 1/1] null null fp32 b8" in said.err

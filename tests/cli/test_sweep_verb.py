@@ -65,7 +65,7 @@ def test_beside_a_study_what_would_say_what_to_measure_is_refused(tmp_path, caps
     ):
         assert main(["sweep", "study.toml", *flags]) == 2
         said = capsys.readouterr().err
-        assert "E-SWEEP-5" in said and f"typed beside it: {flags[0].partition('=')[0]}" in said
+        assert "E-SWEEP-5" in said and f"typed: {flags[0].partition('=')[0]}" in said
 
 
 def test_what_is_typed_wins_over_the_studys_manner_the_default_too(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.capacity import Fitting
 
 HELP = "find how many clients or cameras fit, and what limits them"
-INTERRUPTED = "What was finished is stored; the same command goes on where it was."
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -71,7 +71,7 @@ def _add_search(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--exhaustive", action="store_true", help=text)
     trial_flags.add_no_cache(group)
     trial_flags.add_output(
-        group, "also write the answer to this file (.html with its curves, .md, .csv, .json)"
+        group, "file to write: the answer as well (.html with its curves, .md, .csv, .json)"
     )
 
 

@@ -50,7 +50,7 @@ def configure(sub: argparse.ArgumentParser) -> None:
     trial_flags.add_constraint(group, "p99<=50ms, throughput>=30, energy<=50mJ, accuracy>=0.7")
     trial_flags.add_output(
         sub,
-        "also write the answer to this file (.html, .md, .csv, .json), or the profile that --probe measured",
+        "file to write: the answer as well (.html, .md, .csv, .json), or the profile that --probe measured",
     )
     trial_flags.add_json(sub)
     opened.add_verbose(sub)

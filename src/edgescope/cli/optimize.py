@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgescope.verbs.optimize import Optimized
 
 HELP = "try engines and precisions on a model, verify each, pick one"
-INTERRUPTED = "Finished trials are stored; the same command continues with the others."
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     group = sub.add_argument_group("output")
     text = "write the pick into DIR: its model file, a run.py that needs only its engine, and a card"
     group.add_argument("--save", default=None, metavar="DIR", help=text)
-    trial_flags.add_output(group, "also write the report to this file (.html, .md, .csv)")
+    trial_flags.add_output(group, "file to write: the report as well (.html, .md, .csv)")
     opened.add_verbose(sub)
     trial_flags.add_load(sub)
     trial_flags.add_timing(sub)

@@ -26,7 +26,7 @@ TYPED = (
     *("mode", "io", "scenario", "rate", "in_flight"),
 )
 HELP = "choose the best measured cell that keeps every constraint, or search for it"
-INTERRUPTED = "Finished trials are stored; the same command continues with the others."
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 OBJECTIVE = "what to optimise: throughput, latency, energy, watts (throughput)"
 
 
@@ -42,7 +42,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--study", type=Path, default=None, metavar="FILE", help=text)
     group = sub.add_argument_group("results")
     trial_flags.add_machine(group, "only its results")
-    group.add_argument("--all", action="store_true", help="show every cell, not only the Pareto set")
+    group.add_argument(
+        "--all", action="store_true", help="show everything: every cell, not only the Pareto set"
+    )
     opened.add_verbose(sub)
     _add_search(sub.add_argument_group("search"))
     trial_flags.add_load(sub, lists=True, processes="1,2,4")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgescope.store.results import Store
 
 HELP = "regenerate a published study's tables, figures and claims, next to its own"
-INTERRUPTED = "Finished trials are stored; the same command continues with the others."
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -34,14 +34,14 @@ def configure(sub: argparse.ArgumentParser) -> None:
         for option, keys in paper.options.items():
             kind = {"type": Path, "default": None} if "kind" in keys else {"default": ""}
             one.add_argument(f"--{option}", **kind | {k: v for k, v in keys.items() if k != "kind"})
-        trial_flags.add_output(one, "also write the answer to this file (.html, .md, .csv, .json)")
+        trial_flags.add_output(one, "file to write: the answer as well (.html, .md, .csv, .json)")
         opened.add_verbose(one)
         if not paper.measured_by:
             trial_flags.add_store(one)
             trial_flags.add_json(one)
             continue
         one.add_argument("--run", action="store_true", help="measure what the store lacks")
-        text = "with --run, final rounds: fresh processes of each variant (5)"
+        text = "final rounds: fresh processes of each variant, with --run (5)"
         one.add_argument("--rounds", type=int, default=5, help=text)
         trial_flags.add_timing(one)
         trial_flags.add_safety(one)

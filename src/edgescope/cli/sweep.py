@@ -38,7 +38,7 @@ BESIDE_STUDY = {
 }
 
 HELP = "measure a grid of models, engines, precisions, batches and processes; resumable"
-INTERRUPTED = "Finished trials are stored; the same command continues with the others."
+INTERRUPTED = "Finished trials are stored; the same command goes on with the others."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:
@@ -46,9 +46,9 @@ def configure(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "study", nargs="?", default=None, help="study.toml that describes the grid; or use the flags below"
     )
-    sub.add_argument("--model", default=None, help="models, comma-separated")
+    sub.add_argument("--model", default=None, help="model: one or several, comma-separated")
     trial_flags.add_what(sub, lists=True)
-    sub.add_argument("--replicates", type=int, default=1, help="fresh processes of each cell (1)")
+    sub.add_argument("--replicates", type=int, default=1, help="fresh processes, for each cell (1)")
     sub.add_argument(
         "--dry-run", action="store_true", help="print the grid and which cells are finished; run nothing"
     )

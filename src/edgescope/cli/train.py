@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgescope.models.clip.train import Epoch
 
 HELP = "train a network for video clips on a folder of videos"
-INTERRUPTED = "Finished epochs are stored next to --output; the same command continues after the last one."
+INTERRUPTED = "Finished epochs are stored next to --output; the same command goes on after the last one."
 
 
 def configure(sub: argparse.ArgumentParser) -> None:

@@ -257,7 +257,7 @@ def add_load(sub: argparse.ArgumentParser, *, lists: bool = False, processes: st
         " (single_stream)"
     )
     group.add_argument(flag("scenario"), default="single_stream", metavar="NAME", help=text)
-    text = "queries/s that an open loop offers to each process"
+    text = "queries/s offered, by an open loop, to each process"
     group.add_argument(flag("rate"), type=number, default=None, help=text)
     text = "option of the scenario, e.g. burst_size=8 for burst, trace=FILE for trace (docs/load.md)"
     group.add_argument(
