@@ -223,7 +223,7 @@ def _sample(model: Model, truth: Reference, trial: Trial, folder: Path) -> None:
 
 
 def prove(folder: Path, model: Model, truth: Reference, trial: Trial) -> Proof:
-    """Run `folder`'s run.py in a fresh process; return the gate's judgement and its speed; WrongOutputError if it fails."""
+    """Run `folder`'s run.py in a fresh process; return the judgement and the speed; WrongOutputError if it fails."""
     gate = judge.gate_samples(model).first(len(truth.gate[0]))
     labelled = model.samples(Purpose.LABELLED, TRAINED_FRAMES) if model.info.trained else None
     parts = [s.arrays for s in (gate, labelled) if s is not None]

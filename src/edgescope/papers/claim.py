@@ -214,11 +214,7 @@ def tally(found: Sequence[Answered], *, why: bool = False) -> str:
     reasons = ", ".join(f"{k} {text}" for text, k in unsaid.items() if k) if why else ""
     parts = [f"{n[Answer.HOLDS]} of {len(found)} claims hold here"]
     parts += [f"{n[Answer.FAILS]} do{'es' * (n[Answer.FAILS] == 1)} not"] if n[Answer.FAILS] else []
-    parts += (
-        [f"{sum(unsaid.values())} {'is' if sum(unsaid.values()) == 1 else 'are'} undecided"]
-        if any(unsaid.values())
-        else []
-    )
+    parts += [f"{sum(unsaid.values())} cannot be decided"] if any(unsaid.values()) else []
     return ", ".join(parts) + (f" ({reasons})" if reasons else "")
 
 

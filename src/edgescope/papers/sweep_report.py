@@ -40,7 +40,10 @@ from edgescope.report.document import (
     Tile,
 )
 
-OTHER_HARDWARE = "Its figures are given for orientation: they come from other hardware, so no ratio of ours to theirs is given."
+OTHER_HARDWARE = (
+    "Its figures are given for orientation: they come from other hardware, so no ratio of ours to theirs is "
+    "computed."
+)
 WHISKERS = "Whiskers are 95 % intervals; hovering shows where they come from, and each cell's verdict."
 THEIRS = " Open grey diamonds are the paper's recovered figures: other boards, so they cannot be compared."
 LINE = "A least-squares line over P. The rule is P × (model + 2 × batch): one batch computed, one waiting."
