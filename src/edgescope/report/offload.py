@@ -142,7 +142,7 @@ def pick(chosen: Option) -> str:
 
 
 def flips(found: Question) -> list[str]:
-    """Return a line for each bandwidth or round trip that changes the choice between edge and cloud, or that none does."""
+    """Return a line for each bandwidth or round trip that changes the choice of edge or cloud, or that none does."""
     goal = found.model.wanted.goal.best
     out = [
         f"with {'less than' if f.below else 'more than'} {rate(f.at)} up, {FLIPPED[f.becomes]} ({goal})"
