@@ -217,10 +217,10 @@ def test_the_exit_code_tells_the_state_of_the_grid_and_not_what_was_new(tmp_path
     assert main([*command, "--json"]) == 1
 
 
-def test_what_was_asked_wrongly_is_not_to_be_tried_again(capsys):
+def test_a_wrong_request_is_not_to_be_tried_again(capsys):
     reason = "E-SHAPE-2: ids is open. Try: --shapes ids=1x32"
     wrong = result(Trial(model="m"), status=Status.FAILED, reason=reason)
     lines = sweep.following([wrong])
-    assert lines == ["--shapes ids=1x32   for cells that were asked for wrongly"]
+    assert lines == ["--shapes ids=1x32   for cells with a wrong request"]
     broken = result(Trial(model="m"), status=Status.FAILED, reason="E-X-1: the file is damaged.")
     assert "--retry failed" in sweep.following([wrong, broken])[1]
