@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgescope.errors import UnavailableError, UsageError, meant
+from edgescope.errors import UnavailableError, UsageError, closest_name
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -351,7 +351,7 @@ def entry(family: Family, name: str, word: str) -> Entry:
         for found in family.broken:
             if found.name == name:
                 raise unusable(found, word)
-        close = meant(name, family)
+        close = closest_name(name, family)
         flag = f"--{word} " if word in ("backend", "scenario", "workload") else ""
         raise UsageError(
             "E-NAME-1",

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from edgescope.artifacts import REDUCED_SHARE
-from edgescope.errors import Message, SettingError, UsageError, meant
+from edgescope.errors import Message, SettingError, UsageError, closest_name
 from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Field, Json, Queries, Scalar, Trial, Window
 
@@ -219,7 +219,7 @@ def checked(name: str, spec: Spec, known: Mapping[str, str]) -> Spec:
     unknown = sorted(set(spec.options) - set(known))
     if unknown:
         listing = "; ".join(f"{key}: {meaning}" for key, meaning in known.items())
-        close = [f"--option {c}={spec.options[u]}" for u in unknown if (c := meant(u, known))]
+        close = [f"--option {c}={spec.options[u]}" for u in unknown if (c := closest_name(u, known))]
         raise UsageError(
             "E-OPT-1",
             f"{name} has no option {', '.join(unknown)}",

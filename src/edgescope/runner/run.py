@@ -22,7 +22,7 @@ from typing import Protocol, runtime_checkable
 
 from edgescope import units
 from edgescope.analysis.cells import machines
-from edgescope.errors import Message, StoreError, asked_wrongly
+from edgescope.errors import Message, StoreError, is_wrong_request
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
 from edgescope.records import Machine, Result, Status, Trial
@@ -264,7 +264,7 @@ class Cells:
 
         A usage error is not stored: it says nothing about the machine.
         """
-        if asked_wrongly(result.reason):
+        if is_wrong_request(result.reason):
             return result
         if not machines.known(result) and address.VARIABLE not in os.environ:
             result = replace(result, machine=self.where)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from edgescope import registry
 from edgescope.artifacts.for_precision import INT8_OPTIONS
-from edgescope.errors import UnavailableError, UsageError, meant
+from edgescope.errors import UnavailableError, UsageError, closest_name
 from edgescope.records import Scalar, Trial
 
 Options = dict[str, Scalar]
@@ -234,7 +234,7 @@ def _checked(
     ):
         for name in names:
             if name not in known:
-                raise _no_candidate(f"{flag} {name}", known, f"{flag} {meant(name, known)}".strip())
+                raise _no_candidate(f"{flag} {name}", known, f"{flag} {closest_name(name, known)}".strip())
     for values in exclude:
         if not any(c.has(values) for c in whole):
             text = ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in values.items())

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from edgescope import registry
 from edgescope.analysis.cells import objective
-from edgescope.errors import UsageError, meant
+from edgescope.errors import UsageError, closest_name
 from edgescope.records import TABLES, Json, Trial
 from edgescope.study.toml_lines import Path
 
@@ -263,5 +263,5 @@ def _shown(value: Json) -> str:
 
 
 def _nearest(name: str, known: Mapping[str, object], *, fallback: str = "") -> str:
-    """Return the known word closest to `name`; if none is close, the fallback or all known words."""
-    return meant(str(name), known) or fallback or f"one of {', '.join(sorted(known))}"
+    """Return the known word closest to `name`; where none is close the fallback, or all of them."""
+    return closest_name(str(name), known) or fallback or f"one of {', '.join(sorted(known))}"

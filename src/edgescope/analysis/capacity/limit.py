@@ -117,8 +117,8 @@ def serving(used: Usage, busy: float) -> tuple[str, str]:
         (name, f"{text} busy {value:.0%}") for name, text, value in read if value >= BUSY * min(busy, 1.0)
     ]
     names = {name for name, _ in full}
-    if crowd := _shared(used, busy, names):
-        return crowd
+    if shared := _shared(used, busy, names):
+        return shared
     if len(names) == 1:
         return full[0][0], full[0][1]
     if names:

@@ -27,7 +27,7 @@ from edgescope.analysis.energy.scopes import scope, scopes
 from edgescope.errors import UsageError
 from edgescope.metrics import scoped, shown
 from edgescope.records import Absent, Answer, Field, Json, Measured, Result
-from edgescope.records.answers import plain, said
+from edgescope.records.answers import figure_text, plain
 from edgescope.stats import Interval, Judgement, judge
 
 #: Facts that differ between any two runs: clocks, load, free memory, the command.
@@ -87,7 +87,7 @@ class Comparison(Answer):
         yield f"{self.candidate} is {self.judgement.value} against {self.baseline}"
         yield from (f"  not comparable: {blocker}" for blocker in self.blockers)
         yield from (f"  differs: {d.name} {d.baseline} -> {d.candidate}" for d in self.differences)
-        yield from (f"  {said(f'{r.metric} ratio', r.ratio)}" for r in self.rows)
+        yield from (f"  {figure_text(f'{r.metric} ratio', r.ratio)}" for r in self.rows)
 
     def records(self) -> list[dict[str, Json]]:
         """Return one row per metric."""
