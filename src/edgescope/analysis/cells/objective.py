@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from edgescope import metrics
-from edgescope.errors import UsageError, meant
+from edgescope.errors import UsageError, closest_name
 from edgescope.metrics import METRICS, Metric
 from edgescope.records import Absent, Field, Measured
 
@@ -40,7 +40,7 @@ def goal(name: str) -> Metric:
     """Return the metric of the objective `name`; the UsageError for an unknown name lists all objectives."""
     known = metrics.objectives()
     if name not in known:
-        close = meant(name, known)
+        close = closest_name(name, known)
         raise UsageError(
             "E-VAR-3",
             f"no objective is called {name!r}",
