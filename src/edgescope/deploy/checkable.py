@@ -126,7 +126,8 @@ def alone(module: ModuleType, names: tuple[str, ...]) -> str:
 
 def _first(node: ast.stmt) -> int:
     """Return the line that a definition begins on, with its decorators."""
-    return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+    first: int = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+    return first
 
 
 def _needed(node: ast.stmt, names: tuple[str, ...]) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import cache
-from edgescope.errors import ModelError, UsageError, meant
+from edgescope.errors import ModelError, UsageError, closest_name
 from edgescope.models import zoo
 from edgescope.records import digest
 from edgescope.registry import need
@@ -42,7 +42,7 @@ def named(metric: str | Callable[..., Any]) -> str:
     module, _, name = bare.partition(":")
     source = zoo.source_file(module) if name else None
     if source is None:
-        close = meant(bare, WORDS)
+        close = closest_name(bare, WORDS)
         raise UsageError(
             "E-MEAS-1",
             f"no measure is called {bare!r}",
