@@ -17,7 +17,7 @@ from edgescope.backends.base import REDUCED_SHARE
 from edgescope.errors import UnsupportedError
 from edgescope.models import zoo
 from edgescope.models.base import Purpose
-from edgescope.verify import judge
+from edgescope.verify import closeness, judge
 
 
 def network(path, *, bad=(), fault="weights", layers=12):
@@ -159,7 +159,7 @@ def test_spread_is_verifys_centred_l2(n, size, seed):
     spread = mixed_precision_onnx.Spread()
     for a, b in zip(got, wanted, strict=True):
         spread.add(a, b)
-    assert spread.value == pytest.approx(judge.centred_l2((got,), (wanted,)), rel=1e-6)
+    assert spread.value == pytest.approx(closeness.centred_l2((got,), (wanted,)), rel=1e-6)
 
 
 def test_a_real_network_says_what_it_would_need(untrained, artifacts):

@@ -22,8 +22,9 @@ from edgescope.errors import WrongOutputError
 from edgescope.models.base import MIN_FRAMES, Model, Samples
 from edgescope.records import Json, Verification, digest
 from edgescope.records.codec import field_from_json, to_plain
-from edgescope.verify import judge, labels
-from edgescope.verify.judge import Basis, Outputs, Reference, Run
+from edgescope.verify import closeness, judge, labels
+from edgescope.verify.closeness import Outputs
+from edgescope.verify.judge import Basis, Reference, Run
 from edgescope.verify.measure import called
 
 VERSION = 4  # raise this when the comparison changes
@@ -134,7 +135,7 @@ def unchanged(run: Run, samples: Samples, first: Outputs, batch: int) -> bool:
     except WrongOutputError:
         return False
     same_shapes = [array.shape for array in got] == [array.shape for array in first]
-    return same_shapes and judge.centred_l2(got, first) <= QUICK_CEILING
+    return same_shapes and closeness.centred_l2(got, first) <= QUICK_CEILING
 
 
 def _path(model: Model, of: Basis) -> Path:
