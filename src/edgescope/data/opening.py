@@ -1,6 +1,6 @@
 """From a name to data: what kind it is, and its pin, so that a trial never silently means other inputs.
 
-    FOLDER                 images (sub-folders are classes), .npy files, or a folder that Hugging Face's `datasets` saved
+    FOLDER                 images (sub-folders are classes), .npy files, or what Hugging Face's `datasets` saved
     FILE.csv FILE.json     files and labels; COCO annotations
     FILE.npz               arrays by input name, and `labels`
     module:callable        a function of yours that returns an iterable

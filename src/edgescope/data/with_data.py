@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 
-from edgescope.data import opening, samples
+from edgescope.data import opening, samples, shown
 from edgescope.data.fitting import picture_input
 from edgescope.data.preprocessing import Known, known, searched
 from edgescope.data.samples import Wanted
@@ -47,7 +47,7 @@ class _Data:
     def __init__(self, model: Model, trial: Trial, said: Known | None, opened: Opened | None) -> None:
         self._model, self._opened = model, opened
         self._name = trial.data if opening.PIN.search(trial.data) else opening.pin(trial.data)
-        self._said = said
+        self._said, self._trial = said, trial
 
     @property
     def info(self) -> ModelInfo:
@@ -63,8 +63,11 @@ class _Data:
         place = samples.place(self._name, purpose, n, wanted)
         if not place.exists() or (samples.kept(place) is None and purpose is not Purpose.LABELLED):
             but = self._judged() if purpose is Purpose.CALIBRATION else ()
-            found = samples.made(opening.read(self._name), purpose, n, wanted, but)
-            samples.keep(place, found)
+            found = opening.read(self._name)
+            given = samples.made(found, purpose, n, wanted, but)
+            samples.keep(place, given)
+            if purpose is Purpose.GATE and given is not None:
+                shown.leave(self._trial, found, self._said, given)
         return samples.kept(place)
 
     def _judged(self) -> tuple[str, ...]:
