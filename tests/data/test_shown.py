@@ -5,10 +5,9 @@ import io
 
 import numpy as np
 import pytest
-from data_sets import classifier, folder
-from making import result
 from PIL import Image
 
+from data_sets import classifier, folder
 from edgescope.bench.parts import HERE
 from edgescope.data.shown import png, seen
 from edgescope.models import zoo
@@ -17,6 +16,7 @@ from edgescope.models.image.preprocess import NAMED, named
 from edgescope.records import Trial
 from edgescope.report import inputs, write
 from edgescope.study import grid
+from making import result
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -37,7 +37,7 @@ def test_a_page_has_facts_and_pictures(tmp_path):
     HERE.model(trial).samples(Purpose.GATE, 400)
     write([result(trial)], tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
-    assert page.count("<figcaption>") == 8 and "1 light" in page
+    assert page.count("data:image/png;base64") == 8 and "1 light" in page
     for said in (
         "12 different ones, 12 with labels; 3 set the ranges",
         "1 copy",
