@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.errors import UsageError, meant
+from edgescope.errors import UsageError, closest_name
 from edgescope.models.base import TensorSpec
 from edgescope.models.image.preprocess import Preprocess, sides_of
 from edgescope.registry import need
@@ -78,7 +78,7 @@ def as_picture(value: Any, spec: TensorSpec) -> Any:
 def _names(name: str, given: Sequence[str], specs: Sequence[TensorSpec]) -> UsageError:
     wanted = [spec.name for spec in specs]
     missing = [w for w in wanted if w not in given]
-    close = [f"{c!r} for {g!r}" for g in given if g not in wanted and (c := meant(g, wanted))]
+    close = [f"{c!r} for {g!r}" for g in given if g not in wanted and (c := closest_name(g, wanted))]
     return UsageError(
         "E-DATASET-5",
         f"the names of {name} do not fit the network's inputs",

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgescope.errors import UsageError, meant
+from edgescope.errors import UsageError, closest_name
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -213,10 +213,10 @@ def _keys(text: str) -> dict[str, Any]:
         if sep:
             name = key.strip()
             if name not in KEYS:
-                close = meant(name, KEYS)
+                close = closest_name(name, KEYS)
                 raise _unfit(f"{name!r} is no key", f"--preprocess {close}={value}" if close else "")
         if not name:
-            close = meant(word, NAMED)
+            close = closest_name(word, NAMED)
             raise _unfit(f"{word!r} is no name", f"--preprocess {close}" if close else "")
         found.setdefault(name, []).append(value if sep else word)
     return {key: _value(key, values) for key, values in found.items()}
