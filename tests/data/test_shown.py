@@ -37,7 +37,7 @@ def test_a_page_has_facts_and_pictures(tmp_path):
     HERE.model(trial).samples(Purpose.GATE, 400)
     write([result(trial)], tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
-    assert page.count("data:image/png;base64") == 8 and "1 light" in page
+    assert page.count('<img src="data:image/png') == 8 and "1 light" in page
     for said in (
         "12 different ones, 12 with labels; 3 set the ranges",
         "1 copy",

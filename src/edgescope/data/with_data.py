@@ -61,7 +61,7 @@ class _Data:
         """Return up to n samples of this purpose, always the same ones, from the cache where they are there."""
         wanted = Wanted(self._model.inputs, self._preprocess())
         place = samples.place(self._name, purpose, n, wanted)
-        if not place.exists() or (samples.kept(place) is None and purpose is not Purpose.LABELLED):
+        if not samples.whole(place):
             but = self._judged() if purpose is Purpose.CALIBRATION else ()
             found = opening.read(self._name)
             given = samples.made(found, purpose, n, wanted, but)

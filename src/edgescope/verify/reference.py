@@ -85,6 +85,9 @@ def verified(
     key = digest(
         [VERSION, bounds, dict(facts), model.info.digest, precision, batch, min_agreement, samples.digests]
     )
+    labelled = _labelled(model)
+    if labelled is not None and labelled.labels is not None:
+        key = digest([key, labelled.digests, labelled.labels.tolist()])
     path = cache.folder("judged") / f"{key}.npz"
     earlier = _earlier(path)
     if earlier and unchanged(run, samples, earlier[1], batch):
