@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from data_sets import SIDE, classifier, coco, folder, picture
+from edgescope import cache
 from edgescope.bench.parts import HERE
 from edgescope.data import opening
 from edgescope.data.base import Record, content_of
 from edgescope.data.split import split
 from edgescope.data.with_data import with_data
 from edgescope.errors import UnsupportedError, UsageError
+from edgescope.isolate import placement
 from edgescope.models import zoo
 from edgescope.models.base import Purpose, TensorSpec
 from edgescope.records import Trial
@@ -80,6 +82,19 @@ def test_what_is_prepared_once_is_read_from_the_cache(tmp_path, onnx_file):
     again = HERE.model(of).samples(Purpose.GATE, 8)
     assert again.digests == first.digests and (again.labels == first.labels).all()
     assert isinstance(again.arrays["input"], np.memmap)
+
+
+def test_a_damaged_cache_is_made_again(tmp_path, onnx_file):
+    of = trial(onnx_file, folder(tmp_path / "photos"))
+    first = HERE.model(of).samples(Purpose.LABELLED, 8)
+    for path in cache.folder("data").glob("labelled-*labels.npy"):
+        path.unlink()
+    assert (HERE.model(of).samples(Purpose.LABELLED, 8).labels == first.labels).all()
+
+
+def test_a_colocated_model_has_its_own_inputs(tmp_path, onnx_file):
+    beside = placement.colocated(trial(onnx_file, folder(tmp_path / "photos"), colocated="squeezenet1_1"))
+    assert [(t.data, t.preprocess) for t in beside] == [("", "")]
 
 
 def test_the_labels_show_how_pictures_are_prepared(tmp_path, onnx_file):
