@@ -98,7 +98,7 @@ def _colocated(trial: Trial, parts: list[str], seed: int) -> Trial:
         fields = {"device": registry.home(fields["backend"]), "options": {}, **fields}
     own = {k: option_value(v) for k, v in pairs.items() if k not in DIFFERS}
     kept = {**other.workload_options, **own}
-    plain = {"shapes": {}, "data": "", "preprocess": "", "min_agreement": None}
+    plain: dict[str, Any] = {"shapes": {}, "data": "", "preprocess": "", "min_agreement": None}
     return replace(other, model=model, seed=seed, workload_options=kept, **plain | fields)
 
 
