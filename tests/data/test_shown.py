@@ -46,5 +46,8 @@ def test_a_page_has_facts_and_pictures(tmp_path):
     ):
         assert said in page, said
     inputs.place(trial).unlink()
+    HERE.model(trial).samples(Purpose.GATE, 400)
+    assert inputs.place(trial).exists()
+    inputs.place(trial).unlink()
     write([result(trial)], tmp_path / "r.html")
     assert "no longer in the cache" in (tmp_path / "r.html").read_text()

@@ -24,11 +24,14 @@ from edgescope.units import counted
 FIRST, MOST_PIXELS = 8, 160
 
 
+def there(trial: Trial) -> bool:
+    """Return whether a report finds the facts and pictures of a trial's data."""
+    return inputs.place(trial).exists()
+
+
 def leave(trial: Trial, found: Found, known: Known | None, given: Samples) -> None:
-    """Write the facts and pictures of a trial's data, where they are not there."""
+    """Write the facts and pictures of a trial's data."""
     path = inputs.place(trial)
-    if path.exists():
-        return
     cache.made(path.parent)
     cache.write_json(
         path, {"facts": _facts(trial, found, known, given), "pictures": _pictures(found, known, given)}

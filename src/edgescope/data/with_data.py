@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from edgescope.data import opening, samples, shown
 from edgescope.data.fitting import picture_input
 from edgescope.data.preprocessing import Known, known, searched
 from edgescope.data.samples import Wanted
+from edgescope.errors import UsageError
 from edgescope.models.base import TRAINED_FRAMES, Model, Purpose, Samples
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, Trial
@@ -63,12 +65,12 @@ class _Data:
         place = samples.place(self._name, purpose, n, wanted)
         if not samples.whole(place):
             but = self._judged() if purpose is Purpose.CALIBRATION else ()
-            found = opening.read(self._name)
-            given = samples.made(found, purpose, n, wanted, but)
-            samples.keep(place, given)
-            if purpose is Purpose.GATE and given is not None:
-                shown.leave(self._trial, found, self._said, given)
-        return samples.kept(place)
+            samples.keep(place, samples.made(opening.read(self._name), purpose, n, wanted, but))
+        given = samples.kept(place)
+        if purpose is Purpose.GATE and given is not None and not shown.there(self._trial):
+            with suppress(UsageError):  # the inputs are in the cache, and where they came from is gone
+                shown.leave(self._trial, opening.read(self._name), self._said, given)
+        return given
 
     def _judged(self) -> tuple[str, ...]:
         gate = self.samples(Purpose.GATE, TRAINED_FRAMES)
