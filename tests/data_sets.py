@@ -1,5 +1,6 @@
 """Small data sets of every kind, and a small classifier whose answers are known without training."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def coco(root: Path) -> Path:
 def classifier(path: Path, classes: int = 2, first: int = 0, layout: str = "nchw") -> Path:
     """An ONNX file that says class `first` of dark pictures and the next of light ones, for inputs of -1 to 1.
 
-    A convolution keeps it quantisable: logits = +-3 * the mean of the pixels.
+    Three convolutions keep it quantisable: logits = +-3 * the mean of the pixels.
     """
     import onnx
     from onnx import TensorProto, helper, numpy_helper
@@ -56,8 +57,11 @@ def classifier(path: Path, classes: int = 2, first: int = 0, layout: str = "nchw
     bias[first : first + 2] = 0
     shape = [3, SIDE, SIDE] if layout == "nchw" else [SIDE, SIDE, 3]
     nodes = [] if layout == "nchw" else [helper.make_node("Transpose", ["input"], ["x"], perm=[0, 3, 1, 2])]
+    first_in = "input" if layout == "nchw" else "x"
     nodes += [
-        helper.make_node("Conv", ["input" if layout == "nchw" else "x", "w", "b"], ["y"], name="conv"),
+        helper.make_node("Conv", [first_in, "same"], ["u"], name="c1"),
+        helper.make_node("Conv", ["u", "same"], ["v"], name="c2"),
+        helper.make_node("Conv", ["v", "w", "b"], ["y"], name="c3"),
         helper.make_node("Flatten", ["y"], ["output"]),
     ]
     graph = helper.make_graph(
@@ -65,9 +69,19 @@ def classifier(path: Path, classes: int = 2, first: int = 0, layout: str = "nchw
         "classifier",
         [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["n", *shape])],
         [helper.make_tensor_value_info("output", TensorProto.FLOAT, ["n", classes])],
-        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(bias, "b")],
+        [
+            numpy_helper.from_array(np.eye(3, dtype=np.float32).reshape(3, 3, 1, 1), "same"),
+            numpy_helper.from_array(weight, "w"),
+            numpy_helper.from_array(bias, "b"),
+        ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
     onnx.save(model, str(path))
     return path
+
+
+def untrained(model):
+    """The model, said to be known as untrained, so that noise may stand for its inputs in int8."""
+    model.info = dataclasses.replace(model.info, task="classify")
+    return model

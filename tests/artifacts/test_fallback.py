@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import data_sets
 from edgescope import cache
 from edgescope.artifacts import int8, mixed_precision, mixed_precision_onnx
 from edgescope.artifacts.for_precision import onnx_file
@@ -53,7 +54,7 @@ def network(path, *, bad=(), fault="weights", layers=12):
     onnx.save(
         onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), path
     )
-    return zoo.get(str(path))
+    return data_sets.untrained(zoo.get(str(path)))
 
 
 def judged(path, model, open_onnx):

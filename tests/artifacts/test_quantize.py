@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+import data_sets
 from edgescope import cache
 from edgescope.artifacts import fp16, int8
 from edgescope.errors import UnavailableError, UnsupportedError, UsageError
@@ -233,7 +234,7 @@ def residual(path, *, second="Conv"):
     onnx.save(
         onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=7), path
     )
-    return zoo.get(str(path))
+    return data_sets.untrained(zoo.get(str(path)))
 
 
 @pytest.mark.parametrize("second", ["Relu", "Conv"])
@@ -292,7 +293,7 @@ def test_a_file_with_external_weights_is_quantised(tmp_path, monkeypatch, limit,
     )
     if limit:
         monkeypatch.setattr(onnx_write, "LIMIT", limit)
-    given = zoo.get(str(outside / "net.onnx"))
+    given = data_sets.untrained(zoo.get(str(outside / "net.onnx")))
     for qdq in ("u8s8", "s8s8"):
         path = int8.int8(given, tmp_path / "made", qdq=qdq)
         x = given.samples(Purpose.GATE, 8)

@@ -10,7 +10,7 @@ from edgescope.errors import UsageError
 from edgescope.models.image.preprocess import NAMED, Preprocess, of_config, read, upright
 
 SHAPE = (3, 224, 224)
-TIMM = {"input_size": [3, 224, 224], "crop_pct": 0.95, "interpolation": "bilinear", "mean": [0.1, 0.2, 0.3], "std": [1, 1, 1]}  # fmt: skip
+TIMM = {"crop_pct": 0.95, "interpolation": "bilinear", "mean": [0.1, 0.2, 0.3], "std": [1, 1, 1]}
 EXPECTED = Preprocess(224, 0.95, (0.1, 0.2, 0.3), (1.0, 1.0, 1.0), interpolation="bilinear")
 
 
@@ -43,7 +43,8 @@ def test_transformers_of_a_vit_stretches_and_of_a_convnext_cuts():
         "size": {"height": 224, "width": 224},
     }
     assert of_config(vit, SHAPE).resize == "stretch"
-    cut = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"shortest_edge": 256}, "crop_size": 224, "do_center_crop": True}  # fmt: skip
+    half = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    cut = {**half, "size": {"shortest_edge": 256}, "crop_size": 224, "do_center_crop": True}
     assert of_config(cut, SHAPE).crop == 0.875 and of_config(cut, SHAPE).placed(512, 256).width == 512
     raw = of_config({"image_mean": [0.5] * 3, "do_normalize": False, "do_rescale": False}, SHAPE)
     assert raw.divide == 1 and raw.mean == (0, 0, 0)

@@ -46,7 +46,8 @@ def read(name: str) -> Found:
         image(root / file, file, boxes=np.asarray(found, dtype=np.float32).reshape(-1, 5))
         for file, found in images
     ]
-    return Found(records, [str(kind.get("name", kind["id"])) for kind in kinds], (), rules(path.parent))
+    classes = tuple(str(kind.get("name", kind["id"])) for kind in kinds)
+    return Found(records, classes, (), rules(path.parent))
 
 
 def _root(path: Path, files: list[str]) -> Path:

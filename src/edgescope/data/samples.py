@@ -164,14 +164,18 @@ def place(pin: str, purpose: Purpose, n: int, wanted: Wanted) -> Path:
     return cache.folder("data") / f"{purpose.value}-{key}.json"
 
 
-def kept(path: Path) -> Samples | None:
-    """Return the samples that lie at a place; None where there are none, or not all of them."""
+def whole(path: Path) -> bool:
+    """Return whether all files of a place are there, as long as they were."""
     about = cache.read_json(path)
-    if about is None or not all(
+    return about is not None and all(
         (path.parent / name).exists() and (path.parent / name).stat().st_size == size
         for name, size in about["files"].items()
-    ):
-        return None
+    )
+
+
+def kept(path: Path) -> Samples | None:
+    """Return the samples that lie at a whole place; None where the data set has none of this purpose."""
+    about: Any = cache.read_json(path)
     if not about["digests"]:
         return None
     arrays = {name: np.load(path.parent / file, mmap_mode="r") for name, file in about["arrays"].items()}

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
-from edgescope.data import opening, samples
+from edgescope.data import opening, samples, shown
 from edgescope.data.fitting import picture_input
 from edgescope.data.preprocessing import Known, known, searched
 from edgescope.data.samples import Wanted
+from edgescope.errors import UsageError
 from edgescope.models.base import TRAINED_FRAMES, Model, Purpose, Samples
 from edgescope.models.image.preprocess import Preprocess
 from edgescope.records import ModelInfo, Trial
@@ -47,7 +49,7 @@ class _Data:
     def __init__(self, model: Model, trial: Trial, said: Known | None, opened: Opened | None) -> None:
         self._model, self._opened = model, opened
         self._name = trial.data if opening.PIN.search(trial.data) else opening.pin(trial.data)
-        self._said = said
+        self._said, self._trial = said, trial
 
     @property
     def info(self) -> ModelInfo:
@@ -61,11 +63,14 @@ class _Data:
         """Return up to n samples of this purpose, always the same ones, from the cache where they are there."""
         wanted = Wanted(self._model.inputs, self._preprocess())
         place = samples.place(self._name, purpose, n, wanted)
-        if not place.exists() or (samples.kept(place) is None and purpose is not Purpose.LABELLED):
+        if not samples.whole(place):
             but = self._judged() if purpose is Purpose.CALIBRATION else ()
-            found = samples.made(opening.read(self._name), purpose, n, wanted, but)
-            samples.keep(place, found)
-        return samples.kept(place)
+            samples.keep(place, samples.made(opening.read(self._name), purpose, n, wanted, but))
+        given = samples.kept(place)
+        if purpose is Purpose.GATE and given is not None and not shown.there(self._trial):
+            with suppress(UsageError):  # the inputs are in the cache, and where they came from is gone
+                shown.leave(self._trial, opening.read(self._name), self._said, given)
+        return given
 
     def _judged(self) -> tuple[str, ...]:
         gate = self.samples(Purpose.GATE, TRAINED_FRAMES)

@@ -113,7 +113,7 @@ def save(
 
 
 def _fill(folder: Path, first: Result, results: Sequence[Result], wanted: Wanted) -> None:
-    """Write all of it into the new `folder`; the card last, once run.py has passed the gate."""
+    """Write all files into the new `folder`; the card comes last, once run.py has passed the gate."""
     model = HERE.model(first.trial)
     truth = _truth(model, first.trial)
     file, weights = _artifact(model, first, folder)

@@ -341,7 +341,7 @@ def _idle(section: str, line: int | None, place: Place) -> Message:
 
 
 def pinned(trial: Trial, pin: Callable[[str], str]) -> Trial:
-    """Return the trial with each file that its models, its data and its measure refer to pinned by content."""
+    """Return the trial with the digest of its content after each name of a model file, of data and of a measure."""
     data = opening.pin(trial.data)
     return replace(
         trial,

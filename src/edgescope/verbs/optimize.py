@@ -114,7 +114,7 @@ def answered(results: Sequence[Result], goals: Wanted, not_here: tuple[NotHere, 
 
 
 def base(model: str, trial: Mapping[str, Any]) -> Trial:
-    """Return what all candidates share: these keys of a Trial, on the usual device unless it is said."""
+    """Return the Trial that all candidates share: these keys, on the usual device unless they name one."""
     keys = {**WINDOW, **trial, "data": opening.name_of(trial.get("data") or "")}
     keys["metric"] = metric_names.named(trial.get("metric") or "")
     keys["device"] = keys.get("device") or candidates.usual_device(model)
