@@ -50,6 +50,7 @@ USAGE = (
     "E-SHAPE-",
     "E-BATCH-",
     "E-NAME-1",
+    "E-MODEL-3",
     "E-LEAK-",
     "E-SCEN-",
     "E-GATE-7",

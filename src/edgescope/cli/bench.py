@@ -2,7 +2,7 @@
 outputs are right.
 
   edgescope bench efficientnet_lite0 --backend onnxruntime --precision int8
-  edgescope bench model.onnx --backend openvino --shapes input=1x3x224x224 --duration 5s --json
+  edgescope bench model.onnx --shapes input=Nx3x224x224 --batch 4 --duration 5s --json
   edgescope bench model.onnx --backend trtexec --precision fp16 --on ssh://user@nano
 """
 
@@ -24,7 +24,7 @@ INTERRUPTED = "Replicates that were finished are stored; the same command measur
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
+    sub.add_argument("model", help=trial_flags.MODEL)
     trial_flags.add_what(sub)
     sub.add_argument("--replicates", type=int, default=1, help="fresh processes, one JSON object a line each")
     text = "drive trtexec on a board over ssh (edgescope docs remote)"
@@ -74,4 +74,5 @@ def asked(args: argparse.Namespace) -> tuple[Trial, ...]:
     from edgescope.study import grid
 
     keys = trial_flags.keys(args, single=True) | {"model": zoo.pin(args.model)}
+    keys = trial_flags.with_backend(keys, args.model)
     return grid.grid(keys | {"replicates": args.replicates})

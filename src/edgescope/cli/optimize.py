@@ -31,7 +31,7 @@ INTERRUPTED = "What was finished is stored; the same command goes on where it wa
 
 def configure(sub: argparse.ArgumentParser) -> None:
     """Add this verb's flags."""
-    sub.add_argument("model", help="zoo name, NAME@weights.pth, file.onnx or module:callable")
+    sub.add_argument("model", help=trial_flags.MODEL)
     add(sub)
 
 

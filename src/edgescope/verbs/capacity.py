@@ -108,9 +108,9 @@ def capacity(
 
 def _base(model: str, trial: dict[str, Any]) -> Trial:
     """Return model and engine; scenario, rate and processes are the search's."""
-    backend = trial.get("backend", Trial.backend)
+    backend = trial.get("backend") or zoo.usual_backend(model)
     device = trial.get("device") or registry.home(backend)
-    return ranges.checked(Trial(model=zoo.pin(model), **trial | {"device": device}))
+    return ranges.checked(Trial(model=zoo.pin(model), **trial | {"device": device, "backend": backend}))
 
 
 def _check(asked: Question) -> None:

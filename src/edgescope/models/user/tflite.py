@@ -17,6 +17,7 @@ import numpy as np
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.user.files import Shapes, UserFile
+from edgescope.registry import need
 
 if TYPE_CHECKING:
     import torch
@@ -29,8 +30,10 @@ class TfliteFile(UserFile):
     """A .tflite file."""
 
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
-        describe = "edgescope.artifacts.tflite_reader:describe", FIX
-        super().__init__(name, zoo.file_digest(Path(name)), f"tflite-{VERSION}", describe, shapes or {})
+        target, content = "edgescope.artifacts.tflite_reader:describe", zoo.file_digest(Path(name))
+        super().__init__(
+            name, content, f"tflite-{VERSION}", lambda path: need(target, name, FIX)(path), shapes or {}
+        )
         self._ranges = {i["name"]: _range(i["dtype"], i["quantised"]) for i in self.about["inputs"]}
         self.kinds: dict[str, int] = self.about["kinds"]
         self.reduced: bool = self.about["reduced"]
