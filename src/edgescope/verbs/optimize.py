@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgescope.analysis.cells import variants
+from edgescope.analysis.cells.compare import by_cell
 from edgescope.analysis.cells.objective import Wanted, wanted
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
+from edgescope.errors import UsageError
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Result, Scalar, Trial
 from edgescope.records.answers import plain
+from edgescope.registry import need
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.scenarios import settings
 from edgescope.search import candidates, halving, start
@@ -21,15 +24,18 @@ from edgescope.search.candidates import NotHere, Proposal
 from edgescope.search.loop import Loop
 from edgescope.study import ranges
 
+if TYPE_CHECKING:
+    from edgescope.report.chapter import Chapter
+
 WINDOW = {"min_s": 1.0, "max_s": 2.5}
 """Seconds measured in a search for a variant, at least and at most, unless the trial says them."""
 
 
 @dataclass(frozen=True, repr=False)
 class Optimized(Answer):
-    """The variants that were compared, and the one to use."""
+    """The variants that were compared, and the one to use; a notebook shows it as a table."""
 
-    table: VariantTable
+    variants: VariantTable
     pick: Pick
     results: tuple[Result, ...]
     not_here: tuple[NotHere, ...]
@@ -38,11 +44,36 @@ class Optimized(Answer):
     def lines(self) -> Iterator[str]:
         """Yield the pick and the variants."""
         yield f"pick: {self.pick.row.label if self.pick.row else 'none'}. {self.pick.reason}"
-        yield from (f"  {row_line(row)}" for row in self.table.rows)
+        yield from (f"  {row_line(row)}" for row in self.variants.rows)
 
     def records(self) -> list[dict[str, Json]]:
         """Return a row a variant."""
-        return [row_of(row) for row in self.table.rows]
+        return [row_of(row) for row in self.variants.rows]
+
+    @property
+    def table(self) -> Any:
+        """Return a row a variant as a pandas or Polars data frame."""
+        return self.frame()
+
+    @property
+    def chapter(self) -> Chapter:
+        """Return what a report of it is about."""
+        from edgescope.report.chapter import Chapter
+
+        return Chapter(self.results[0].trial.model, self.results, self.variants, self.pick, by_cell(self.results))
+
+    def _repr_html_(self) -> str:
+        from edgescope.report import variants as page
+        from edgescope.report.render import html
+
+        shown = [page.answer(self.chapter), *([page.comparison(self.chapter)] if self.chapter.measured else [])]
+        return html.fragment(shown)
+
+    def report(self, path: Path | str = "report.html") -> Path:
+        """Write the report (.html, .md or .csv) and return its path."""
+        from edgescope.report import write
+
+        return write(self.results, Path(path), wanted=self.variants.wanted)
 
     def save(self, folder: Path | str) -> Path | None:
         """Write what the pick runs into a folder, with run.py and a card; None where there is no pick."""
@@ -50,7 +81,7 @@ class Optimized(Answer):
 
         cell = self.pick.row.cell if self.pick.row else ""
         chosen = [r for r in self.results if r.trial.cell == cell]
-        return save(chosen, list(self.results), Path(folder), wanted=self.table.wanted) if chosen else None
+        return save(chosen, list(self.results), Path(folder), wanted=self.variants.wanted) if chosen else None
 
 
 def row_line(row: Row) -> str:
@@ -68,7 +99,8 @@ def row_of(row: Row) -> dict[str, Json]:
 
 
 def optimize(
-    model: str,
+    model: str | Path | Callable[..., Any],
+    example_inputs: Any = None,
     *,
     objective: str = "latency",
     constraints: Sequence[str] = (),
@@ -84,22 +116,41 @@ def optimize(
 ) -> Optimized:
     """Compare engines and precisions on a model, each verified against fp32; return the table and the pick.
 
+    `model` is a name or a file, or a network (nn.Module or function) with `example_inputs`, as edgescope.live takes them.
     `backend`, `precision` and `exclude` choose among the candidates; every other key is one of Trial's and holds for
     all of them. `exhaustive` leaves the short rounds out, `cached=False` measures again what the store holds.
     """
     asked, there = wanted(objective, constraints), candidates.installed()
-    proposal = proposed(base(model, trial), backend, precision, exclude)
+    proposal = proposed(base(named(model, example_inputs), trial), backend, precision, exclude)
     plan = halving.Rounds(rounds, proposal.trials[0].seed, short=0 if exhaustive else 2)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), rounds, exhaustive]
     with start.counting(setup, store_of(store), question, cached=cached) as cells:
         loop = Loop(cells, setup.tell)
         strategy = halving.halving(
-            proposal.trials, wanted=asked, rounds=plan, instead=lambda t: candidates.mixture(t, there)
+            proposal.trials, wanted=asked, rounds=plan, instead=lambda t: candidates.instead(t, there)
         )
         results = tuple(loop.run(strategy))
     if loop.note:
         setup.tell(loop.note)
     return answered(results, asked, proposal.not_here)
+
+
+def named(model: str | Path | Callable[..., Any], example_inputs: Any = None) -> str:
+    """Return the name of a model; a network is kept in the cache. UsageError for inputs too many or too few."""
+    is_name = isinstance(model, str | Path)
+    if is_name != (example_inputs is None):
+        said = "names its inputs itself" if is_name else "has no example inputs"
+        raise UsageError(
+            "E-LIVE-4",
+            f"the model {model if is_name else type(model).__name__} {said}",
+            effect="Nothing was measured",
+            fix="optimize('model.onnx'), or optimize(network, torch.randn(1, 3, 224, 224))",
+        )
+    if isinstance(model, str | Path):
+        return str(model)
+    live = need("edgescope.models.user.live:live", "PyTorch", "pip install 'edgescope[torch]'")
+    kept: str = live(model, example_inputs)
+    return kept
 
 
 def answered(results: Sequence[Result], asked: Wanted, not_here: tuple[NotHere, ...] = ()) -> Optimized:
