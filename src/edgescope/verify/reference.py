@@ -28,6 +28,8 @@ from edgescope.verify.judge import Outputs, Reference, Run
 VERSION = 3  # raise this when the comparison changes
 JUDGING = "by scenes"  # change this when the same outputs may be judged otherwise; the fp32 outputs are kept
 QUICK = 16
+AGAIN = 4
+"""Inputs on which fp32 is asked twice."""
 QUICK_VALUES = 2**21
 """Most output values kept for these inputs, 8 MB; if that is too little for 16 inputs, fewer are kept, at least two."""
 QUICK_CEILING = 0.02
@@ -62,8 +64,24 @@ def reference(model: Model, open_run: Callable[[], Run], *, batch: int = 1) -> R
                 effect="No variant of it can be judged",
                 fix="repair the model first",
             ) from error
+        _steady(run, model, found["gate"], batch)
         _write(path, found, {})
     return Reference(found["gate"], found.get("labelled"), origin)
+
+
+def _steady(run: Run, model: Model, first: Outputs, batch: int) -> None:
+    """Raise WrongOutputError if a second call on the same inputs gives other outputs."""
+    again = judge.outputs(run, judge.gate_samples(model).first(AGAIN), batch)
+    apart = judge.centred_l2(again, tuple(array[: len(again[0])] for array in first))
+    if apart > QUICK_CEILING:
+        raise WrongOutputError(
+            "E-GATE-8",
+            f"the fp32 network {model.info.name} is not deterministic",
+            evidence=f"a second call on the same {len(again[0])} inputs changed its outputs by {apart:.2g} of what"
+            f" another input changes, at most {QUICK_CEILING:g} is allowed",
+            effect="Right outputs of another engine cannot be told from wrong ones",
+            fix="call eval() before exporting it, and leave out or seed what draws random numbers",
+        )
 
 
 def verified(
