@@ -4,13 +4,13 @@ import re
 
 import numpy as np
 import onnx
-import own_networks
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from tiny_tflite import write as write_tflite
 
 import edgescope
+import own_networks
 from edgescope import registry
 from edgescope.bench.parts import open_work
 from edgescope.errors import EdgescopeError, UnavailableError, UsageError
@@ -93,7 +93,11 @@ def models(tmp_path_factory, cache_folder):
 def takers(model):
     kind = model.partition("#")[0].rpartition(".")[2]
     kind = kind if kind in ("onnx", "tflite") else "network"
-    return [name for name in ENGINES if kind in registry.about(name).READS and not (kind == "network" and name == "litert")]
+    return [
+        name
+        for name in ENGINES
+        if kind in registry.about(name).READS and not (kind == "network" and name == "litert")
+    ]
 
 
 def judged(model, backend, shapes=None, **more):
@@ -217,7 +221,9 @@ def test_a_fixed_batch_is_said(models):
 def test_a_shape_with_another_batch_is_refused(models):
     name, _ = models["onnx, open batch and sizes"]
     assert zoo.get(name, {"image": (1, 3, 96, 96)}, batch=4).inputs[0].shape == (3, 96, 96)
-    with pytest.raises(UsageError, match=r"E-SHAPE-4.*says batch 2, --batch says 4.*image=Nx3x96x96 --batch 2"):
+    with pytest.raises(
+        UsageError, match=r"E-SHAPE-4.*says batch 2, --batch says 4.*image=Nx3x96x96 --batch 2"
+    ):
         zoo.get(name, {"image": (2, 3, 96, 96)}, batch=4)
 
 

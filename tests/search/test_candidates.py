@@ -180,7 +180,9 @@ def test_a_tflite_file_is_tried_by_litert_alone():
 
 
 def test_what_is_tried_in_the_stead_of_an_int8_trial():
-    int8 = Trial(model="resnet50", backend="openvino", precision="int8", options={"qdq": "s8s8", "threads": 2})
+    int8 = Trial(
+        model="resnet50", backend="openvino", precision="int8", options={"qdq": "s8s8", "threads": 2}
+    )
     mixed = candidates.instead(int8, {"openvino": Installed(True, {"qdq", "fallback", "threads"})})
     assert mixed is not None and dict(mixed.options) == {"qdq": "s8s8", "threads": 2, "fallback": True}
     assert candidates.instead(mixed, {"openvino": Installed(True, {"qdq", "fallback", "threads"})}) is None

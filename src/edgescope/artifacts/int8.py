@@ -121,13 +121,20 @@ def dynamic(model: Model, folder: Path, *, opset: int | None = None) -> Path:
     UnsupportedError if other operators do most of the work, or the quantiser fails.
     """
     source, (target, packages, fix) = model.onnx(folder, opset), QUANTIZERS["onnxruntime"]
-    made_with, method = cache.versions(packages), "dynamic, weights int8 per channel, activations uint8 at run time"
+    made_with, method = (
+        cache.versions(packages),
+        "dynamic, weights int8 per channel, activations uint8 at run time",
+    )
     key = digest([VERSION, method, REDUCED_SHARE, cache.content(source), model.info.digest, made_with])
 
     def make(path: Path) -> dict[str, Json]:
         quantize = need(target.replace(":quantize", ":dynamic"), "the int8 quantiser onnxruntime", fix)
         found: dict[str, Json] = quantize(source, path, share=REDUCED_SHARE)
-        about = {"model": model.info.name, "model_digest": model.info.digest, "source_made": cache.about(source)}
+        about = {
+            "model": model.info.name,
+            "model_digest": model.info.digest,
+            "source_made": cache.notes(source),
+        }
         return found | about | {"made_with": made_with, "method": method, "dynamic": True}
 
     return cache.made_once(cache.named(folder, model.info.name, "dynamic", key, ".onnx"), make)
@@ -150,7 +157,7 @@ def origin(model: Model, source: Path, given: Samples) -> dict[str, Json]:
         "model": model.info.name,
         "model_digest": model.info.digest,
         "source_sha256": cache.content(source),
-        "source_made": cache.about(source),
+        "source_made": cache.notes(source),
         "calibration": {"n": len(given), "origin": given.origin, "digests": list(given.digests)},
     }
 

@@ -35,7 +35,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from edgescope import cache
 from edgescope.artifacts import bias_correction, onnx_write
 from edgescope.artifacts.onnx_export import size_of
-from edgescope.cache import beside
+from edgescope.cache import external_data
 from edgescope.errors import UnsupportedError
 from edgescope.models.base import Samples
 from edgescope.process import scratch
@@ -105,12 +105,17 @@ def dynamic(source: Path, path: Path, *, share: float) -> dict[str, Json]:
             op_types_to_quantize=list(PRODUCTS),
             per_channel=True,
             weight_type=quantization.QuantType.QInt8,
-            use_external_data_format=beside(ready).exists(),
+            use_external_data_format=external_data(ready).exists(),
             extra_options={"MatMulConstBOnly": True},
         )
         onnx.checker.check_model(str(path))
     opset = opset_of(onnx.load(str(path), load_external_data=False))
-    return {"build_s": round(time.perf_counter() - begin, 3), "products": len(products), "opset": opset, **size_of(path)}
+    return {
+        "build_s": round(time.perf_counter() - begin, 3),
+        "products": len(products),
+        "opset": opset,
+        **size_of(path),
+    }
 
 
 @contextlib.contextmanager
@@ -149,14 +154,14 @@ def _folded(source: Path, folder: Path) -> Any:
         model = version_converter.convert_version(model, OPSET)
     whole, folded = (folder / name for name in ("whole.onnx", "folded.onnx"))
     onnx_write.save(model, whole)  # with its weights, because it is folded in another folder than theirs
-    large = beside(whole).exists()
+    large = external_data(whole).exists()
     quant_pre_process(
         str(whole),
         str(folded),
         skip_symbolic_shape=True,
         save_as_external_data=large,
         all_tensors_to_one_file=True,
-        external_data_location=beside(folded).name if large else None,
+        external_data_location=external_data(folded).name if large else None,
     )
     model = onnx.load(str(folded))
     _name(model)
@@ -169,7 +174,7 @@ def _ranges(path: Path, calibration: Samples) -> Any:
         str(path),
         None,
         augmented_model_path=str(path.with_name("augmented.onnx")),
-        use_external_data_format=beside(path).exists(),
+        use_external_data_format=external_data(path).exists(),
     )
     calibrator.collect_data(_Reader(calibration))
     return calibrator.compute_data()

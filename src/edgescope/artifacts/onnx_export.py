@@ -61,7 +61,7 @@ def onnx_file(
     origin = {"model": info.name, "model_digest": info.digest, "made_with": made_with}
     return cache.made_once(
         cache.named(folder, info.name, "fp32", key, ".onnx"),
-        lambda path: _made(module, inputs, path, ranges, opset, batch) | origin,
+        lambda path: _made(module, inputs, path, ranges, opset=opset, batch=batch) | origin,
     )
 
 
@@ -98,6 +98,7 @@ def _made(
     inputs: Sequence[TensorSpec],
     path: Path,
     ranges: Mapping[str, Range] | None,
+    *,
     opset: int,
     batch: int | None,
 ) -> dict[str, Json]:
@@ -114,4 +115,8 @@ def _made(
 def size_of(path: Path) -> dict[str, Json]:
     """Return {"bytes", "sha256"} of an ONNX file; bytes include external weights, whose hash is "data_sha256"."""
     found: dict[str, Json] = {"bytes": cache.length(path), "sha256": cache.content(path)}
-    return found | ({"data_sha256": cache.content(cache.beside(path))} if cache.beside(path).exists() else {})
+    return found | (
+        {"data_sha256": cache.content(cache.external_data(path))}
+        if cache.external_data(path).exists()
+        else {}
+    )

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import cache
-from edgescope.errors import ModelError, UsageError, meant
+from edgescope.errors import ModelError, UsageError, closest_name
 from edgescope.models.base import FixedBatch, Model, TensorSpec
 from edgescope.records import digest
 from edgescope.registry import MODELS, load, need
@@ -120,7 +120,7 @@ def usual_backend(name: str) -> str:
 def pin(name: str) -> str:
     """Return `name` with the digest of its file appended, or unchanged if there is no file.
 
-    Runs none of the user's code: for a callable it covers only the source file (see above).
+    It runs no code of the user: for a callable it covers only the source file (see above).
     """
     plain = bare(name)
     if _family(plain) == "live":
@@ -152,7 +152,7 @@ def _family(name: str) -> str:
         return kind
     if ":" in name:
         return "callable"
-    close = meant(base, names()) or _file_like(name)
+    close = closest_name(base, names()) or _file_like(name)
     raise UsageError(
         "E-MODEL-3",
         f"no model is called {name!r}",
@@ -169,7 +169,7 @@ def _file_like(name: str) -> str:
         there = [p.name for p in path.parent.iterdir() if p.suffix.lower() in FILES]
     except OSError:
         return ""
-    close = meant(path.name, there)
+    close = closest_name(path.name, there)
     return str(path.with_name(close)) if close else ""
 
 
@@ -225,7 +225,7 @@ def _external(path: Path, place: str) -> str:
             f"{path.name} refers to weights that cannot be read",
             evidence=f"{path.parent / place}: {error.strerror}",
             effect="Nothing was measured",
-            fix="put the external data file back beside it",
+            fix="put the external data file back next to it",
         ) from error
 
 

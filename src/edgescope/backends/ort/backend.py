@@ -41,7 +41,6 @@ from edgescope.models.base import Batch, Model
 from edgescope.records import Effective, Json
 from edgescope.records import digest as record_digest
 
-
 BETWEEN = "product of activations"
 """Counted apart: attention multiplies activations by each other, and int8 is said of what has weights."""
 COUNTED = 2  # raise this when operators are counted otherwise
@@ -94,7 +93,7 @@ class OnnxRuntime(AboutOrt):
         threads_of(spec)
         _check(spec)
         path = onnx_file(model, spec.precision, folder, **int8_options(spec.options, spec.precision))
-        made, digest = cache.about(path), cache.content(path)
+        made, digest = cache.notes(path), cache.content(path)
         notes: dict[str, Json] = {"made": made, "axes": _axes(path, digest, model, spec.batch)}
         if spec.device == "cuda":
             notes["executed_cuda"] = _remembered_cuda(path, digest, model, spec, notes["axes"])
@@ -222,7 +221,13 @@ def _kind(node: Any, stored: set[str], makers: Mapping[str, Any]) -> str:
     if node.op_type not in ("MatMul", "FusedMatMul", "TransposeMatMul"):
         return str(node.op_type)
     for name in node.input:
-        while name in makers and makers[name].op_type in ("DequantizeLinear", "Transpose", "Cast", "Identity", "Reshape"):
+        while name in makers and makers[name].op_type in (
+            "DequantizeLinear",
+            "Transpose",
+            "Cast",
+            "Identity",
+            "Reshape",
+        ):
             name = makers[name].input[0]  # noqa: PLW2901
         if name in stored or (name in makers and makers[name].op_type == "Constant"):
             return str(node.op_type)

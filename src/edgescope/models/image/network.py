@@ -129,7 +129,9 @@ def _of_library(name: str) -> dict[str, Any]:
     known = cache.folder("models") / f"library-{digest([LIBRARY_VERSION, name, made_with])}.json"
     entry: dict[str, Any] | None = cache.read_json(known)
     if entry is None:
-        describe = need("edgescope.models.image.torch_library:describe", name, "pip install 'edgescope[torch]'")
+        describe = need(
+            "edgescope.models.image.torch_library:describe", name, "pip install 'edgescope[torch]'"
+        )
         entry = describe(name)
         cache.write_json(known, entry)
     return entry

@@ -1,6 +1,6 @@
 """What timm and torchvision say of a network of theirs: the half of network.py that asks them.
 
-The answer has the form of an entry of zoo.toml, so that a package's network is built, exported and judged as the zoo's are.
+The answer has the form of an entry of zoo.toml: a package's network is built, exported and judged as the zoo's are.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from edgescope.errors import UnsupportedError, UsageError, meant
-from edgescope.models.image import torch_networks
+from edgescope.errors import UnsupportedError, UsageError, closest_name
+from edgescope.models.image import torch_networks, torchvision_compat
 
-timm, torchvision = torch_networks.timm, torch_networks.torchvision
+torchvision_compat.ensure()
+
+import timm  # noqa: E402
+import torchvision  # noqa: E402
 
 USUAL = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 """ImageNet's statistics, where a package states none."""
@@ -67,7 +70,7 @@ def _of_torchvision(name: str) -> dict[str, Any]:
 
 def _unknown(library: str, name: str, known: Any) -> UsageError:
     known = list(known)
-    close = meant(name, known)
+    close = closest_name(name, known)
     return UsageError(
         "E-MODEL-3",
         f"{library} has no network called {name!r}",

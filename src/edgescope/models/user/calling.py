@@ -18,7 +18,6 @@ from torch.utils import _pytree as pytree
 
 from edgescope.records import Json
 
-
 CONSTANT = (bool, int, float, type(None))
 """What may stand among the example inputs besides tensors; every call gets it unchanged."""
 
@@ -77,7 +76,9 @@ def called(network: Callable[..., Any], examples: Any) -> Called:
     takes = inspect.signature(network.forward if isinstance(network, nn.Module) else network).parameters
     args, kwargs = _arguments(takes, examples)
     leaves = _named(takes, args, kwargs)
-    wrong = [name for name, leaf in leaves if not isinstance(leaf, CONSTANT) and getattr(leaf, "ndim", 0) == 0]
+    wrong = [
+        name for name, leaf in leaves if not isinstance(leaf, CONSTANT) and getattr(leaf, "ndim", 0) == 0
+    ]
     tensors = {name: leaf for name, leaf in leaves if isinstance(leaf, torch.Tensor)}
     if wrong or not tensors:
         raise ValueError(f"not tensors with a batch axis: {', '.join(wrong) or 'there are no inputs'}")
@@ -126,7 +127,11 @@ def _named(
 def _parts(function: Any) -> Iterator[nn.Module]:
     """Yield the networks that a function's closure, its object, or its partial arguments hold."""
     inner = inspect.unwrap(getattr(function, "func", function))
-    held = [getattr(inner, "__self__", None), *getattr(function, "args", ()), *getattr(function, "__dict__", {}).values()]
+    held = [
+        getattr(inner, "__self__", None),
+        *getattr(function, "args", ()),
+        *getattr(function, "__dict__", {}).values(),
+    ]
     if inspect.isfunction(inner) or inspect.ismethod(inner):
         found = inspect.getclosurevars(inner)
         held += [*found.nonlocals.values(), *found.globals.values()]

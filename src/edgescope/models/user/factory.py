@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from edgescope import cache
-from edgescope.errors import ModelError, meant
+from edgescope.errors import ModelError, closest_name
 from edgescope.models.image import torchvision_compat
 from edgescope.models.user.calling import Called, called
 from edgescope.models.weights import fill, read_state
@@ -110,7 +110,8 @@ def _call(name: str) -> Any:
             "E-FACTORY-1",
             f"{name} cannot be imported",
             evidence=_last(error),
-            fix=close or "run edgescope in the folder that holds the module, and check the name after the colon",
+            fix=close
+            or "run edgescope in the folder that holds the module, and check the name after the colon",
         ) from error
     _seed()
     try:
@@ -128,14 +129,14 @@ def _closest(module: str, attribute: str) -> str:
     """Return `module:attribute` with the half that was mistyped corrected, or '' where nothing is close."""
     loaded = sys.modules.get(module)
     if loaded is None:
-        near = meant(module, (path.stem for path in Path().glob("*.py")))
+        near = closest_name(module, (path.stem for path in Path().glob("*.py")))
         return f"{near}:{attribute}" if near else ""
-    near = meant(attribute, (name for name, value in vars(loaded).items() if callable(value)))
+    near = closest_name(attribute, (name for name, value in vars(loaded).items() if callable(value)))
     return f"{module}:{near}" if near else ""
 
 
 def _last(error: BaseException) -> str:
-    """Return the last line of a traceback and where it was raised."""
+    """Return the last line of a traceback and its place in the source."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return traceback.format_exception_only(error)[-1].strip()[:300] + where

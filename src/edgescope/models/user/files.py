@@ -6,13 +6,13 @@ the file's content, so that a process that only measures does not import it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from edgescope import cache
-from edgescope.errors import UnsupportedError, UsageError, meant
+from edgescope.errors import UnsupportedError, UsageError, closest_name
 from edgescope.models import synthetic, zoo
 from edgescope.models.base import Purpose, Samples, TensorSpec
 from edgescope.records import Json, ModelInfo, digest
@@ -28,14 +28,15 @@ Shapes = Mapping[str, tuple[int, ...]]
 class UserFile:
     """A user's own file, described once per content. Open axes other than the batch are fixed by `shapes`."""
 
-    def __init__(
-        self, name: str, content: str, kept: str, read: Callable[[Path], dict[str, Any]], shapes: Shapes
-    ) -> None:
+    READER: ClassVar[tuple[str, str]]
+    """The function that reads a file's facts, and the command that makes its library importable."""
+
+    def __init__(self, name: str, content: str, kept: str, shapes: Shapes) -> None:
         self._path = Path(name)
         known = cache.folder("models") / f"{kept}-{content}.json"
         about: dict[str, Any] | None = cache.read_json(known)
         if about is None:
-            about = read(self._path)
+            about = self._read(shapes)
             cache.write_json(known, about)
         self.about: dict[str, Any] = about
         self.inputs = fixed(name, about["inputs"], shapes)
@@ -45,10 +46,15 @@ class UserFile:
             name=self._path.name,
             task="unknown",
             trained=False,
-            source=f"{self._path.name}; what it was trained for is not known",
+            source=f"{self._path.name}; its task is not known",
             digest=digest([content, [spec.shape for spec in self.inputs]]),
             params=about["params"],
         )
+
+    def _read(self, shapes: Shapes) -> dict[str, Any]:
+        target, fix = self.READER
+        found: dict[str, Any] = need(target, self._path.name, fix)(self._path)
+        return found
 
     @property
     def closed_batch(self) -> int | None:
@@ -63,14 +69,11 @@ class UserFile:
 class OnnxFile(UserFile):
     """An ONNX file; its fp32 reference is ONNX Runtime."""
 
+    READER = "edgescope.models.user.onnx_reader:describe", zoo.ONNX_FIX
     reference = "onnxruntime"
 
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
-        target = "edgescope.models.user.onnx_reader:describe"
-        content = zoo.onnx_digest(Path(name))
-        super().__init__(
-            name, content, f"onnx-{VERSION}", lambda path: need(target, name, zoo.ONNX_FIX)(path), shapes or {}
-        )
+        super().__init__(name, zoo.onnx_digest(Path(name)), f"onnx-{VERSION}", shapes or {})
         self.info = replace(self.info, source=f"ONNX file {self.info.source}")
 
     def check_batch(self, batch: int) -> None:
@@ -112,10 +115,19 @@ def fixed(name: str, given: list[dict[str, Json]], shapes: Shapes) -> tuple[Tens
                 "E-SHAPE-2",
                 f"--shapes {key}={'x'.join(map(str, shape))} does not fit {name}",
                 evidence=f"its inputs are {listing}; a letter is an open axis",
-                fix=_example({meant(key, dims) or next(iter(dims)): dims[meant(key, dims) or next(iter(dims))]}),
+                fix=_example(
+                    {
+                        closest_name(key, dims) or next(iter(dims)): dims[
+                            closest_name(key, dims) or next(iter(dims))
+                        ]
+                    }
+                ),
             )
     filled = {
-        key: [n if i == 0 else (shapes[key][i] if key in shapes else sizes.get(n, n)) for i, n in enumerate(axes)]
+        key: [
+            n if i == 0 else (shapes[key][i] if key in shapes else sizes.get(n, n))
+            for i, n in enumerate(axes)
+        ]
         for key, axes in dims.items()
     }
     return tuple(_closed(name, entry, filled, listing) for entry in given)

@@ -1,9 +1,9 @@
 """Keep a network that lives in this process where other processes find it: `edgescope.live(network, inputs)`.
 
-A trial runs in processes of its own, so the network must reach them. It is kept in the cache as cloudpickle writes it, the
-code of the user's own modules (a notebook's cells, a file beside the script) included; what cannot be pickled is kept as
-torch.export sees it. The name that stands for it holds a digest of all that is kept, and a file with another digest is not
-read: reading a pickle runs code, and this one's code came from the user's own process.
+A trial runs in processes of its own, so the network must reach them. It is kept in the cache as cloudpickle writes it,
+the code of the user's own modules (a notebook's cells, a file beside the script) included; what cannot be pickled is
+kept as torch.export sees it. The name that stands for it holds a digest of all that is kept, and a file with another
+digest is not read: reading a pickle runs code, and this one's code came from the user's own process.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ TRACKER = re.compile(rb"[0-9a-f]{32}")
 def live(network: Callable[..., Any], example_inputs: Any, name: str = "") -> str:
     """Return the name of a network, or of a function of tensors, for Trials and verbs; it is kept in the cache.
 
-    `example_inputs` is a tensor, a tuple of them, a dictionary, or whatever structure the network takes; the first axis of
-    each tensor is the batch. `name` is what reports call it. ModelError if it can neither be pickled nor exported.
+    `example_inputs` is a tensor, a tuple of them, a dictionary, or whatever structure the network takes; the first axis
+    of each tensor is the batch. `name` is what reports call it. ModelError if it can neither be pickled nor exported.
     """
     called_as = cache.safe(name or getattr(network, "__name__", "") or type(network).__name__)
     try:
@@ -72,7 +72,11 @@ def _pickled(network: Any, examples: Any, path: Path) -> None:
 def _by_value() -> Iterator[None]:
     """Have the user's own modules pickled with their code, so that it is part of what is kept."""
     own = set(factory.sources())
-    modules = [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) in own and m.__name__ != "__main__"]
+    modules = [
+        m
+        for m in list(sys.modules.values())
+        if getattr(m, "__file__", None) in own and m.__name__ != "__main__"
+    ]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -138,5 +142,7 @@ def opened(name: str) -> nn.Module:
         pickled = any(entry.endswith("/data.pkl") for entry in file.namelist())
     if not pickled:
         return torch_file.opened(path)
-    held = torch.load(str(path), map_location="cpu", weights_only=False)  # its digest says that live() wrote it
+    held = torch.load(
+        str(path), map_location="cpu", weights_only=False
+    )  # its digest says that live() wrote it
     return called(held["network"], held["examples"]).module

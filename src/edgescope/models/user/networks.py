@@ -1,7 +1,7 @@
 """A user's own network in PyTorch: a callable, a file that PyTorch wrote, or a network that lived in another process.
 
-Whatever it is, some half that needs torch describes it once (inputs, parameters, a digest of all that it is made of) and
-makes it again in every process; this half imports no torch.
+Whatever it is, some half that needs torch describes it once (inputs, parameters, a digest of all that it is made of)
+and makes it again in every process; this half imports no torch.
 """
 
 from __future__ import annotations
@@ -148,13 +148,14 @@ class TorchFile(UserFile):
         content, asked = zoo.file_digest(Path(name)), shapes or {}
         made_with = cache.versions(["torch"])
         kept = digest([VERSION, content, made_with, sorted((k, list(v)) for k, v in asked.items())])
-        super().__init__(name, content, f"torch-{kept}", lambda path: self._read(path, asked), asked)
+        super().__init__(name, content, f"torch-{kept}", asked)
         self._ranges = {i["name"]: tuple(i["range"]) for i in self.about["inputs"] if i["range"]}
         kind = self.about["kind"]
         self.info = replace(self.info, source=f"{kind} file {self.info.source}")
 
-    def _read(self, path: Path, shapes: Shapes) -> dict[str, Any]:
-        found: dict[str, Any] = need("edgescope.models.user.torch_file:describe", path.name, TORCH)(path, shapes)
+    def _read(self, shapes: Shapes) -> dict[str, Any]:
+        describe = need("edgescope.models.user.torch_file:describe", self._path.name, TORCH)
+        found: dict[str, Any] = describe(self._path, shapes)
         return found
 
     def check_batch(self, batch: int) -> None:

@@ -17,7 +17,6 @@ import numpy as np
 from edgescope.errors import UnsupportedError, UsageError
 from edgescope.models import zoo
 from edgescope.models.user.files import Shapes, UserFile
-from edgescope.registry import need
 
 if TYPE_CHECKING:
     import torch
@@ -29,11 +28,10 @@ FIX = "pip install 'edgescope[litert]'"
 class TfliteFile(UserFile):
     """A .tflite file."""
 
+    READER = "edgescope.artifacts.tflite_reader:describe", FIX
+
     def __init__(self, name: str, shapes: Shapes | None = None) -> None:
-        target, content = "edgescope.artifacts.tflite_reader:describe", zoo.file_digest(Path(name))
-        super().__init__(
-            name, content, f"tflite-{VERSION}", lambda path: need(target, name, FIX)(path), shapes or {}
-        )
+        super().__init__(name, zoo.file_digest(Path(name)), f"tflite-{VERSION}", shapes or {})
         self._ranges = {i["name"]: _range(i["dtype"], i["quantised"]) for i in self.about["inputs"]}
         self.kinds: dict[str, int] = self.about["kinds"]
         self.reduced: bool = self.about["reduced"]

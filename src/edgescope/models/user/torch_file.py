@@ -57,7 +57,7 @@ def _no_program(path: Path) -> ModelError:
     try:
         count = len(weights.read_state(path))
     except ModelError as error:
-        if error.code == "E-WEIGHTS-2":
+        if error.code == "E-WEIGHTS-2" and _pickled(path):
             return ModelError(
                 "E-TORCH-2",
                 f"{path.name} holds a pickled network and was not executed",
@@ -79,6 +79,12 @@ def _no_program(path: Path) -> ModelError:
     )
 
 
+def _pickled(path: Path) -> bool:
+    """Return whether a file is a pickle, by itself or in the archive that torch.save writes."""
+    with path.open("rb") as file:
+        return file.read(2) in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+
+
 def opened(path: Path) -> nn.Module:
     """Return the network in a file, in eval mode, called with its tensors one by one; this runs what the file holds."""
     found = kind(path)
@@ -86,7 +92,8 @@ def opened(path: Path) -> nn.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if found == SCRIPT:
-                return torch.jit.load(str(path), map_location="cpu").eval()  # type: ignore[no-untyped-call]
+                script: nn.Module = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
+                return script.eval()
             return Program(torch.export.load(path))
     except Exception as error:  # torch's readers share no base class
         raise ModelError(
@@ -154,7 +161,10 @@ def _of_program(network: nn.Module) -> list[dict[str, Json]]:
     return [
         {
             "name": name,
-            "dims": [size if isinstance(size, int) else "N" if i == 0 else str(size) for i, size in enumerate(t.shape)],
+            "dims": [
+                size if isinstance(size, int) else "N" if i == 0 else str(size)
+                for i, size in enumerate(t.shape)
+            ],
             "dtype": str(t.dtype).removeprefix("torch."),
             "range": None if t.is_floating_point() else [0, 1],
         }
@@ -184,7 +194,12 @@ def _of_script(path: Path, network: Any, shapes: Mapping[str, tuple[int, ...]]) 
         )
     dtypes = _tried(path, network, [(2, *shapes[name][1:]) for name in names])
     return [
-        {"name": name, "dims": ["N", *shapes[name][1:]], "dtype": dtype, "range": None if "f" in dtype else [0, 1]}
+        {
+            "name": name,
+            "dims": ["N", *shapes[name][1:]],
+            "dtype": dtype,
+            "range": None if "f" in dtype else [0, 1],
+        }
         for name, dtype in zip(names, dtypes, strict=True)
     ]
 
