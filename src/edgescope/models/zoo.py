@@ -247,9 +247,10 @@ def check_shapes(name: str, specs: Sequence[TensorSpec], shapes: Shapes) -> None
     known = {spec.name: spec.shape for spec in specs}
     for given, shape in shapes.items():
         if given not in known or tuple(shape[1:]) != known[given]:
+            near = closest_name(given, known)
             raise UsageError(
                 "E-SHAPE-1",
                 f"--shapes {given}={'x'.join(map(str, shape))} does not fit {name}",
                 evidence="it takes " + ", ".join(f"{k}=Nx{'x'.join(map(str, v))}" for k, v in known.items()),
-                fix="leave --shapes out, or give that shape",
+                fix=f"--shapes {near}=Nx{'x'.join(map(str, known[near]))}" if near else "leave --shapes out",
             )

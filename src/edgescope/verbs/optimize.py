@@ -118,7 +118,7 @@ def optimize(
 ) -> Optimized:
     """Compare engines and precisions on a model, each verified against fp32; return the table and the pick.
 
-    `model` is a name or a file, or a network (nn.Module or function) with `example_inputs` as edgescope.live takes them.
+    `model` is a name, a file, or a network (nn.Module, function) with `example_inputs` as edgescope.live takes them.
     `backend`, `precision` and `exclude` select candidates; every other key is a key of Trial and applies to all of
     them. `exhaustive` leaves out the short rounds, `cached=False` measures again what the store holds.
     """

@@ -101,36 +101,33 @@ class OnnxFile(UserFile):
 
 
 def fixed(name: str, given: list[dict[str, Json]], shapes: Shapes) -> tuple[TensorSpec, ...]:
-    """Return the inputs with every axis but the batch closed; UsageError if `shapes` leaves one open."""
+    """Return the inputs with every axis but the batch closed; UsageError if `shapes` leaves one open.
+
+    An axis that several inputs have by name is given once.
+    """
     dims = {entry["name"]: entry["dims"] for entry in given}
     listing = ", ".join(f"{key}={'x'.join(map(str, value))}" for key, value in dims.items())
     sizes: dict[Json, int] = {}
     for key, shape in shapes.items():
-        sizes |= {d: n for d, n in zip(dims.get(key, ())[1:], shape[1:], strict=False) if isinstance(d, str)}
-        fits = key in dims and len(shape) == len(dims[key])
-        if not fits or any(
-            isinstance(d, int) and d != n for d, n in zip(dims[key][1:], shape[1:], strict=True)
-        ):
+        if not _fits(shape, dims.get(key)):
+            near = closest_name(key, dims) or next(iter(dims))
             raise UsageError(
                 "E-SHAPE-2",
                 f"--shapes {key}={'x'.join(map(str, shape))} does not fit {name}",
                 evidence=f"its inputs are {listing}; a letter is an open axis",
-                fix=_example(
-                    {
-                        closest_name(key, dims) or next(iter(dims)): dims[
-                            closest_name(key, dims) or next(iter(dims))
-                        ]
-                    }
-                ),
+                fix=_example({near: dims[near]}),
             )
-    filled = {
-        key: [
-            n if i == 0 else (shapes[key][i] if key in shapes else sizes.get(n, n))
-            for i, n in enumerate(axes)
-        ]
-        for key, axes in dims.items()
-    }
+        sizes |= {d: n for d, n in zip(dims[key][1:], shape[1:], strict=True) if isinstance(d, str)}
+    filled = {key: [axes[0], *(sizes.get(d, d) for d in axes[1:])] for key, axes in dims.items()}
+    filled |= {key: [dims[key][0], *shape[1:]] for key, shape in shapes.items()}
     return tuple(_closed(name, entry, filled, listing) for entry in given)
+
+
+def _fits(shape: tuple[int, ...], dims: list[Json] | None) -> bool:
+    """Return whether a shape has the axes of an input and the sizes of those that are closed, but for the batch."""
+    if dims is None or len(shape) != len(dims):
+        return False
+    return all(d == n for d, n in zip(dims[1:], shape[1:], strict=True) if isinstance(d, int))
 
 
 def _closed(name: str, entry: dict[str, Json], dims: Mapping[str, list[Json]], listing: str) -> TensorSpec:
