@@ -444,7 +444,7 @@ def test_the_answer_shows_itself_in_a_notebook(tmp_path, monkeypatch):
     from edgescope.errors import UnavailableError
     from edgescope.verbs.optimize import answered
 
-    found = answered(optimised(tmp_path, Scripted()), objective.FASTEST)
+    found = answered(optimised(tmp_path, Scripted()), wanted("latency"))
     page = found._repr_html_()
     assert found.pick.row.label in page and "<table" in page and "<script" not in page and len(page) < 50_000
     assert found.report(tmp_path / "report.html").stat().st_size > len(page)
@@ -455,5 +455,7 @@ def test_the_answer_shows_itself_in_a_notebook(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("model", "inputs"), [("null", 1), (lambda x: x, None)])
 def test_a_name_comes_without_inputs_and_a_network_with_them(model, inputs):
+    from edgescope.verbs.optimize import named
+
     with pytest.raises(EdgescopeError, match="E-LIVE-4"):
-        edgescope.optimize(model, inputs)
+        named(model, inputs)
