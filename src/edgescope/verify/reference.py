@@ -23,7 +23,7 @@ from edgescope.models.base import MIN_FRAMES, Model, Samples
 from edgescope.records import Json, Verification, digest
 from edgescope.records.codec import field_from_json, to_plain
 from edgescope.verify import closeness, judge, labels
-from edgescope.verify.closeness import Outputs
+from edgescope.verify.closeness import Outputs, centred_l2
 from edgescope.verify.judge import Basis, Reference, Run
 from edgescope.verify.measure import called
 
