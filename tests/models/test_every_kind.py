@@ -7,6 +7,7 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from safetensors.torch import save_file
 from tiny_tflite import write as write_tflite
 
 import edgescope
@@ -56,38 +57,38 @@ def exported(path, network, examples, *, open_batch):
     return str(path)
 
 
-def kinds(folder):
-    """Return kind -> (model, shapes)."""
-    image, pair = (own_networks.IMAGE,), (torch.ones(1, 8), torch.ones(1, 4))
-    script, weights = folder / "script.pt", folder / "weights.safetensors"
-    torch.jit.save(torch.jit.script(own_networks.Cnn().eval()), str(script))
-    from safetensors.torch import save_file
-
-    save_file(own_networks.Cnn().state_dict(), str(weights))
-    local = own_networks.TwoInputs()
-    text = own_networks.Text()
-    seen = {"image": (1, 3, 32, 32)}
-    return {
-        "onnx, fixed batch": (write_onnx(folder / "fixed.onnx", 1), seen),
-        "onnx, open batch and sizes": (write_onnx(folder / "open.onnx", "N"), seen),
-        "tflite": (str(write_tflite(folder / "net.tflite")), {}),
-        "pt2, fixed batch": (exported(folder / "a.pt2", own_networks.Cnn(), image, open_batch=False), {}),
-        "pt2, open batch": (exported(folder / "b.pt2", own_networks.TwoInputs(), pair, open_batch=True), {}),
-        "TorchScript": (str(script), seen),
-        "callable with weights": (f"own_networks:cnn@{weights}", {}),
-        "two inputs": ("own_networks:two_inputs", {}),
-        "tokens, dictionaries": ("own_networks:text", {}),
-        "segmenter": ("own_networks:segmenter", {}),
-        "function": ("own_networks:softened", {}),
-        "live network": (edgescope.live(local, pair), {}),
-        "live dictionary": (edgescope.live(text, {"batch": own_networks.TOKENS}), {}),
-        "torchvision": ("torchvision:squeezenet1_1", {}),
-    }
+def scripted(path):
+    torch.jit.save(torch.jit.script(own_networks.Cnn().eval()), str(path))
+    return str(path)
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory, cache_folder):
-    return kinds(tmp_path_factory.mktemp("kinds"))
+def with_weights(path):
+    save_file(own_networks.Cnn().state_dict(), str(path))
+    return f"own_networks:cnn@{path}"
+
+
+IMAGE, PAIR = (own_networks.IMAGE,), (torch.ones(1, 8), torch.ones(1, 4))
+SIZES = {"image": (1, 3, 32, 32)}
+#: kind -> (a function of a folder that returns the model's name, shapes)
+KINDS = {
+    "onnx, fixed batch": (lambda to: write_onnx(to / "fixed.onnx", 1), SIZES),
+    "onnx, open batch and sizes": (lambda to: write_onnx(to / "open.onnx", "N"), SIZES),
+    "tflite": (lambda to: str(write_tflite(to / "net.tflite")), {}),
+    "pt2, fixed batch": (lambda to: exported(to / "a.pt2", own_networks.Cnn(), IMAGE, open_batch=False), {}),
+    "pt2, open batch": (
+        lambda to: exported(to / "b.pt2", own_networks.TwoInputs(), PAIR, open_batch=True),
+        {},
+    ),
+    "TorchScript": (lambda to: scripted(to / "script.pt"), SIZES),
+    "callable with weights": (lambda to: with_weights(to / "weights.safetensors"), {}),
+    "two inputs": (lambda to: "own_networks:two_inputs", {}),
+    "tokens, dictionaries": (lambda to: "own_networks:text", {}),
+    "segmenter": (lambda to: "own_networks:segmenter", {}),
+    "function": (lambda to: "own_networks:softened", {}),
+    "live network": (lambda to: edgescope.live(own_networks.TwoInputs(), PAIR), {}),
+    "live dictionary": (lambda to: edgescope.live(own_networks.Text(), {"batch": own_networks.TOKENS}), {}),
+    "torchvision": (lambda to: "torchvision:squeezenet1_1", {}),
+}
 
 
 def takers(model):
@@ -107,19 +108,20 @@ def judged(model, backend, shapes=None, **more):
         return work.verify(Machine({"cpu": "here"}, {})), work.effective()
 
 
-def test_every_kind_runs_on_each_engine_and_is_verified(models):
-    done = []
-    for kind, (model, shapes) in models.items():
-        for engine in takers(model):
-            try:
-                registry.load(registry.BACKENDS, engine, "backend")
-            except UnavailableError:
-                continue
-            verdict, effective = judged(model, engine, shapes)
-            assert verdict is not None and verdict.passed, (kind, engine, verdict)
-            assert effective.precision == "fp32"
-            done.append((kind, engine))
-    assert {kind for kind, _ in done} == set(models)
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_runs_on_each_engine_and_is_verified(kind, tmp_path):
+    make, shapes = KINDS[kind]
+    model, done = make(tmp_path), []
+    for engine in takers(model):
+        try:
+            registry.load(registry.BACKENDS, engine, "backend")
+        except UnavailableError:
+            continue
+        verdict, effective = judged(model, engine, shapes)
+        assert verdict is not None and verdict.passed, (engine, verdict)
+        assert effective.precision == "fp32"
+        done.append(engine)
+    assert done
 
 
 def test_a_live_network_reaches_a_process_that_has_never_seen_its_class():
@@ -212,14 +214,14 @@ def test_a_torchscript_file_asks_for_shapes_and_finds_the_types(tmp_path):
     assert [(s.name, s.dtype) for s in model.inputs] == [("ids", "int64"), ("scale", "float32")]
 
 
-def test_a_fixed_batch_is_said(models):
-    name, _ = models["pt2, fixed batch"]
+def test_a_fixed_batch_is_said(tmp_path):
+    name = KINDS["pt2, fixed batch"][0](tmp_path)
     with pytest.raises(UsageError, match=r"batch 1 and cannot run batch 4.*dynamic_shapes"):
         zoo.get(name, batch=4)
 
 
-def test_a_shape_with_another_batch_is_refused(models):
-    name, _ = models["onnx, open batch and sizes"]
+def test_a_shape_with_another_batch_is_refused(tmp_path):
+    name = KINDS["onnx, open batch and sizes"][0](tmp_path)
     assert zoo.get(name, {"image": (1, 3, 96, 96)}, batch=4).inputs[0].shape == (3, 96, 96)
     with pytest.raises(
         UsageError, match=r"E-SHAPE-4.*says batch 2, --batch says 4.*image=Nx3x96x96 --batch 2"
