@@ -1,0 +1,81 @@
+"""How many times faster one variant is than another when both took turns, in several pairs of fresh processes.
+
+A pair is two processes that are alive together and take short turns, baseline, candidate, candidate, baseline: a block.
+Within a block a speed that drifts evenly, or that changes more slowly than a block lasts, is the same for both sides, so
+the log of their times' ratio is free of it. The ratio is the mean of the blocks' logs in a pair, and the mean of the
+pairs, each with the same weight: what differs between processes (layout, placement) is more than what differs between
+blocks. Nothing is trimmed.
+
+The interval is Student's t over the pairs' means. A mean of tens of blocks is near enough to normal for it, and it is
+honest from three pairs on, where a bootstrap over so few pairs is too narrow (benchmarks/alternation.py has both). Pairs
+that follow each other closely may all meet the machine in one state in which the ratio is another. That shows in two
+ways, and each widens the interval: neighbouring pairs resemble each other (`kinship`), or the ratio of single blocks
+goes with the speed the machine had in them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgescope.stats.intervals import Interval
+from edgescope.stats.special import t_quantile
+
+MIN_PAIRS = 3
+"""Two pairs bound a ratio so badly (12.7 standard errors) that their interval says nothing."""
+RESOLVED = 2.0
+"""A ratio whose interval is wider than this factor either way is not resolved."""
+_MOST_LOG = 300.0
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """One pair of processes: the log of the ratio of times, baseline over candidate, of each of its blocks."""
+
+    logs: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        """Return the mean of the blocks' logs."""
+        return math.fsum(self.logs) / len(self.logs)
+
+
+def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95) -> Interval:
+    """Return how many times faster the candidate is, with the interval over the pairs; n counts the pairs.
+
+    Without MIN_PAIRS there is no interval (0 to inf). Unreliable, with a note that says why, where the pairs are too
+    few or do not resolve the ratio within a factor of RESOLVED.
+    """
+    means = np.array([p.mean for p in pairs if len(p.logs)])
+    n = len(means)
+    if not n:
+        return Interval(0.0, math.inf, math.nan, 0, 0, False, "no pair of processes has a whole block")
+    centre = float(means.mean())
+    if n < MIN_PAIRS:
+        note = f"{n} pair{'s' if n > 1 else ''} of processes cannot bound a ratio"
+        return Interval(0.0, math.inf, math.exp(centre), n, n, False, note)
+    shared = kinship(means)
+    error = float(means.std(ddof=1)) / math.sqrt(n) * math.sqrt((1 + shared) / (1 - shared))
+    half = min(t_quantile(0.5 + level / 2, n - 1) * error, _MOST_LOG)
+    resolved = half <= math.log(RESOLVED)
+    note = "" if resolved else f"not resolved: {n} pairs of processes differ by {math.expm1(half):.0%}"
+    return Interval(
+        math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note
+    )
+
+
+def kinship(means: NDArray[np.float64]) -> float:
+    """Return by how much neighbouring pairs resemble each other, 0 (independent) to 0.5; in the order of their time.
+
+    The autocorrelation at lag 1, free of the small sample's bias of -1 / n.
+    """
+    n = len(means)
+    centred = means - means.mean()
+    power = float(centred @ centred)
+    if n < 5 or power == 0:
+        return 0.0
+    return min(0.5, max(0.0, float(centred[1:] @ centred[:-1]) / power + 1 / n))
