@@ -7,6 +7,7 @@ it computes nothing, asks one side at a time, and watches the machine meanwhile.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
@@ -46,8 +47,10 @@ from edgescope.records import (
 ORDER = (0, 1, 1, 0)
 """Who has the turns of a block: a drift that is even within it favours nobody."""
 LEAST_BLOCKS = 2
-FEWEST = 3
+FEWEST = 2
 """A turn lasts as long as so many queries, where that is longer than `turn_s`."""
+PATIENCE = 3.0
+"""A pair ends after so many times the seconds it should take, with the blocks that it has."""
 LIMIT_S = 600.0
 """Seconds that a side may need for one thing, loading included."""
 AWAKE = 0.05
@@ -201,8 +204,10 @@ def _measured(begun: Pair, devices: Devices, hz: float, purpose: str, hush: Hush
 def _take_turns(sides: Sequence[Side]) -> None:
     """Let the sides take turns, block by block, until each has measured for its trial's `max_s`."""
     wanted = min(side.begun.trial.max_s for side in sides)
-    block = 0
+    block, until = 0, time.monotonic() + PATIENCE * len(sides) * wanted
     while block < LEAST_BLOCKS or min(side.measured_s for side in sides) < wanted:
+        if block and time.monotonic() > until:
+            break
         for number in ORDER:
             sides[number].turn(block)
         block += 1
