@@ -71,6 +71,8 @@ def apart(a: Trial, b: Trial) -> str:
             return f"{trial.label} runs in several processes"
         if trial.scenario not in ("single_stream", "offline"):
             return f"a load of scenario {trial.scenario} cannot pause"
+        if trial.turn_s is None:
+            return "power or energy is asked for, and no meter tells two processes apart"
         if trial.tracer != Trial.tracer or trial.idle_s:
             return "a profiler, or idling for energy, needs the machine alone"
     return "" if (a.mode, a.device) == (b.mode, b.device) else "they need the machine in different modes"

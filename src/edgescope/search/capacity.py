@@ -121,7 +121,7 @@ class Search:
         )
         what = f"one query after the other, {CLOSED_S:g} s"
         ahead = self._ahead(1, self.asked.max_clients, SHORTEST_S)
-        self.closed = yield Step(stage="closed loop", trial=trial, what=what, ahead=ahead)
+        (self.closed,) = yield Step(stage="closed loop", trial=trial, what=what, ahead=ahead)
         if self.closed.status in MEASURED:
             for promise in self.asked.promised:
                 if promise.quantile is None:
@@ -256,7 +256,7 @@ class Search:
         asked, guide = self.asked, 1.0 if stage == "confirm" else self._guide(clients)
         what = f"{clients} client{'s' * (clients != 1)}, {seconds:g} s{', ' * bool(note)}{note}"
         trial = asked.trial(clients, seconds, attempt, self.folder)
-        result = yield Step(stage=stage, trial=trial, what=what, ahead=ahead)
+        (result,) = yield Step(stage=stage, trial=trial, what=what, ahead=ahead)
         point = judge(result, clients, asked.promised, offered=clients * asked.rate, stage=stage, guide=guide)
         self.points.append(replace(point, weaker=weaker))
         self.found(self.points[-1])

@@ -1,59 +1,74 @@
-"""The rounds in which candidates are compared: short ones to screen them, final ones to measure what is left.
+"""What runs in an optimisation, and when it ends: candidates are screened, then compared in turns, then confirmed.
 
-Successive halving: in the first short round every candidate runs once, in a fresh process; the better third goes on,
-and with it everything that the intervals and a margin for what differs between processes cannot tell from the best.
-What is left then runs in the final rounds, interleaved in random order with the baseline, over the full window; a
-finalist that these rounds put clearly behind (racing.py) runs in no more of them. The
-speed-up is taken within final rounds only, so a machine that gets slower half-way slows both sides of each ratio,
-and the luck that helped a candidate through the screening is not in its figures.
+Screening: every candidate runs once, shortly, in a fresh process, the baseline first; the better third goes on, and with
+it everything that the intervals and a margin for what differs between processes cannot tell from the best.
 
-The luck of the final rounds is: the pick is the finalist with the best figure in them, and its speed-up is that of
-the same runs. Among finalists that are close it is the one the rounds favoured, so its figures lean to the good side.
-That is not corrected, nor are the intervals widened for the number of finalists. The pick therefore names every
-finalist that it is not decided against; its own figures in a later run (--no-cache) are free of this.
+Selecting: what is left runs in rounds of pairs, each candidate in turns with the baseline, two fresh processes at once
+(bench/alternation.py). After each round those that are clearly behind the best leave, until one is left or its share of
+the budget is spent. The best of them by these pairs is the pick, and stays it.
+
+Confirming: the pick alone runs in further pairs, spread over the time that is left, until its interval is narrow enough.
+Its speed-up is taken from these pairs alone: they had no part in choosing it, so the luck that helped a candidate
+through the screening and the selection is not in its figure, and nothing has to be corrected for the number of
+candidates. Pairs only stop early by how narrow the interval is, and not before ENOUGH of them.
+
+The budget is wall time from the first step. What it leaves no time to screen is named, not dropped silently; screening
+takes a share of it at most, and a confirmation has its least number of pairs whatever they take.
 
 A candidate whose outputs are wrong, or that cannot run here, leaves at once; of an int8 one with wrong outputs the
 mixture, its worst layers in fp32, runs in its stead where its engine has one. Nothing is compared with a baseline that
-failed: the run stops. The store is the only memory: a run that was killed reads what is there, takes the same
-decisions again, and goes on.
+failed: the run stops. A run that was killed reads its pairs from the store and goes on.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
-from edgescope.analysis.cells import variants
+from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.objective import FASTEST, Wanted
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.errors import EdgescopeError
 from edgescope.records import Measured, Result, Status, Trial, Trust
-from edgescope.search import racing
 from edgescope.search.candidates import dear
 from edgescope.search.loop import Step, Strategy
 
-#: Seconds of warm-up and of measuring in a short round: enough to tell 10 %, little beside starting a process.
+#: Seconds of warm-up and of measuring in a short run: enough to tell 10 %, little beside starting a process.
 SHORT_WARMUP_S, SHORT_S = 0.3, 0.4
 #: By how much fresh processes of one program may differ: of a candidate with one short run, with two.
 MARGINS = (0.10, 0.05)
 #: A run that the machine disturbed may be this many times further away.
 DISTURBED = 3.0
-#: So few candidates are not worth screening: the final rounds take them all.
+#: So few candidates are not worth screening.
 FEW = 2
+#: Shares of the budget by which screening ends, and by which selecting does.
+SCREENED_BY, SELECTED_BY = 0.45, 0.65
+#: By how much a candidate must be behind the best of its rounds to leave them, after one, two and more rounds.
+BEHIND = (0.20, 0.10, 0.05)
+#: Most rounds of selecting; least and usual number of confirming pairs, and most.
+ROUNDS, LEAST, ENOUGH, MOST = 5, 3, 5, 30
+#: The share of the screened candidates that goes on.
+KEEP = 1 / 3
+#: A speed-up is decided once its interval reaches no further than this share to either side.
+DECIDED = 0.04
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """How many final and short rounds, the share that goes on, and the seed of the random orders."""
+class Budget:
+    """Seconds that an optimisation may take (None: as long as ROUNDS of selecting and ENOUGH pairs), and its seed."""
 
-    count: int = 5
+    seconds: float | None = None
     seed: int = 0
-    short: int = 2
-    """0: every candidate runs in every final round."""
-    keep: float = 1 / 3
+    exhaustive: bool = False
+    """No screening: every candidate runs in every round of selecting."""
+    begun: float | None = None
+    """When it began, on its clock; None: with the first step."""
+    clock: Callable[[], float] = time.monotonic
 
 
 Instead = Callable[[Trial], Trial | None]
@@ -64,113 +79,229 @@ def halving(
     trials: Sequence[Trial],
     *,
     wanted: Wanted = FASTEST,
-    rounds: Rounds = Rounds(),
+    budget: Budget = Budget(),
     instead: Instead = lambda trial: None,
 ) -> Strategy:
-    """Return the strategy that runs the candidates round by round, the first of them being the baseline.
+    """Return the strategy that screens, selects and confirms, the first of the trials being the baseline.
 
     EdgescopeError once the baseline fails.
     """
-    return _Race(wanted, rounds, instead).run(list(trials))
+    return Race(wanted, budget, instead).run(list(trials))
 
 
 def short(trial: Trial, replicate: int) -> Trial:
-    """Return the short run of a candidate: a window at most a third of its full one, without idling."""
+    """Return the short run of a candidate: a window at most a third of its full one, alone and without idling."""
     warmup = SHORT_WARMUP_S if trial.warmup is None else min(SHORT_WARMUP_S, trial.warmup)
     seconds = min(SHORT_S, trial.max_s / 3)
     window = {"warmup": warmup, "idle_s": 0.0, "min_s": seconds, "max_s": seconds, "max_queries": None}
-    return replace(trial, **window, replicate=replicate)  # type: ignore[arg-type]
+    return replace(trial, **window, turn_s=None, replicate=replicate)  # type: ignore[arg-type]
 
 
-def _asked(stage: str, trial: Trial, number: int) -> Trial:
-    """Return the run of a candidate in round `number` of a stage."""
-    return short(trial, number) if stage == "short" else replace(trial, replicate=number)
+class Race:
+    """One optimisation: what ran, what failed, who is left."""
 
-
-class _Race:
-    """One optimisation: what ran, what failed, and what the next round is to be."""
-
-    def __init__(self, wanted: Wanted, rounds: Rounds, instead: Instead) -> None:
-        self.wanted, self.rounds, self.instead = wanted, rounds, instead
+    def __init__(self, wanted: Wanted, budget: Budget, instead: Instead = lambda trial: None) -> None:
+        self.wanted, self.budget, self.instead = wanted, budget, instead
+        self.begun = budget.clock() if budget.begun is None else budget.begun
         self.failed: set[str] = set()
         """Variants that may not be used."""
         self.screened: list[Result] = []
         self.finals: list[Result] = []
+        self.pairs: dict[str, list[tuple[Result, Result]]] = defaultdict(list)
+        """Variant -> (baseline's, its own) Result of each of its pairs."""
+        self.added: list[Trial] = []
+        self.rounds = 0
+        self.unreached: list[Trial] = []
+        """Candidates that the budget left no time for."""
+        self.took: list[float] = []
+        """Seconds of each pair."""
+
+    @property
+    def spent(self) -> float:
+        """Return the share of the budget that is gone; 0 without one."""
+        return (self.budget.clock() - self.begun) / self.budget.seconds if self.budget.seconds else 0.0
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds of the budget that are left."""
+        return math.inf if self.budget.seconds is None else self.budget.seconds * (1 - self.spent)
 
     def run(self, trials: list[Trial]) -> Strategy:
-        self.trials, alive = trials, trials
-        number = 0
-        while number < self.rounds.short and len(alive) > FEW:
-            heat = [t for t in alive if number == 0 or not dear(t)]
-            yield from self._round("short", heat, number)
-            alive = self._survivors(self._standing(self.trials if number == 0 else alive))
-            number += 1
-        if number and not alive:
-            return  # nothing has the figure that is to be optimised
-        finalists = {t.id for t in (self.trials[0], *alive)} if number else set()
-        for final in range(self.rounds.count):
-            heat = [t for t in self.trials if not finalists or t.id in finalists]
-            if finalists:
-                slow = racing.trailing(self.finals, self.wanted) if self.finals else set()
-                heat = [t for t in heat if t is self.trials[0] or variants.variant(t) not in slow]
-            yield from self._round("final", self._standing(heat), final)
+        """Screen, select, confirm."""
+        self.trials = trials
+        alive = trials
+        if not self.budget.exhaustive and len(trials) > FEW:
+            yield from self._screen(trials)
+            alive = self._survivors(self._standing(self.trials))
+        rivals = [t for t in alive if t is not self.trials[0]]
+        pick = yield from self._select(rivals)
+        if pick is not None:
+            yield from self._confirm(pick)
+        for number in range(LEAST if pick is None else 0):  # nothing is left to compare it with
+            (result,) = yield Step(
+                stage="confirming",
+                trial=replace(trials[0], replicate=number),
+                what=trials[0].label,
+                position=number + 1,
+                total=LEAST,
+            )
+            self._noted(trials[0], result)
 
     def _standing(self, trials: Sequence[Trial]) -> list[Trial]:
         return [t for t in trials if variants.variant(t) not in self.failed]
 
-    def _round(self, stage: str, heat: list[Trial], number: int) -> Strategy:
-        """Run every trial of the heat once and note what fails; what is tried in its stead runs last."""
-        order = sorted(heat, key=lambda t: t.id)
-        random.Random(f"{self.rounds.seed} {stage} {number}").shuffle(order)
-        if stage == "short":
-            order.sort(key=dear)
-        rounds = self.rounds.short if stage == "short" else self.rounds.count
-        done = self.screened if stage == "short" else self.finals
+    def _screen(self, trials: Sequence[Trial]) -> Strategy:
+        """Run every candidate once, the baseline first and what takes a compiler's time last, while there is time."""
+        first, *rest = trials
+        rest.sort(key=lambda t: t.id)
+        random.Random(f"{self.budget.seed} short").shuffle(rest)
+        rest.sort(key=dear)
+        order = [first, *rest]
         for position, trial in enumerate(order, start=1):  # grows while it runs
-            result = yield Step(
-                stage=stage,
-                trial=_asked(stage, trial, number),
+            if self.spent > SCREENED_BY and position > FEW:
+                self.unreached.append(trial)
+                continue
+            ahead = [short(t, 0) for t in order[position:]]
+            (result,) = yield Step(
+                stage="short",
+                trial=short(trial, 0),
                 what=trial.label,
-                round=number + 1,
-                rounds=rounds,
                 position=position,
                 total=len(order),
-                ahead=self._ahead(stage, number, order, position),
+                ahead=ahead + self._pairs_ahead(order),
+                eta_s=self._eta(),
             )
-            done.append(result)
-            if result.status not in MEASURED:
-                self.failed.add(variants.variant(trial))
-                if variants.variant(trial) == variants.variant(self.trials[0]):
-                    raise _baseless(result)
-            first = number == 0 and (stage == "short" or not self.screened)
-            if first and result.status is Status.WRONG_OUTPUT:
-                order += self._replaced(trial)
+            self.screened.append(result)
+            self._noted(trial, result)
+            order += self._replaced(trial, result)
 
-    def _replaced(self, trial: Trial) -> list[Trial]:
-        """Return what is tried for the first time in the place of `trial`, added to the trials."""
-        other = self.instead(trial)
+    def _eta(self) -> float | None:
+        return None if self.budget.seconds is None else max(0.0, self.left_s)
+
+    def _pairs_ahead(self, order: Sequence[Trial]) -> list[Trial]:
+        """Return the pairs that usually follow: of a third of the candidates once, of the best ENOUGH times."""
+        likely = order[1 : 1 + math.ceil(len(order) / 3)]
+        found = [replace(t, replicate=0) for t in likely if len(likely) > 1]
+        return found + [replace(t, replicate=n + 1) for t in likely[:1] for n in range(ENOUGH)]
+
+    def _noted(self, trial: Trial, result: Result) -> None:
+        if result.status in MEASURED:
+            return
+        if result.status is Status.CANCELLED:
+            return
+        self.failed.add(variants.variant(trial))
+        if variants.variant(trial) == variants.variant(self.trials[0]):
+            raise _baseless(result)
+
+    def _replaced(self, trial: Trial, result: Result) -> list[Trial]:
+        """Return what is tried in the place of a trial whose outputs are wrong, added to the trials."""
+        other = self.instead(trial) if result.status is Status.WRONG_OUTPUT else None
         added = [other] if other is not None and other not in self.trials else []
         self.trials = [*self.trials, *added]
         return added
 
-    def _ahead(self, stage: str, number: int, order: Sequence[Trial], position: int) -> list[Trial]:
-        """Return what follows in this round and, if as many go on as usually do, in the rounds to come."""
-        ahead = [_asked(stage, t, number) for t in order[position:]]
-        if stage == "final":
-            rest = range(number + 1, self.rounds.count)
-            return ahead + [_asked("final", t, later) for later in rest for t in self._standing(order)]
-        alive = self._standing(order)
-        for later in range(number + 1, self.rounds.short):
-            alive = alive[: math.ceil(len(alive) * self.rounds.keep)]
-            ahead += [_asked("short", t, later) for t in alive if len(alive) > FEW]
-        finalists = [self.trials[0], *alive[: math.ceil(len(alive) * self.rounds.keep)]]
-        return ahead + [_asked("final", t, n) for n in range(self.rounds.count) for t in finalists]
+    # -- pairs ----------------------------------------------------------------------------------------------
+
+    def _pair(
+        self, trial: Trial, number: int, purpose: str, place: tuple[int, int, int], ahead: Sequence[Trial]
+    ) -> Strategy:
+        """Run one candidate in turns with the baseline and take note of it."""
+        begun = self.budget.clock()
+        stage, (round_, position, total) = purpose, place
+        results = yield Step(
+            stage=stage,
+            trial=replace(trial, replicate=number),
+            beside=replace(self.trials[0], replicate=number),
+            purpose=purpose,
+            what=f"{trial.label} in turns with {self.trials[0].label}",
+            round=round_,
+            position=position,
+            total=total,
+            ahead=ahead,
+            eta_s=self._eta(),
+        )
+        self.took.append(self.budget.clock() - begun)
+        self.finals += [r for r in results if r.status is not Status.CANCELLED]
+        self.pairs[variants.variant(trial)].append((results[0], results[1]))
+        self._noted(self.trials[0], results[0])
+        self._noted(trial, results[1])
+        if not self.screened and number == 0:
+            self.added += self._replaced(trial, results[1])
+
+    def _select(self, rivals: list[Trial]) -> Generator[Step, tuple[Result, ...], Trial | None]:
+        """Run rounds of pairs until one candidate is left, or its share of the budget is spent; return the best."""
+        rounds = 0
+        while (len(rivals) > 1 or (rounds == 0 and self.budget.exhaustive)) and rounds < ROUNDS:
+            if rounds and self.spent > SELECTED_BY:
+                break
+            order = sorted(rivals, key=lambda t: t.id)
+            random.Random(f"{self.budget.seed} selecting {rounds}").shuffle(order)
+            if rounds == 0 and self.screened:  # the most promising first, in case there is no time for all
+                order = rivals
+            for position, trial in enumerate(order, start=1):
+                if self.spent > SELECTED_BY and position > 1:
+                    break
+                rest = [replace(t, replicate=rounds) for t in order[position:]]
+                rest += [replace(order[0], replicate=rounds + 1 + n) for n in range(ENOUGH)]
+                place = rounds + 1, position, len(order)
+                yield from self._pair(trial, rounds, alternation.SELECTING, place, rest)
+            rivals = self._ahead_of(self._standing([*rivals, *self.added]))
+            self.added, rounds = [], rounds + 1
+        self.rounds = rounds
+        standing = self._standing(rivals)
+        return standing[0] if standing else None
+
+    def _ahead_of(self, rivals: Sequence[Trial]) -> list[Trial]:
+        """Return the rivals that are not clearly behind the best that keeps the constraints, best first."""
+        speed = {t.id: self._speed(t) for t in rivals}
+        broken = {variants.variant(r.trial) for r in self._rows() if r.rejected}
+        ranked = sorted(rivals, key=lambda t: (variants.variant(t) in broken, -speed[t.id][0]))
+        if not ranked:
+            return []
+        best = speed[ranked[0].id][0]
+
+        def near(trial: Trial) -> bool:
+            mean, rounds = speed[trial.id]
+            return best - mean < math.log1p(BEHIND[min(max(rounds, 1), len(BEHIND)) - 1])
+
+        able = [t for t in ranked if variants.variant(t) not in broken]
+        return [t for t in able or ranked if t is ranked[0] or near(t)]
+
+    def _rows(self) -> Sequence[Row]:
+        return variants.table([*self.screened, *self.finals], wanted=self.wanted).rows
+
+    def _speed(self, trial: Trial) -> tuple[float, int]:
+        """Return the mean log of how much better a candidate was than the baseline in its pairs, and their number."""
+        goal = self.wanted.goal
+        logs = [alternation.better(mine, theirs, goal) for theirs, mine in self.pairs[variants.variant(trial)]]
+        known = [log for log in logs if log is not None]
+        return (math.fsum(known) / len(known), len(known)) if known else (-math.inf, 0)
+
+    def _confirm(self, pick: Trial) -> Strategy:
+        """Run the pick in further pairs until its speed-up is decided or the budget is spent."""
+        for number in range(MOST if self.budget.seconds else ENOUGH):
+            each = max(self.took[-3:], default=0.0)
+            if number >= LEAST and self.left_s < each:
+                return
+            if number >= ENOUGH and self._decided(pick):
+                return
+            ahead = [replace(pick, replicate=self.rounds + n) for n in range(number + 1, ENOUGH)]
+            yield from self._pair(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0), ahead)
+            if variants.variant(pick) in self.failed:
+                return
+
+    def _decided(self, pick: Trial) -> bool:
+        row = next((r for r in self._rows() if variants.variant(r.trial) == variants.variant(pick)), None)
+        found = row["speedup"] if row is not None else None
+        if not isinstance(found, Measured) or not found.lo or not found.hi:
+            return False
+        return math.log(found.hi / found.lo) / 2 <= math.log1p(DECIDED)
 
     def _survivors(self, alive: list[Trial]) -> list[Trial]:
-        """Return the candidates that go on after a short round, best first."""
+        """Return the candidates that go on after the short runs, best first."""
         rows = {variants.variant(r.trial): r for r in variants.table(self.screened).rows}
-        found = [(rows[variants.variant(t)], t) for t in alive]
-        cells = survivors([row for row, _ in found], self.wanted, self.rounds.keep)
+        found = [(rows[variants.variant(t)], t) for t in alive if variants.variant(t) in rows]
+        cells = survivors([row for row, _ in found], self.wanted, KEEP)
         return [t for cell in cells for row, t in found if row.cell == cell]
 
 

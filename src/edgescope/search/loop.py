@@ -19,8 +19,12 @@ class Step:
     """What runs next, told before it."""
 
     stage: str
-    """`short`, `final`, `search`, `confirm` or `closed loop`."""
+    """`short`, `selecting`, `confirming`, `search`, `confirm` or `closed loop`."""
     trial: Trial
+    beside: Trial | None = None
+    """The baseline with which it takes turns; None where it runs alone."""
+    purpose: str = ""
+    """Of a pair: selecting or confirming (records.Alternation)."""
     what: str
     """The run in a few words: a variant's label, `12 clients, 5 s`."""
     round: int = 0
@@ -45,7 +49,8 @@ class Step:
 
 
 Tell = Callable[[Step], None]
-Strategy = Generator[Step, Result, None]
+Strategy = Generator[Step, tuple[Result, ...], None]
+"""Yields Steps; is sent what each came to: one Result, or of a pair the baseline's and the candidate's."""
 
 
 class Runs(Protocol):
@@ -56,6 +61,12 @@ class Runs(Protocol):
 
     def run(self, trial: Trial) -> Result:
         """Run and store one trial."""
+
+    def stored_pair(self, baseline: Trial, candidate: Trial) -> tuple[Result, Result] | None:
+        """Return the stored Results of a pair."""
+
+    def run_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result]:
+        """Run and store two trials in turns."""
 
     def left(self, trials: Iterable[Trial]) -> float | None:
         """Return about how many seconds these trials take; None while too little was timed."""
@@ -73,18 +84,23 @@ class Loop:
         try:
             step = next(strategy)
             while True:
-                result = self._answer(step)
-                yield result
-                step = strategy.send(result)
+                results = self._answer(step)
+                yield from results
+                step = strategy.send(results)
         except StopIteration:
             return
 
-    def _answer(self, step: Step) -> Result:
-        self.tell(replace(step, eta_s=self.cells.left([step.trial, *step.ahead])))
+    def _answer(self, step: Step) -> tuple[Result, ...]:
+        known = step.eta_s is not None
+        self.tell(step if known else replace(step, eta_s=self.cells.left([step.trial, *step.ahead])))
         self.runs += 1
+        if step.beside is not None:
+            pair = None if step.anew else self.cells.stored_pair(step.beside, step.trial)
+            self.stored += pair is not None
+            return pair or self.cells.run_pair(step.beside, step.trial, step.purpose)
         found = None if step.anew else self.cells.stored(step.trial)
         self.stored += found is not None
-        return self.cells.run(step.trial) if found is None else found
+        return (self.cells.run(step.trial) if found is None else found,)
 
     @property
     def note(self) -> str:

@@ -79,3 +79,21 @@ def kinship(means: NDArray[np.float64]) -> float:
     if n < 5 or power == 0:
         return 0.0
     return min(0.5, max(0.0, float(centred[1:] @ centred[:-1]) / power + 1 / n))
+
+
+def difference(a: Sequence[Blocks], b: Sequence[Blocks], level: float = 0.95) -> Interval | None:
+    """Return how many times faster the candidate of `a` is than that of `b`, both held against one baseline.
+
+    Student's t with the spread of both groups pooled; None where together they have fewer than MIN_PAIRS + 1 pairs.
+    """
+    first, second = (np.array([p.mean for p in pairs if len(p.logs)]) for pairs in (a, b))
+    n, m = len(first), len(second)
+    if not n or not m or n + m <= MIN_PAIRS:
+        return None
+    squares = float(((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum())
+    error = math.sqrt(squares / (n + m - 2) * (1 / n + 1 / m))
+    centre = float(first.mean() - second.mean())
+    half = min(t_quantile(0.5 + level / 2, n + m - 2) * error, _MOST_LOG)
+    return Interval(
+        math.exp(centre - half), math.exp(centre + half), math.exp(centre), n + m, n + m, half <= math.log(RESOLVED)
+    )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgescope import units
 from edgescope.analysis.cells import variants
-from edgescope.analysis.cells.objective import Wanted, wanted
+from edgescope.analysis.cells.objective import FASTEST, Wanted, wanted
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
+from edgescope.metrics import scoped
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Result, Scalar, Trial
 from edgescope.records.answers import plain
@@ -23,6 +26,9 @@ from edgescope.study import ranges
 
 WINDOW = {"min_s": 1.0, "max_s": 2.5}
 """Seconds measured in a search for a variant, at least and at most, unless the trial says them."""
+TURNS = {"turn_s": 0.1, "min_s": 1.0, "max_s": 1.0}
+"""Seconds of a turn, and of all turns of one process of a pair."""
+BUDGET_S = 90.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,7 +39,7 @@ class Optimized(Answer):
     pick: Pick
     results: tuple[Result, ...]
     not_here: tuple[NotHere, ...]
-    """Candidates that cannot run here, with the reason and what would change that."""
+    """Candidates that cannot run here or were not reached, with the reason and what would change that."""
 
     def lines(self) -> Iterator[str]:
         """Yield the pick and the variants."""
@@ -75,7 +81,7 @@ def optimize(
     backend: Sequence[str] = (),
     precision: Sequence[str] = (),
     exclude: Sequence[Mapping[str, Scalar]] = (),
-    rounds: int = 5,
+    budget: float | None = BUDGET_S,
     exhaustive: bool = False,
     cached: bool = True,
     store: Stored = None,
@@ -84,22 +90,29 @@ def optimize(
 ) -> Optimized:
     """Compare engines and precisions on a model, each verified against fp32; return the table and the pick.
 
-    `backend`, `precision` and `exclude` choose among the candidates; every other key is one of Trial's and holds for
-    all of them. `exhaustive` leaves the short rounds out, `cached=False` measures again what the store holds.
+    `budget` are the seconds that it may take (None: as long as it needs). `backend`, `precision` and `exclude` choose
+    among the candidates; every other key is one of Trial's and holds for all of them. `exhaustive` leaves the screening
+    out, `cached=False` measures again what the store holds.
     """
+    begun = time.monotonic()
     asked, there = wanted(objective, constraints), candidates.installed()
-    proposal = proposed(base(model, trial), backend, precision, exclude)
-    plan = halving.Rounds(rounds, proposal.trials[0].seed, short=0 if exhaustive else 2)
-    question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), rounds, exhaustive]
+    proposal = proposed(base(model, trial, asked), backend, precision, exclude)
+    limit = None if exhaustive else budget
+    plan = halving.Budget(limit, proposal.trials[0].seed, exhaustive, begun)
+    question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), exhaustive]
     with start.counting(setup, store_of(store), question, cached=cached) as cells:
         loop = Loop(cells, setup.tell)
-        strategy = halving.halving(
-            proposal.trials, wanted=asked, rounds=plan, instead=lambda t: candidates.mixture(t, there)
-        )
-        results = tuple(loop.run(strategy))
+        race = halving.Race(asked, plan, instead=lambda t: candidates.mixture(t, there))
+        results = tuple(loop.run(race.run(list(proposal.trials))))
     if loop.note:
         setup.tell(loop.note)
-    return answered(results, asked, proposal.not_here)
+    return answered(results, asked, (*proposal.not_here, *unreached(race.unreached, budget)))
+
+
+def unreached(trials: Sequence[Trial], budget: float | None) -> tuple[NotHere, ...]:
+    """Return the candidates that the budget left no time for, with a budget that would."""
+    more = f"--budget {units.lasting(2 * (budget or 0.0)).replace(' ', '')}"
+    return tuple(NotHere(t.label, "the budget left no time to try it", more) for t in trials)
 
 
 def answered(results: Sequence[Result], asked: Wanted, not_here: tuple[NotHere, ...] = ()) -> Optimized:
@@ -108,10 +121,15 @@ def answered(results: Sequence[Result], asked: Wanted, not_here: tuple[NotHere, 
     return Optimized(table, variants.pick(table, asked.objective), tuple(results), not_here)
 
 
-def base(model: str, trial: Mapping[str, Any]) -> Trial:
-    """Return what all candidates share: these keys of a Trial, on the usual device unless it is said."""
-    keys = {**WINDOW, **trial}
-    keys["device"] = keys.get("device") or candidates.usual_device(model)
+def base(model: str, trial: Mapping[str, Any], asked: Wanted = FASTEST) -> Trial:
+    """Return what all candidates share: these keys of a Trial, on the usual device unless it is said.
+
+    They are measured in turns, unless a meter is asked that could not tell two processes apart.
+    """
+    device = trial.get("device") or candidates.usual_device(model)
+    figures = [asked.goal, *(c.metric for c in asked.constraints)]
+    alone = any(scoped(m.of[0]) or (m.unit == "bytes" and device == "cuda") for m in figures if m.of)
+    keys = {**(WINDOW if alone else TURNS), **trial, "device": device}
     return ranges.checked(settings.checked(Trial(model=zoo.pin(model), **keys)))
 
 

@@ -9,12 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from edgescope.analysis.cells.replicates import MEASURED
+from edgescope import units
+from edgescope.analysis.cells.replicates import MEASURED, value_of
+from edgescope.metrics import Metric
 from edgescope.records import Result
-from edgescope.stats.alternation import Blocks, alternation_ratio
+from edgescope.stats.alternation import Blocks, alternation_ratio, difference
 from edgescope.stats.intervals import Interval
 
 CONFIRMING, SELECTING = "confirming", "selecting"
+OF_SPEED = frozenset({"p50_s", "throughput_sps", "speedup"})
+"""Metrics that the ratio of two variants in turns speaks for."""
+
+
+Paired = Sequence[tuple[Result, Result]]
 
 
 def pairs(over: Iterable[Result], under: Iterable[Result]) -> list[tuple[Result, Result]]:
@@ -28,10 +35,14 @@ def pairs(over: Iterable[Result], under: Iterable[Result]) -> list[tuple[Result,
     return found
 
 
-def decisive(found: Sequence[tuple[Result, Result]]) -> list[tuple[Result, Result]]:
+def decisive(found: Paired) -> list[tuple[Result, Result]]:
     """Return the pairs that ran after the candidate was chosen; all of them where none did."""
-    after = [p for p in found if p[0].alternation is not None and p[0].alternation.purpose == CONFIRMING]
-    return after or list(found)
+    return [p for p in found if confirms(p[0])] or list(found)
+
+
+def confirms(result: Result) -> bool:
+    """Return whether a Result was measured in turns after its variant was chosen."""
+    return result.alternation is not None and result.alternation.purpose == CONFIRMING
 
 
 def blocks(mine: Result, theirs: Result) -> Blocks:
@@ -51,6 +62,27 @@ def _times(result: Result) -> dict[int, float]:
     }
 
 
-def speedup(found: Sequence[tuple[Result, Result]], level: float = 0.95) -> Interval:
+def better(mine: Result, theirs: Result, goal: Metric) -> float | None:
+    """Return the log of how many times better `mine` is on the objective, of one pair; None if it is not known."""
+    if mine.alternation is not None and goal.name in OF_SPEED:
+        found = blocks(mine, theirs)
+        return found.mean if found.logs else None
+    a, b = value_of(mine, goal.of[0]), value_of(theirs, goal.of[0])
+    if a is None or b is None or a <= 0 or b <= 0:
+        return None
+    return math.log(a / b) if goal.higher else math.log(b / a)
+
+
+def words(found: Paired) -> str:
+    """Return `6 pairs in turns`: what the ratio is based on."""
+    return f"{units.counted(len(found), 'pair')} in turns"
+
+
+def against(a: Paired, b: Paired, level: float = 0.95) -> Interval | None:
+    """Return how many times faster the candidate of `a` is than that of `b`; None where too few pairs know it."""
+    return difference([blocks(*pair) for pair in a], [blocks(*pair) for pair in b], level)
+
+
+def speedup(found: Paired, level: float = 0.95) -> Interval:
     """Return how many times faster the first of each pair is than the second; n counts the pairs."""
     return alternation_ratio([blocks(mine, theirs) for mine, theirs in found], level)
