@@ -22,6 +22,7 @@ from typing import Protocol, runtime_checkable
 
 from edgescope import bench, units
 from edgescope.analysis.cells import machines
+from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.errors import Message, StoreError, asked_wrongly
 from edgescope.isolate import fresh
 from edgescope.isolate.fresh import Limits
@@ -163,6 +164,7 @@ class Cells:
         self.prepared: dict[str, Result | None] = {}
         self._finished: dict[str, Result] | None = None
         self._say, self._told, self._apart = say, set[tuple[int, str, str]](), set[str]()
+        self._alone: dict[str, Result] = {}
         self._known = store.names(where)
         """Results that were there when this began, and its own; others come from other processes."""
         for holder in cell_lock.holders(store.root):
@@ -222,11 +224,15 @@ class Cells:
             self.pace.add(trial, self.clock() - begun)
             return self.put(result)
 
-    def stored_pair(self, baseline: Trial, candidate: Trial) -> tuple[Result, Result] | None:
+    def stored_pair(
+        self, baseline: Trial, candidate: Trial, purpose: str
+    ) -> tuple[Result, Result] | None:
         """Return the stored Results of two trials that ran in turns, or one after the other where they cannot."""
         mine = self.stored(candidate)
-        if mine is None:
+        if mine is None or (mine.alternation is not None and mine.alternation.purpose != purpose):
             return None
+        if mine.status not in MEASURED:
+            return self._cancelled(baseline, mine), mine
         theirs = self.stored(baseline) if mine.alternation is None else self._partner(mine)
         if theirs is None or theirs.trial.id != baseline.id or (theirs.alternation is None) != (
             mine.alternation is None
@@ -260,8 +266,15 @@ class Cells:
                 return self._put_pair(ends)
         if isinstance(self.runner, Alternates):
             self._one_by_one(candidate, why)
-        first, second = (self.run(t) for t in random.Random(candidate.id).sample(trials, 2))
+        first, second = (self._once(t) for t in random.Random(candidate.id).sample(trials, 2))
         return (first, second) if first.trial.id == baseline.id else (second, first)
+
+    def _once(self, trial: Trial) -> Result:
+        """Return a run of a side alone; the baseline's serves every candidate of its round."""
+        if trial.id not in self._alone:
+            known = self.stored(trial)
+            self._alone[trial.id] = known if known and known.alternation is None else self.run(trial)
+        return self._alone[trial.id]
 
     def _put_pair(self, ends: tuple[Result, Result]) -> tuple[Result, Result]:
         """Store both sides; one that was cancelled because the other failed is nothing to keep."""

@@ -46,7 +46,7 @@ HOPELESS = (Status.UNSUPPORTED, Status.WRONG_OUTPUT)
 
 
 Found = Callable[[Point], None]
-Look = Generator[Step, Result, Point]
+Look = Generator[Step, tuple[Result, ...], Point]
 """A strategy that ends with what came of one run."""
 
 
@@ -256,8 +256,8 @@ class Search:
         asked, guide = self.asked, 1.0 if stage == "confirm" else self._guide(clients)
         what = f"{clients} client{'s' * (clients != 1)}, {seconds:g} s{', ' * bool(note)}{note}"
         trial = asked.trial(clients, seconds, attempt, self.folder)
-        (result,) = yield Step(stage=stage, trial=trial, what=what, ahead=ahead)
-        point = judge(result, clients, asked.promised, offered=clients * asked.rate, stage=stage, guide=guide)
+        results = yield Step(stage=stage, trial=trial, what=what, ahead=ahead)
+        point = judge(results[0], clients, asked.promised, offered=clients * asked.rate, stage=stage, guide=guide)
         self.points.append(replace(point, weaker=weaker))
         self.found(self.points[-1])
         return self.points[-1]

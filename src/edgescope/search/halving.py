@@ -137,7 +137,7 @@ class Race:
         pick = yield from self._select(rivals)
         if pick is not None:
             yield from self._confirm(pick)
-        for number in range(LEAST if pick is None else 0):  # nothing is left to compare it with
+        for number in range(LEAST if pick is None and trials[0] in alive else 0):  # nothing is left to compare it with
             (result,) = yield Step(
                 stage="confirming",
                 trial=replace(trials[0], replicate=number),

@@ -62,7 +62,9 @@ class Runs(Protocol):
     def run(self, trial: Trial) -> Result:
         """Run and store one trial."""
 
-    def stored_pair(self, baseline: Trial, candidate: Trial) -> tuple[Result, Result] | None:
+    def stored_pair(
+        self, baseline: Trial, candidate: Trial, purpose: str
+    ) -> tuple[Result, Result] | None:
         """Return the stored Results of a pair."""
 
     def run_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result]:
@@ -95,7 +97,7 @@ class Loop:
         self.tell(step if known else replace(step, eta_s=self.cells.left([step.trial, *step.ahead])))
         self.runs += 1
         if step.beside is not None:
-            pair = None if step.anew else self.cells.stored_pair(step.beside, step.trial)
+            pair = None if step.anew else self.cells.stored_pair(step.beside, step.trial, step.purpose)
             self.stored += pair is not None
             return pair or self.cells.run_pair(step.beside, step.trial, step.purpose)
         found = None if step.anew else self.cells.stored(step.trial)
