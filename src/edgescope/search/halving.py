@@ -47,11 +47,13 @@ DISTURBED = 3.0
 #: So few candidates are not worth screening.
 FEW = 2
 #: Shares of the budget by which screening ends, and by which selecting does.
-SCREENED_BY, SELECTED_BY = 0.45, 0.65
+SCREENED_BY, SELECTED_BY = 0.40, 0.55
 #: By how much a candidate must be behind the best of its rounds to leave them, after one, two and more rounds.
 BEHIND = (0.20, 0.10, 0.05)
 #: Most rounds of selecting; least and usual number of confirming pairs, and most.
 ROUNDS, LEAST, ENOUGH, MOST = 5, 3, 5, 30
+#: Seconds over which the confirming pairs are spread at least, within the budget: a machine may keep a speed so long.
+SPREAD_S = 40.0
 #: The share of the screened candidates that goes on.
 KEEP = 1 / 3
 #: A speed-up is decided once its interval reaches no further than this share to either side.
@@ -262,7 +264,7 @@ class Race:
 
         def near(trial: Trial) -> bool:
             mean, rounds = speed[trial.id]
-            return best - mean < math.log1p(BEHIND[min(max(rounds, 1), len(BEHIND)) - 1])
+            return not rounds or best - mean < math.log1p(BEHIND[min(max(rounds, 1), len(BEHIND)) - 1])
 
         able = [t for t in ranked if variants.variant(t) not in broken]
         return [t for t in able or ranked if t is ranked[0] or near(t)]
@@ -279,11 +281,13 @@ class Race:
 
     def _confirm(self, pick: Trial) -> Strategy:
         """Run the pick in further pairs until its speed-up is decided or the budget is spent."""
+        begun = self.budget.clock()
         for number in range(MOST if self.budget.seconds else ENOUGH):
             each = max(self.took[-3:], default=0.0)
             if number >= LEAST and self.left_s < each:
                 return
-            if number >= ENOUGH and self._decided(pick):
+            spread = self.budget.clock() - begun >= SPREAD_S
+            if number >= ENOUGH and spread and self._decided(pick):
                 return
             ahead = [replace(pick, replicate=self.rounds + n) for n in range(number + 1, ENOUGH)]
             yield from self._pair(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0), ahead)

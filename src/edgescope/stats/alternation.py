@@ -8,9 +8,9 @@ blocks. Nothing is trimmed.
 
 The interval is Student's t over the pairs' means. A mean of tens of blocks is near enough to normal for it, and it is
 honest from three pairs on, where a bootstrap over so few pairs is too narrow (benchmarks/alternation.py has both). Pairs
-that follow each other closely may all meet the machine in one state in which the ratio is another. That shows in two
-ways, and each widens the interval: neighbouring pairs resemble each other (`kinship`), or the ratio of single blocks
-goes with the speed the machine had in them.
+that follow each other closely meet the machine in the same state, in which the ratio may be another than in the long
+run. Then neighbouring pairs resemble each other, and the interval is widened by how much they do (`kinship`). Where all
+pairs met one state nothing can show it: only pairs that are spread over the time there is can.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MIN_PAIRS = 3
 """Two pairs bound a ratio so badly (12.7 standard errors) that their interval says nothing."""
 RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
+MOST_KIN = 0.7
+"""A larger correlation of so few pairs is not told from this one."""
 _MOST_LOG = 300.0
 
 
@@ -69,7 +71,7 @@ def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95) -> Interval:
 
 
 def kinship(means: NDArray[np.float64]) -> float:
-    """Return by how much neighbouring pairs resemble each other, 0 (independent) to 0.5; in the order of their time.
+    """Return by how much neighbouring pairs resemble each other, 0 (independent) to MOST_KIN; in the order of their time.
 
     The autocorrelation at lag 1, free of the small sample's bias of -1 / n.
     """
@@ -78,7 +80,7 @@ def kinship(means: NDArray[np.float64]) -> float:
     power = float(centred @ centred)
     if n < 5 or power == 0:
         return 0.0
-    return min(0.5, max(0.0, float(centred[1:] @ centred[:-1]) / power + 1 / n))
+    return min(MOST_KIN, max(0.0, float(centred[1:] @ centred[:-1]) / power + 1 / n))
 
 
 def difference(a: Sequence[Blocks], b: Sequence[Blocks], level: float = 0.95) -> Interval | None:
