@@ -73,6 +73,12 @@ def better(mine: Result, theirs: Result, goal: Metric) -> float | None:
     return math.log(a / b) if goal.higher else math.log(b / a)
 
 
+def typical_s(result: Result) -> float:
+    """Return the geometric mean of its turns' times: of the two sides of a pair, their ratio is the blocks' mean."""
+    found = _times(result)
+    return math.exp(math.fsum(found.values()) / len(found)) if found else 0.0
+
+
 def words(found: Paired) -> str:
     """Return `6 pairs in turns`: what the ratio is based on."""
     return f"{units.counted(len(found), 'pair')} in turns"
