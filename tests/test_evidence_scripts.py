@@ -118,15 +118,6 @@ def test_each_model_is_held_to_the_share_of_time():
     assert halving.named("cpu", ["resnet50"]) == "halving_cpu_subset"
 
 
-def test_what_every_screening_needs_is_each_first_run_and_the_final_ones_of_baseline_and_pick():
-    base, other = Trial(model="m", backend="a", max_s=2.5), Trial(model="m", backend="b", max_s=2.5)
-    kept = {variants.variant(base)}
-    assert halving.needed(optimize.short(other, 0), kept, 2.5)
-    assert not halving.needed(optimize.short(base, 1), kept, 2.5)
-    assert halving.needed(replace(base, replicate=4), kept, 2.5)
-    assert not halving.needed(replace(other, replicate=0), kept, 2.5)
-
-
 def test_the_ceilings_of_a_gpu_need_half_precision():
     some = {"fp32": {"value": 1.0}, "tf32": {"value": 1.0}, "fp16": {"absent": "x"}}
     assert ceilings.met("cpu", some) and not ceilings.met("cuda", some)
