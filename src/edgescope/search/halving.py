@@ -35,7 +35,7 @@ from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.errors import EdgescopeError
 from edgescope.records import Measured, Result, Status, Trial, Trust
-from edgescope.search.candidates import dear
+from edgescope.search.candidates import starts_slowly
 from edgescope.search.loop import Step, Strategy
 
 #: Seconds of warm-up and of measuring in a short run: enough to tell 10 %, little beside starting a process.
@@ -157,7 +157,7 @@ class Race:
         first, *rest = trials
         rest.sort(key=lambda t: t.id)
         random.Random(f"{self.budget.seed} short").shuffle(rest)
-        rest.sort(key=dear)
+        rest.sort(key=starts_slowly)
         order = [first, *rest]
         for position, trial in enumerate(order, start=1):  # grows while it runs
             if self.spent > SCREENED_BY and position > FEW:
@@ -317,16 +317,16 @@ def _baseless(result: Result) -> EdgescopeError:
         evidence=str(
             result.reason or (result.verification.detail if result.verification else "no reason given")
         ),
-        effect="There is nothing to compare the candidates with",
+        effect="The candidates have no baseline to be compared with",
         fix=(result.reason.fix if result.reason else "")
-        or f"the same command with --retry {status}, once the cause is gone",
+        or f"run the same command with --retry {status} once the cause is gone",
     )
 
 
 def survivors(rows: Sequence[Row], wanted: Wanted, keep: float) -> list[str]:
-    """Return the cells that go on: the best share `keep`, and all that cannot be told from the best of them.
+    """Return the cells that go on: the best share `keep`, and all that cannot be distinguished from the best.
 
-    One that clearly breaks a constraint stays behind, unless none keeps them: then those nearest to it go on.
+    A cell that clearly breaks a constraint leaves. If all cells do, those nearest to the constraint go on.
     """
     goal = wanted.goal
     ranked = [r for r in rows if isinstance(r[goal.name], Measured)]
@@ -344,14 +344,14 @@ def survivors(rows: Sequence[Row], wanted: Wanted, keep: float) -> list[str]:
 
 
 def _margin(row: Row) -> float:
-    """Return by how much another process of this variant may differ, by the short runs it had."""
+    """Return by what share another process of this variant may differ, given the number of its short runs."""
     runs = max(1, min(len(row.replicates), len(MARGINS)))
     patience = DISTURBED if row.verdict.trust in (Trust.DISTURBED, Trust.THROTTLED) else 1.0
     return MARGINS[runs - 1] * patience
 
 
 def _ends(row: Row, wanted: Wanted) -> tuple[float, float, float]:
-    """Return (lo, value, hi) of the objective as something to be made small."""
+    """Return (lo, value, hi) of the objective as a cost: lower is better."""
     found = row.measured(wanted.goal.name)
     ends = (found.lo or found.value, found.value, found.hi or found.value)
     if not wanted.goal.higher:

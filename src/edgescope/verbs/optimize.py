@@ -42,16 +42,16 @@ class Optimized(Answer):
     """Candidates that cannot run here or were not reached, with the reason and what would change that."""
 
     def lines(self) -> Iterator[str]:
-        """Yield the pick and the variants."""
+        """Yield the pick, then one line for each variant."""
         yield f"pick: {self.pick.row.label if self.pick.row else 'none'}. {self.pick.reason}"
         yield from (f"  {row_line(row)}" for row in self.table.rows)
 
     def records(self) -> list[dict[str, Json]]:
-        """Return a row a variant."""
+        """Return one row for each variant."""
         return [row_of(row) for row in self.table.rows]
 
     def save(self, folder: Path | str) -> Path | None:
-        """Write what the pick runs into a folder, with run.py and a card; None where there is no pick."""
+        """Write the pick's model file, run.py and card into a folder; return its path, or None if there is no pick."""
         from edgescope.deploy.save import save
 
         cell = self.pick.row.cell if self.pick.row else ""
@@ -60,14 +60,14 @@ class Optimized(Answer):
 
 
 def row_line(row: Row) -> str:
-    """Return a cell in one line: its name, p50, and why it may not be used."""
+    """Return a cell in one line: its name, p50, and why it was rejected."""
     timed = plain(row["p50"])
     figure = "" if timed is None else f"  p50 {timed * 1e3:.4g} ms"
     return f"{row.label}{figure}{f'  ({row.rejected})' if row.rejected else ''}"
 
 
 def row_of(row: Row) -> dict[str, Json]:
-    """Return a cell as a row of a data frame: every metric's value under its name."""
+    """Return a cell as a row of a data frame: model, label, status, and the value of every metric by its name."""
     about = {"model": row.trial.model.partition("#")[0], "label": row.label, "status": row.status.value}
     figures = {name: plain(field) for name, field in row.metrics.items()}
     return about | {"verdict": row.verdict.trust.value, "rejected": row.rejected} | figures
@@ -95,18 +95,18 @@ def optimize(
     out, `cached=False` measures again what the store holds.
     """
     begun = time.monotonic()
-    asked, there = wanted(objective, constraints), candidates.installed()
-    proposal = proposed(base(model, trial, asked), backend, precision, exclude)
+    goals, there = wanted(objective, constraints), candidates.installed()
+    proposal = proposed(base(model, trial, goals), backend, precision, exclude)
     limit = None if exhaustive else budget
     plan = halving.Budget(limit, proposal.trials[0].seed, exhaustive, begun)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), exhaustive]
     with start.counting(setup, store_of(store), question, cached=cached) as cells:
         loop = Loop(cells, setup.tell)
-        race = halving.Race(asked, plan, instead=lambda t: candidates.mixture(t, there))
+        race = halving.Race(goals, plan, instead=lambda t: candidates.mixture(t, there))
         results = tuple(loop.run(race.run(list(proposal.trials))))
     if loop.note:
         setup.tell(loop.note)
-    return answered(results, asked, (*proposal.not_here, *unreached(race.unreached, budget)))
+    return answered(results, goals, (*proposal.not_here, *unreached(race.unreached, budget)))
 
 
 def unreached(trials: Sequence[Trial], budget: float | None) -> tuple[NotHere, ...]:
@@ -115,19 +115,19 @@ def unreached(trials: Sequence[Trial], budget: float | None) -> tuple[NotHere, .
     return tuple(NotHere(t.label, "the budget left no time to try it", more) for t in trials)
 
 
-def answered(results: Sequence[Result], asked: Wanted, not_here: tuple[NotHere, ...] = ()) -> Optimized:
-    """Return the answer that these results of one optimisation give."""
-    table = variants.table(results, wanted=asked)
-    return Optimized(table, variants.pick(table, asked.objective), tuple(results), not_here)
+def answered(results: Sequence[Result], goals: Wanted, not_here: tuple[NotHere, ...] = ()) -> Optimized:
+    """Return the answer to one optimisation, computed from its results."""
+    table = variants.table(results, wanted=goals)
+    return Optimized(table, variants.pick(table, goals.objective), tuple(results), not_here)
 
 
-def base(model: str, trial: Mapping[str, Any], asked: Wanted = FASTEST) -> Trial:
+def base(model: str, trial: Mapping[str, Any], goals: Wanted = FASTEST) -> Trial:
     """Return what all candidates share: these keys of a Trial, on the usual device unless it is said.
 
     They are measured in turns, unless a meter is asked that could not tell two processes apart.
     """
     device = trial.get("device") or candidates.usual_device(model)
-    figures = [asked.goal, *(c.metric for c in asked.constraints)]
+    figures = [goals.goal, *(c.metric for c in goals.constraints)]
     alone = any(scoped(m.of[0]) or (m.unit == "bytes" and device == "cuda") for m in figures if m.of)
     keys = {**(WINDOW if alone else TURNS), **trial, "device": device}
     return ranges.checked(settings.checked(Trial(model=zoo.pin(model), **keys)))
@@ -139,6 +139,6 @@ def proposed(
     precision: Sequence[str] = (),
     exclude: Sequence[Mapping[str, Scalar]] = (),
 ) -> Proposal:
-    """Return the candidates that can run here; UnavailableError where there is none."""
+    """Return the candidates that can run here; UnavailableError if there are none."""
     there = candidates.installed()
     return candidates.propose(of, there, backend=backend, precision=precision, exclude=exclude).possible()
