@@ -30,13 +30,12 @@ import numpy as np
 from facts import PUBLISHED, publish
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from two_speeds import Host
-
 from edgescope.analysis.cells import alternation
 from edgescope.isolate import fresh
 from edgescope.records import Trial
 from edgescope.stats import paired_log_ratio
 from edgescope.stats.alternation import Blocks, alternation_ratio
+from two_speeds import Host
 
 GOAL = 0.93
 TRACE = PUBLISHED / "alternation_trace.json"
@@ -97,14 +96,29 @@ def recorded(pairs: list[list[float]], seconds: list[float]) -> dict[str, Any]:
 
 def record(count: int, model: str) -> None:
     """Run pairs of two real variants on this host and add their blocks to the trace, one by one."""
-    shared = {"model": model, "turn_s": 0.1, "min_s": 1.0, "max_s": 1.0, "warmup": 0.2, "options": {"threads": 1}}
+    shared = {
+        "model": model,
+        "turn_s": 0.1,
+        "min_s": 1.0,
+        "max_s": 1.0,
+        "warmup": 0.2,
+        "options": {"threads": 1},
+    }
     sides = Trial(**shared, backend="onnxruntime"), Trial(**shared, backend="openvino")
     for side in sides:
         if failed := fresh.prepare(side):
             raise SystemExit(f"{side.label}: {failed.reason}")
-    found: dict[str, Any] = {"model": model, "sides": [t.label for t in sides], "began_s": [], "logs": [], "load": []}
+    found: dict[str, Any] = {
+        "model": model,
+        "sides": [t.label for t in sides],
+        "began_s": [],
+        "logs": [],
+        "load": [],
+    }
     for number in range(count):
-        a, b = fresh.pair((replace(sides[0], replicate=number), replace(sides[1], replicate=number)), "confirming")
+        a, b = fresh.pair(
+            (replace(sides[0], replicate=number), replace(sides[1], replicate=number)), "confirming"
+        )
         blocks = alternation.blocks(b, a)
         if not blocks.logs or a.window is None or a.alternation is None or b.alternation is None:
             print(number, a.reason or b.reason, file=sys.stderr)
@@ -125,11 +139,19 @@ def main() -> None:
     if args.record:
         record(args.record, args.model)
         return
-    figures: dict[str, Any] = {"goal": GOAL, "simulated": {n: simulated(d, args.runs) for n, d in DWELLS.items()}}
+    figures: dict[str, Any] = {
+        "goal": GOAL,
+        "simulated": {n: simulated(d, args.runs) for n, d in DWELLS.items()},
+    }
     if TRACE.is_file():
         trace = json.loads(TRACE.read_text())
         figures["recorded"] = recorded(trace["logs"], trace["began_s"])
-    ways = [w for host in figures["simulated"].values() for n, w in host.items() if n.startswith(("in turns", "stopped"))]
+    ways = [
+        w
+        for host in figures["simulated"].values()
+        for n, w in host.items()
+        if n.startswith(("in turns", "stopped"))
+    ]
     ways += [w for n, w in figures.get("recorded", {}).items() if n.startswith("spread")]
     publish("alternation", figures, met=min(w["held"] for w in ways) >= GOAL)
 

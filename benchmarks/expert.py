@@ -137,7 +137,11 @@ def take_turns(arms: Mapping[str, Arm], args: argparse.Namespace, rng: random.Ra
         for name in rng.sample(alive, len(alive)):
             seconds = arms[name].turn(args.seconds)
             turns[name] += [] if seconds is None else [seconds]
-    return {n: {"median_s": statistics.median(turns[n]), "turns_s": turns[n]} for n, a in arms.items() if "absent" not in a.ready}
+    return {
+        n: {"median_s": statistics.median(turns[n]), "turns_s": turns[n]}
+        for n, a in arms.items()
+        if "absent" not in a.ready
+    }
 
 
 def judged(rounds: list[dict[str, Any]]) -> dict[str, Any]:

@@ -2,16 +2,12 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from edgescope.analysis.cells import variants
 from edgescope.analysis.predict import roofline
 from edgescope.papers.jetson_nano.printed import study
-from edgescope.records import Trial
-from edgescope.search import halving as optimize
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import ceilings

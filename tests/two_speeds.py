@@ -18,7 +18,13 @@ class Host:
     """Two speeds, each kept for a while that is drawn anew."""
 
     def __init__(
-        self, dwell_s: tuple[float, float], seed: int, *, process: float = 0.02, turn: float = 0.03, whole_s: float = 2e5
+        self,
+        dwell_s: tuple[float, float],
+        seed: int,
+        *,
+        process: float = 0.02,
+        turn: float = 0.03,
+        whole_s: float = 2e5,
     ) -> None:
         rng = np.random.default_rng(seed)
         stays = rng.uniform(*dwell_s, size=int(whole_s / np.mean(dwell_s)))

@@ -52,7 +52,9 @@ def test_the_store_holds_the_pairing_and_the_turns(found):
     table = variants.table(stored, SLOW.cell)
     row = table.row(FAST.cell)
     assert row.pairs == "3 pairs in turns" and row["speedup"].n == 3
-    said = compare([r for r in stored if r.trial.cell == SLOW.cell], [r for r in stored if r.trial.cell == FAST.cell])
+    said = compare(
+        [r for r in stored if r.trial.cell == SLOW.cell], [r for r in stored if r.trial.cell == FAST.cell]
+    )
     assert said.rows[0].ratio.value == pytest.approx(1 / row["speedup"].value) and said.pairs == 3
     again = Cells(store, Limits(), Isolated(), bench.here())
     pair = again.stored_pair(SLOW, FAST, alternation.CONFIRMING)
@@ -63,8 +65,10 @@ def test_the_store_holds_the_pairing_and_the_turns(found):
 def test_turns_are_abba_and_never_overlap(found):
     _, ends = found
     for a, b in ends:
-        turns = sorted([(t.start_ns, t.stop_ns, "a") for t in a.alternation.turns]
-                       + [(t.start_ns, t.stop_ns, "b") for t in b.alternation.turns])
+        turns = sorted(
+            [(t.start_ns, t.stop_ns, "a") for t in a.alternation.turns]
+            + [(t.start_ns, t.stop_ns, "b") for t in b.alternation.turns]
+        )
         assert "".join(side for *_, side in turns) == "abba" * (len(turns) // 4)
         assert all(first[1] < second[0] for first, second in zip(turns, turns[1:], strict=False))
 

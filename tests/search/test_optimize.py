@@ -1,7 +1,6 @@
 """Screening, selecting and confirming: order, who goes on, what is run again, what the store knows; and the verb."""
 
 import json
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,18 @@ from edgescope.cli import optimize as verb
 from edgescope.cli.main import main
 from edgescope.errors import EdgescopeError
 from edgescope.isolate.fresh import Limits
-from edgescope.records import Absent, Alternation, Measured, Status, Trial, Trust, Turn, Verdict, Verification, Window
+from edgescope.records import (
+    Absent,
+    Alternation,
+    Measured,
+    Status,
+    Trial,
+    Trust,
+    Turn,
+    Verdict,
+    Verification,
+    Window,
+)
 from edgescope.report.chapter import chapter
 from edgescope.report.render import terminal
 from edgescope.report.variants import document

@@ -76,7 +76,9 @@ class Side:
         idle_ns = time.monotonic_ns() - begun_ns
         idle_cpu_ns = time.process_time_ns() - spent_ns
         now = self.clock.now()
-        closed(self.log, self.work, self.clock, self.plan.until(now + round(DROPPED_S * 1e9)), self.trial.batch)
+        closed(
+            self.log, self.work, self.clock, self.plan.until(now + round(DROPPED_S * 1e9)), self.trial.batch
+        )
         first = len(self.log)
         end = now + round(float(order["seconds"]) * 1e9)
         closed(self.log, self.work, self.clock, self.plan.until(end), self.trial.batch)

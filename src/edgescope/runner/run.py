@@ -224,9 +224,7 @@ class Cells:
             self.pace.add(trial, self.clock() - start)
             return self.put(result)
 
-    def stored_pair(
-        self, baseline: Trial, candidate: Trial, purpose: str
-    ) -> tuple[Result, Result] | None:
+    def stored_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result] | None:
         """Return the stored Results of two trials that ran in turns, or one after the other where they cannot."""
         mine = self.stored(candidate)
         if mine is None or (mine.alternation is not None and mine.alternation.purpose != purpose):
@@ -234,8 +232,10 @@ class Cells:
         if mine.status not in MEASURED:
             return self._cancelled(baseline, mine), mine
         theirs = self.stored(baseline) if mine.alternation is None else self._partner(mine)
-        if theirs is None or theirs.trial.id != baseline.id or (theirs.alternation is None) != (
-            mine.alternation is None
+        if (
+            theirs is None
+            or theirs.trial.id != baseline.id
+            or (theirs.alternation is None) != (mine.alternation is None)
         ):
             return None
         return theirs, mine

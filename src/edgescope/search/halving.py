@@ -139,7 +139,9 @@ class Race:
         pick = yield from self._select(rivals)
         if pick is not None:
             yield from self._confirm(pick)
-        for number in range(LEAST if pick is None and trials[0] in alive else 0):  # nothing is left to compare it with
+        for number in range(
+            LEAST if pick is None and trials[0] in alive else 0
+        ):  # nothing is left to compare it with
             (result,) = yield Step(
                 stage="confirming",
                 trial=replace(trials[0], replicate=number),
@@ -275,7 +277,9 @@ class Race:
     def _speed(self, trial: Trial) -> tuple[float, int]:
         """Return the mean log of how much better a candidate was than the baseline in its pairs, and their number."""
         goal = self.wanted.goal
-        logs = [alternation.better(mine, theirs, goal) for theirs, mine in self.pairs[variants.variant(trial)]]
+        logs = [
+            alternation.better(mine, theirs, goal) for theirs, mine in self.pairs[variants.variant(trial)]
+        ]
         known = [log for log in logs if log is not None]
         return (math.fsum(known) / len(known), len(known)) if known else (-math.inf, 0)
 
@@ -290,7 +294,9 @@ class Race:
             if number >= ENOUGH and spread and self._decided(pick):
                 return
             ahead = [replace(pick, replicate=self.rounds + n) for n in range(number + 1, ENOUGH)]
-            yield from self._pair(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0), ahead)
+            yield from self._pair(
+                pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0), ahead
+            )
             if variants.variant(pick) in self.failed:
                 return
 

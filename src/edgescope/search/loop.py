@@ -62,9 +62,7 @@ class Runs(Protocol):
     def run(self, trial: Trial) -> Result:
         """Run and store one trial."""
 
-    def stored_pair(
-        self, baseline: Trial, candidate: Trial, purpose: str
-    ) -> tuple[Result, Result] | None:
+    def stored_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result] | None:
         """Return the stored Results of a pair."""
 
     def run_pair(self, baseline: Trial, candidate: Trial, purpose: str) -> tuple[Result, Result]:

@@ -65,9 +65,7 @@ def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95) -> Interval:
     half = min(t_quantile(0.5 + level / 2, n - 1) * error, _MOST_LOG)
     resolved = half <= math.log(RESOLVED)
     note = "" if resolved else f"not resolved: {n} pairs of processes differ by {math.expm1(half):.0%}"
-    return Interval(
-        math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note
-    )
+    return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
 
 
 def kinship(means: NDArray[np.float64]) -> float:
@@ -97,5 +95,10 @@ def difference(a: Sequence[Blocks], b: Sequence[Blocks], level: float = 0.95) ->
     centre = float(first.mean() - second.mean())
     half = min(t_quantile(0.5 + level / 2, n + m - 2) * error, _MOST_LOG)
     return Interval(
-        math.exp(centre - half), math.exp(centre + half), math.exp(centre), n + m, n + m, half <= math.log(RESOLVED)
+        math.exp(centre - half),
+        math.exp(centre + half),
+        math.exp(centre),
+        n + m,
+        n + m,
+        half <= math.log(RESOLVED),
     )

@@ -57,9 +57,7 @@ def _times(result: Result) -> dict[int, float]:
     found: dict[int, list[float]] = {}
     for turn in result.alternation.turns if result.alternation else ():
         found.setdefault(turn.block, []).append(turn.time_s)
-    return {
-        b: math.fsum(map(math.log, times)) / len(times) for b, times in found.items() if min(times) > 0
-    }
+    return {b: math.fsum(map(math.log, times)) / len(times) for b, times in found.items() if min(times) > 0}
 
 
 def better(mine: Result, theirs: Result, goal: Metric) -> float | None:
