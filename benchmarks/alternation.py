@@ -1,8 +1,9 @@
-"""How often does the interval of an alternation hold the long-run ratio, and how narrow is it for the time it takes?
+"""How often the interval of an alternation holds the long-run ratio, and how narrow it is for its time.
 
-Hosts of two speeds, simulated and recorded. On the simulated ones the two variants are slowed down differently (1.6 and
-1.35 times) in the slow state, so the ratio itself depends on it; processes of one program differ by 2 %, turns by 3 %.
-Each host stays in a state for 1 to 10 s, or for 5 to 40 s. Held against each other, on the same seconds of the same host:
+Hosts of two speeds, simulated and recorded. On the simulated ones the two variants are slowed down differently (1.6
+and 1.35 times) in the slow state, so the ratio itself depends on it; processes of one program differ by 2 %, turns by
+3 %. Each host stays in a state for 1 to 10 s, or for 5 to 40 s. Held against each other, on the same seconds of the
+same host:
 
     in turns       pairs of processes that live together and take turns of 0.1 s (stats/alternation.py)
     bootstrap      the same pairs, the interval from resampling them

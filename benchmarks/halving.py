@@ -1,12 +1,12 @@
-"""What the budgeted schedule of `edgescope optimize` finds, against measuring everything, and at what share of the time.
+"""What the budget of `edgescope optimize` lets it find, against measuring everything, and at what share of the time.
 
 For each model: the budgeted schedule in a store of its own, then the exhaustive one (every candidate in pairs with the
-baseline until it is clearly behind, those with wrong outputs leaving at once in both), then both picks in turns with each
-other, in fresh pairs that neither schedule has seen. What both share (exported files, references, the gate's answers) is
-made before either is timed. --again runs the exhaustive schedule a second time, under another seed, and scores that pick,
-too: what two exhaustive runs differ by, no schedule can be held to on this machine.
-Target: in those fresh pairs the pick is within 3 % of the exhaustive one, at 40 % of its time, on every model; a part of
-the models is published under another name.
+baseline until it is clearly behind, those with wrong outputs leaving at once in both), then both picks in turns with
+each other, in fresh pairs that neither schedule has seen. What both share (exported files, references, the gate's
+answers) is made before either is timed. --again runs the exhaustive schedule a second time, under another seed, and
+scores that pick, too: what two exhaustive runs differ by, no schedule can be held to on this machine. Target: in those
+fresh pairs the pick is within 3 % of the exhaustive one, at 40 % of its time, on every model; a part of the models is
+published under another name.
 
     python benchmarks/halving.py [MODEL ...] [--budget 90] [--scoring 8] [--again] [--smoke]
 """

@@ -3,6 +3,7 @@
 import threading
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_turns_are_abba_and_never_overlap(found):
             + [(t.start_ns, t.stop_ns, "b") for t in b.alternation.turns]
         )
         assert "".join(side for *_, side in turns) == "abba" * (len(turns) // 4)
-        assert all(first[1] < second[0] for first, second in zip(turns, turns[1:], strict=False))
+        assert all(first[1] < second[0] for first, second in pairwise(turns))
 
 
 def test_the_rows_that_count_are_those_of_the_turns(found):

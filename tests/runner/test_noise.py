@@ -152,7 +152,7 @@ def test_each_pair_is_told_as_the_first_over_the_second(monkeypatch):
     ]
     p50 = {id(r): value for pair in made for r, value in zip(pair, (0.0012, 0.001), strict=True)}
     monkeypatch.setattr(bench_noise, "_pairs", lambda trial, rng: iter(made))
-    monkeypatch.setattr(bench_noise, "_p50", lambda r: p50[id(r)])
+    monkeypatch.setattr(bench_noise, "_typical_s", lambda r: p50[id(r)])
     monkeypatch.setattr(bench_noise, "_prepared", lambda workloads: Trial(model="null", backend="null"))
     found = measure(1e-9, tell=told.append, min_pairs=3)
     assert told == [f"pair {n}: +20.00%" for n in (1, 2, 3)]

@@ -143,7 +143,7 @@ def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
     assert len(runner.keys("confirming")) >= LEAST and race.unreached == []
     assert all(abs((runner.now - at) - eta) <= 90 - runner.now + 10.0 for at, eta in told), told
     hurried = Timed(start=6.0)
-    race, found = budgeted(tmp_path / "hurried", hurried, 60.0)
+    race, _ = budgeted(tmp_path / "hurried", hurried, 60.0)
     assert race.unreached and len(race.screened) + len(race.unreached) == len(TRIALS)
     assert len(hurried.keys("confirming")) >= LEAST
     assert {r.trial.backend for r in race.screened} >= {"torch_eager"}

@@ -1,4 +1,4 @@
-"""The ratio of two variants in turns: exact where nothing varies, and right on hosts of two speeds whose ratio is known."""
+"""The ratio of two variants in turns: exact where nothing varies, right on hosts of two speeds."""
 
 import math
 

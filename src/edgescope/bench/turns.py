@@ -48,7 +48,7 @@ class Stretch(Plan):
 
 
 class Side:
-    """Answers a leader's orders `warm`, `turn` and `rows`; afterwards `queries` holds every row, those that count last."""
+    """Obeys a leader's orders `warm`, `turn` and `rows`; `queries` holds every row, those that count last."""
 
     def __init__(self, trial: Trial, work: Work, pipe: Pipe) -> None:
         self.trial, self.work, self.pipe, self.clock = trial, work, pipe, MonotonicClock()

@@ -1,16 +1,16 @@
 """What runs in an optimisation, and when it ends: candidates are screened, then compared in turns, then confirmed.
 
-Screening: every candidate runs once, shortly, in a fresh process, the baseline first; the better third goes on, and with
-it everything that the intervals and a margin for what differs between processes cannot tell from the best.
+Screening: every candidate runs once, shortly, in a fresh process, the baseline first; the better third goes on, and
+with it everything that the intervals and a margin for what differs between processes cannot tell from the best.
 
 Selecting: what is left runs in rounds of pairs, each candidate in turns with the baseline, two fresh processes at once
-(bench/alternation.py). After each round those that are clearly behind the best leave, until one is left or its share of
-the budget is spent. The best of them by these pairs is the pick, and stays it.
+(bench/alternation.py). After each round those that are clearly behind the best leave, until one is left or its share
+of the budget is spent. The best of them by these pairs is the pick, and stays it.
 
-Confirming: the pick alone runs in further pairs, spread over the time that is left, until its interval is narrow enough.
-Its speed-up is taken from these pairs alone: they had no part in choosing it, so the luck that helped a candidate
-through the screening and the selection is not in its figure, and nothing has to be corrected for the number of
-candidates. Pairs only stop early by how narrow the interval is, and not before ENOUGH of them.
+Confirming: the pick alone runs in further pairs, spread over the time that is left, until its interval is narrow
+enough. Its speed-up is taken from these pairs alone: they had no part in choosing it, so the luck that helped a
+candidate through the screening and the selection is not in its figure, and nothing has to be corrected for the number
+of candidates. Pairs only stop early by how narrow the interval is, and not before ENOUGH of them.
 
 The budget is wall time from the first step. What it leaves no time to screen is named, not dropped silently; screening
 takes a share of it at most, and a confirmation has its least number of pairs whatever they take.

@@ -1,16 +1,16 @@
 """How many times faster one variant is than another when both took turns, in several pairs of fresh processes.
 
-A pair is two processes that are alive together and take short turns, baseline, candidate, candidate, baseline: a block.
-Within a block a speed that drifts evenly, or that changes more slowly than a block lasts, is the same for both sides, so
-the log of their times' ratio is free of it. The ratio is the mean of the blocks' logs in a pair, and the mean of the
-pairs, each with the same weight: what differs between processes (layout, placement) is more than what differs between
-blocks. Nothing is trimmed.
+A pair is two processes that are alive together and take short turns, baseline, candidate, candidate, baseline: a
+block. Within a block a speed that drifts evenly, or that changes more slowly than a block lasts, is the same for both
+sides, so the log of their times' ratio is free of it. The ratio is the mean of the blocks' logs in a pair, and the
+mean of the pairs, each with the same weight: what differs between processes (layout, placement) is more than what
+differs between blocks. Nothing is trimmed.
 
 The interval is Student's t over the pairs' means. A mean of tens of blocks is near enough to normal for it, and it is
-honest from three pairs on, where a bootstrap over so few pairs is too narrow (benchmarks/alternation.py has both). Pairs
-that follow each other closely meet the machine in the same state, in which the ratio may be another than in the long
-run. Then neighbouring pairs resemble each other, and the interval is widened by how much they do (`kinship`). Where all
-pairs met one state nothing can show it: only pairs that are spread over the time there is can.
+honest from three pairs on, where a bootstrap over so few pairs is too narrow (benchmarks/alternation.py has both).
+Pairs that follow each other closely meet the machine in the same state, in which the ratio may be another than in the
+long run. Then neighbouring pairs resemble each other, and the interval is widened by how much they do (`kinship`).
+Where all pairs met one state nothing can show it: only pairs that are spread over the time there is can.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95) -> Interval:
 
 
 def kinship(means: NDArray[np.float64]) -> float:
-    """Return by how much neighbouring pairs resemble each other, 0 (independent) to MOST_KIN; in the order of their time.
+    """Return by how much neighbouring pairs resemble each other, 0 (independent) to MOST_KIN.
 
     The autocorrelation at lag 1, free of the small sample's bias of -1 / n.
     """

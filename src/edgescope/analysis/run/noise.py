@@ -1,7 +1,7 @@
 """The noise of a machine from an A/A run: the same trial against itself, in pairs of fresh processes.
 
-An A/A run has a true ratio of exactly 1, and the two processes of a pair take turns, so the spread of the log ratios d is
-noise, and their mean is known: s^2 = sum(d^2) / n, with n degrees of freedom.
+An A/A run has a true ratio of exactly 1, and the two processes of a pair take turns, so the spread of the log ratios d
+is noise, and their mean is known: s^2 = sum(d^2) / n, with n degrees of freedom.
 
     floor       95 % of single pairs of identical cells differ by no more than exp(t(0.975, n) s) - 1
     detectable  the change whose 95 % interval excludes 1 in 80 % of comparisons of k pairs:
