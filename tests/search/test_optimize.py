@@ -138,7 +138,7 @@ def budgeted(tmp_path, runner, seconds, tell=lambda step: None):
 
 def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
     runner, told = Timed(), []
-    race, found = budgeted(tmp_path, runner, 90.0, lambda step: told.append((runner.now, step.eta_s)))
+    race, _ = budgeted(tmp_path, runner, 90.0, lambda step: told.append((runner.now, step.eta_s)))
     assert runner.now <= 90.0 + 10.0
     assert len(runner.keys("confirming")) >= LEAST and race.unreached == []
     assert all(abs((runner.now - at) - eta) <= 90 - runner.now + 10.0 for at, eta in told), told

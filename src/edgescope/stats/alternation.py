@@ -31,6 +31,8 @@ RESOLVED = 2.0
 """A ratio whose interval is wider than this factor either way is not resolved."""
 MOST_KIN = 0.7
 """A larger correlation of so few pairs is not told from this one."""
+LEAST_KIN, _KIN = 5, 0.35
+"""Fewer pairs say nothing of how neighbours resemble each other."""
 _MOST_LOG = 300.0
 
 
@@ -68,6 +70,15 @@ def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95) -> Interval:
     return Interval(math.exp(centre - half), math.exp(centre + half), math.exp(centre), n, n, resolved, note)
 
 
+def standard_errors(n: int, level: float = 0.95) -> float:
+    """Return half the usual width of the interval of n independent pairs in standard errors, for MIN_PAIRS or more.
+
+    Chance makes neighbours resemble each other in one half of the cases: _KIN is what that widens on average (simulated).
+    """
+    widened = 1 + _KIN / math.sqrt(n) if n >= LEAST_KIN else 1.0
+    return t_quantile(0.5 + level / 2, n - 1) * widened
+
+
 def kinship(means: NDArray[np.float64]) -> float:
     """Return by how much neighbouring pairs resemble each other, 0 (independent) to MOST_KIN.
 
@@ -76,7 +87,7 @@ def kinship(means: NDArray[np.float64]) -> float:
     n = len(means)
     centred = means - means.mean()
     power = float(centred @ centred)
-    if n < 5 or power == 0:
+    if n < LEAST_KIN or power == 0:
         return 0.0
     return min(MOST_KIN, max(0.0, float(centred[1:] @ centred[:-1]) / power + 1 / n))
 

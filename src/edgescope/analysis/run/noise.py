@@ -5,8 +5,8 @@ is noise, and their mean is known: s^2 = sum(d^2) / n, with n degrees of freedom
 
     floor       95 % of single pairs of identical cells differ by no more than exp(t(0.975, n) s) - 1
     detectable  the change whose 95 % interval excludes 1 in 80 % of comparisons of k pairs:
-                exp((t(0.975, k-1) + t(0.8, k-1)) s / sqrt(k)) - 1, the usual sample-size formula with the half width
-                that stats.alternation takes of k pairs
+                exp((c(k) + t(0.8, k-1)) s / sqrt(k)) - 1, the usual sample-size formula with the half width c(k)
+                that stats.alternation usually takes of k pairs
     needed      the least k for which a given change is that
 
 FASTER and SLOWER also need a difference of 1 % (stats.pairs), so a change of just 1 % is found to be significant, but
@@ -24,7 +24,7 @@ from typing import Any
 
 from edgescope.errors import StoreError
 from edgescope.records import plain_json
-from edgescope.stats.alternation import MIN_PAIRS
+from edgescope.stats.alternation import MIN_PAIRS, standard_errors
 from edgescope.stats.special import t_quantile
 from edgescope.store import plain_files
 
@@ -68,7 +68,7 @@ def floor(s: float, n: int) -> float:
 
 def detectable(s: float, k: int) -> float:
     """Return the least change that k pairs find in 80 % of comparisons."""
-    return math.expm1((t_quantile(0.5 + LEVEL / 2, k - 1) + t_quantile(POWER, k - 1)) * s / math.sqrt(k))
+    return math.expm1((standard_errors(k, LEVEL) + t_quantile(POWER, k - 1)) * s / math.sqrt(k))
 
 
 def needed(s: float, change: float) -> int | None:
