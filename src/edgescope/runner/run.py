@@ -128,7 +128,8 @@ Waiting = Callable[[str], contextlib.AbstractContextManager[None]]
 def apart_after(result: Result) -> bool:
     """Return whether a side of a pair failed because the other was alive: memory, an exclusive device, its own loop."""
     code = result.reason.code if result.reason else ""
-    return result.status is Status.OOM or code == "E-WORKER-1"
+    busy = "busy or unavailable" in str(result.reason)  # CUDA's words for a GPU in exclusive mode
+    return result.status is Status.OOM or code == "E-WORKER-1" or busy
 
 
 def _say(text: str) -> None:

@@ -356,6 +356,12 @@ def _margin(row: Row) -> float:
     return MARGINS[runs - 1] * patience
 
 
+def margin(runs: Sequence[Result]) -> float:
+    """Return the factor by which the ratio of single short runs may be off, either way."""
+    disturbed = any(r.verdict.trust in (Trust.DISTURBED, Trust.THROTTLED) for r in runs)
+    return 1 + MARGINS[0] * (DISTURBED if disturbed else 1.0)
+
+
 def _ends(row: Row, wanted: Wanted) -> tuple[float, float, float]:
     """Return (lo, value, hi) of the objective as a cost: lower is better."""
     found = row.measured(wanted.goal.name)

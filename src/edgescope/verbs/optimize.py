@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from edgescope import units
-from edgescope.analysis.cells import variants
+from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.objective import FASTEST, Wanted, wanted
+from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
 from edgescope.metrics import scoped
 from edgescope.models import zoo
-from edgescope.records import Answer, Json, Result, Scalar, Trial
+from edgescope.records import Answer, Json, Measured, Result, Scalar, Trial
 from edgescope.records.answers import plain
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.scenarios import settings
@@ -103,10 +104,40 @@ def optimize(
     with start.counting(setup, store_of(store), question, cached=cached) as cells:
         loop = Loop(cells, setup.tell)
         race = halving.Race(goals, plan, instead=lambda t: candidates.mixture(t, there))
-        results = tuple(loop.run(race.run(list(proposal.trials))))
+        results: list[Result] = []
+        for result in loop.run(race.run(list(proposal.trials))):
+            results.append(result)
+            if words := so_far(results):
+                setup.tell(words)
     if loop.note:
         setup.tell(loop.note)
-    return answered(results, goals, (*proposal.not_here, *unreached(race.unreached, budget)))
+    return answered(tuple(results), goals, (*proposal.not_here, *unreached(race.unreached, budget)))
+
+
+def so_far(results: Sequence[Result]) -> str:
+    """Return what the newest result says of its variant, with how sure that is; '' if it says nothing new."""
+    newest = results[-1]
+    if newest.alternation is None:
+        return _alone(newest, results[0])
+    mine = [r for r in results if variants.variant(r.trial) == variants.variant(newest.trial)]
+    turns = alternation.decisive(alternation.pairs(mine, results))
+    if newest.alternation.side == "baseline" or not turns:
+        return ""
+    ratio = alternation.speedup(turns)
+    between = f" [{ratio.lo:.3g}, {ratio.hi:.3g}]" if ratio.reliable else ", no interval yet"
+    return f"  {newest.trial.label}: {ratio.value:.3g}x so far{between} ({alternation.words(turns)})"
+
+
+def _alone(newest: Result, first: Result) -> str:
+    """Return the latency of a run alone, and roughly how it compares with that of the baseline."""
+    timed, base = (r.metrics.get("latency_p50_s") for r in (newest, first))
+    if not isinstance(timed, Measured) or newest.status not in MEASURED:
+        return f"  {newest.trial.label}: {newest.status.value}"
+    words = f"  {newest.trial.label}: {units.show(timed, interval=False)}"
+    if newest is first or not isinstance(base, Measured) or timed.value <= 0:
+        return words
+    ratio, margin = base.value / timed.value, halving.margin([first, newest])
+    return f"{words}, roughly {ratio:.2g}x [{ratio / margin:.2g}, {ratio * margin:.2g}] by one short run"
 
 
 def unreached(trials: Sequence[Trial], budget: float | None) -> tuple[NotHere, ...]:
