@@ -73,7 +73,7 @@ def alternation_ratio(pairs: Sequence[Blocks], level: float = 0.95) -> Interval:
 def standard_errors(n: int, level: float = 0.95) -> float:
     """Return half the usual width of the interval of n independent pairs in standard errors, for MIN_PAIRS or more.
 
-    Chance makes neighbours resemble each other in one half of the cases: _KIN is what that widens on average (simulated).
+    Chance makes neighbours resemble each other in half of the cases: _KIN is what that widens on average (simulated).
     """
     widened = 1 + _KIN / math.sqrt(n) if n >= LEAST_KIN else 1.0
     return t_quantile(0.5 + level / 2, n - 1) * widened
