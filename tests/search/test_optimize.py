@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime, timezone
 
 import pytest
 
@@ -122,7 +123,9 @@ class Timed(Scripted):
 
     def pair(self, trials, purpose, limits):
         self.now -= self.start  # they start together
-        return super().pair(trials, purpose, limits)
+        stamp = datetime.fromtimestamp(self.now, timezone.utc).isoformat()
+        a, b = super().pair(trials, purpose, limits)
+        return replace(a, started_at=stamp), replace(b, started_at=stamp)
 
     def run(self, trial, limits):
         self.now += self.start + trial.max_s
@@ -137,7 +140,7 @@ def budgeted(tmp_path, runner, seconds, tell=lambda step: None):
 
 
 def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
-    runner, told = Timed(), []
+    runner, told = Timed(build=0.2), []
     race, _ = budgeted(tmp_path, runner, 90.0, lambda step: told.append((runner.now, step.eta_s)))
     assert runner.now <= 90.0 + 10.0
     assert len(runner.keys("confirming")) >= LEAST and race.unreached == []
@@ -147,6 +150,23 @@ def test_the_budget_is_kept_and_what_it_left_out_is_named(tmp_path):
     assert race.unreached and len(race.screened) + len(race.unreached) == len(TRIALS)
     assert len(hurried.keys("confirming")) >= LEAST
     assert {r.trial.backend for r in race.screened} >= {"torch_eager"}
+
+
+def test_a_session_spends_what_earlier_ones_left_and_stored_steps_cost_nothing(tmp_path):
+    trials = [replace(t, min_s=1.0, max_s=1.0, turn_s=0.1) for t in TRIALS]
+
+    def go(runner, spent):
+        cells = Cells(Store(tmp_path), Limits(), runner, MACHINE, clock=runner.monotonic)
+        loop = Loop(cells)
+        known = lambda step: loop.known(step) is not None  # noqa: E731
+        budget = Budget(90.0, begun=-spent, clock=runner.monotonic, known=known)
+        return list(loop.run(halving.Race(wanted("latency"), budget).run(trials)))
+
+    first, again = Timed(), Timed()
+    ran = go(first, 0.0)
+    assert [r.id for r in go(again, 90.0)] == [r.id for r in ran] and again.ran == []
+    longer = Timed()
+    assert len(go(longer, 40.0)) > len(ran) and set(longer.keys("pair")) == {("null", "int8")}
 
 
 def test_all_are_screened_and_the_best_are_paired_with_the_baseline(tmp_path):

@@ -28,6 +28,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from edgescope.analysis.cells import alternation, variants
 from edgescope.analysis.cells.objective import FASTEST, Wanted
@@ -69,7 +70,9 @@ class Budget:
     exhaustive: bool = False
     """No screening: every candidate runs in every round of selecting."""
     begun: float | None = None
-    """When it began, on its clock; None: with the first step."""
+    """When it began, on its clock, earlier sessions included; None: with the first step."""
+    known: Callable[[Step], bool] = lambda step: False
+    """Whether the store answers a step: that takes no time, so it is done whatever is left."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -162,11 +165,8 @@ class Race:
         rest.sort(key=starts_slowly)
         order = [first, *rest]
         for position, trial in enumerate(order, start=1):  # grows while it runs
-            if self.spent > SCREENED_BY and position > FEW:
-                self.unreached.append(trial)
-                continue
             ahead = [short(t, 0) for t in order[position:]]
-            (result,) = yield Step(
+            step = Step(
                 stage="short",
                 trial=short(trial, 0),
                 what=trial.label,
@@ -175,6 +175,10 @@ class Race:
                 ahead=ahead + self._pairs_ahead(order),
                 eta_s=self._eta(),
             )
+            if self.spent > SCREENED_BY and position > FEW and not self.budget.known(step):
+                self.unreached.append(trial)
+                continue
+            (result,) = yield step
             self.screened.append(result)
             self._noted(trial, result)
             order += self._replaced(trial, result)
@@ -206,49 +210,53 @@ class Race:
 
     # -- pairs ----------------------------------------------------------------------------------------------
 
-    def _pair(
-        self, trial: Trial, number: int, purpose: str, place: tuple[int, int, int], ahead: Sequence[Trial]
-    ) -> Strategy:
-        """Run one candidate in turns with the baseline and take note of it."""
-        begun = self.budget.clock()
-        stage, (round_, position, total) = purpose, place
-        results = yield Step(
-            stage=stage,
+    def _step(self, trial: Trial, number: int, purpose: str, place: tuple[int, int, int]) -> Step:
+        """Return the step of one candidate in turns with the baseline; `place`: round, position, total."""
+        return Step(
+            stage=purpose,
             trial=replace(trial, replicate=number),
             beside=replace(self.trials[0], replicate=number),
             purpose=purpose,
             what=f"{trial.label} in turns with {self.trials[0].label}",
-            round=round_,
-            position=position,
-            total=total,
-            ahead=ahead,
+            round=place[0],
+            position=place[1],
+            total=place[2],
             eta_s=self._eta(),
         )
+
+    def _pair(self, step: Step, ahead: Sequence[Trial]) -> Strategy:
+        """Run one pair and take note of it."""
+        begun, trial = self.budget.clock(), step.trial
+        results = yield replace(step, ahead=ahead)
         self.took.append(self.budget.clock() - begun)
         self.finals += [r for r in results if r.status is not Status.CANCELLED]
         self.pairs[variants.variant(trial)].append((results[0], results[1]))
         self._noted(self.trials[0], results[0])
         self._noted(trial, results[1])
-        if not self.screened and number == 0:
-            self.added += self._replaced(trial, results[1])
+        if not self.screened and trial.replicate == 0:
+            self.added += self._replaced(replace(trial, replicate=self.trials[0].replicate), results[1])
 
     def _select(self, rivals: list[Trial]) -> Generator[Step, tuple[Result, ...], Trial | None]:
         """Run rounds of pairs until one candidate is left, or its share of the budget is spent; return the best."""
         rounds = 0
         while (len(rivals) > 1 or (rounds == 0 and self.budget.exhaustive)) and rounds < ROUNDS:
-            if rounds and self.spent > SELECTED_BY:
-                break
             order = sorted(rivals, key=lambda t: t.id)
             random.Random(f"{self.budget.seed} selecting {rounds}").shuffle(order)
             if rounds == 0 and self.screened:  # the most promising first, in case there is no time for all
                 order = rivals
+            ran = 0
             for position, trial in enumerate(order, start=1):
-                if self.spent > SELECTED_BY and position > 1:
+                place = rounds + 1, position, len(order)
+                step = self._step(trial, rounds, alternation.SELECTING, place)
+                late = self.spent > SELECTED_BY and (rounds or position > 1)
+                if late and not self.budget.known(step):
                     break
                 rest = [replace(t, replicate=rounds) for t in order[position:]]
                 rest += [replace(order[0], replicate=rounds + 1 + n) for n in range(ENOUGH)]
-                place = rounds + 1, position, len(order)
-                yield from self._pair(trial, rounds, alternation.SELECTING, place, rest)
+                yield from self._pair(step, rest)
+                ran += 1
+            if not ran:
+                break
             rivals = self._ahead_of(self._standing([*rivals, *self.added]))
             self.added, rounds = [], rounds + 1
         self.rounds = rounds
@@ -285,27 +293,28 @@ class Race:
 
     def _confirm(self, pick: Trial) -> Strategy:
         """Run the pick in further pairs until its speed-up is decided or the budget is spent."""
-        begun = self.budget.clock()
         for number in range(MOST if self.budget.seconds else ENOUGH):
-            each = max(self.took[-3:], default=0.0)
-            if number >= LEAST and self.left_s < each:
-                return
-            spread = self.budget.clock() - begun >= SPREAD_S
-            if number >= ENOUGH and spread and self._decided(pick):
-                return
+            step = self._step(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0))
+            if not self.budget.known(step):
+                each = max(self.took[-3:], default=0.0)
+                if number >= LEAST and self.left_s < each:
+                    return
+                if number >= ENOUGH and self._decided(pick):
+                    return
             ahead = [replace(pick, replicate=self.rounds + n) for n in range(number + 1, ENOUGH)]
-            yield from self._pair(
-                pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0), ahead
-            )
+            yield from self._pair(step, ahead)
             if variants.variant(pick) in self.failed:
                 return
 
     def _decided(self, pick: Trial) -> bool:
+        """Return whether the pick's interval is narrow enough, by pairs that are spread over SPREAD_S."""
         row = next((r for r in self._rows() if variants.variant(r.trial) == variants.variant(pick)), None)
         found = row["speedup"] if row is not None else None
-        if not isinstance(found, Measured) or not found.lo or not found.hi:
+        if row is None or not isinstance(found, Measured) or not found.lo or not found.hi:
             return False
-        return math.log(found.hi / found.lo) / 2 <= math.log1p(DECIDED)
+        narrow = math.log(found.hi / found.lo) / 2 <= math.log1p(DECIDED)
+        begun = [datetime.fromisoformat(mine.started_at) for mine, _ in row.turns]
+        return narrow and bool(begun) and (max(begun) - min(begun)).total_seconds() >= SPREAD_S
 
     def _survivors(self, alive: list[Trial]) -> list[Trial]:
         """Return the candidates that go on after the short runs, best first."""

@@ -94,13 +94,22 @@ class Loop:
         known = step.eta_s is not None
         self.tell(step if known else replace(step, eta_s=self.cells.left([step.trial, *step.ahead])))
         self.runs += 1
-        if step.beside is not None:
-            pair = None if step.anew else self.cells.stored_pair(step.beside, step.trial, step.purpose)
-            self.stored += pair is not None
-            return pair or self.cells.run_pair(step.beside, step.trial, step.purpose)
-        found = None if step.anew else self.cells.stored(step.trial)
+        found = self.known(step)
         self.stored += found is not None
-        return (self.cells.run(step.trial) if found is None else found,)
+        if found is not None:
+            return found
+        if step.beside is not None:
+            return self.cells.run_pair(step.beside, step.trial, step.purpose)
+        return (self.cells.run(step.trial),)
+
+    def known(self, step: Step) -> tuple[Result, ...] | None:
+        """Return the stored Results of a step; None if it has to run."""
+        if step.anew:
+            return None
+        if step.beside is not None:
+            return self.cells.stored_pair(step.beside, step.trial, step.purpose)
+        found = self.cells.stored(step.trial)
+        return None if found is None else (found,)
 
     @property
     def note(self) -> str:

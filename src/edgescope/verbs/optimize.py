@@ -95,18 +95,25 @@ def optimize(
     among the candidates; every other key is one of Trial's and holds for all of them. `exhaustive` leaves the screening
     out, `cached=False` measures again what the store holds.
     """
-    begun = time.monotonic()
+    begin = time.monotonic()
     goals, there = wanted(objective, constraints), candidates.installed()
     proposal = proposed(base(model, trial, goals), backend, precision, exclude)
-    limit = None if exhaustive else budget
-    plan = halving.Budget(limit, proposal.trials[0].seed, exhaustive, begun)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), exhaustive]
     with start.counting(setup, store_of(store), question, cached=cached) as cells:
         loop = Loop(cells, setup.tell)
+        before = start.Spent(cells, question, anew=not cached)
+        plan = halving.Budget(
+            None if exhaustive else budget,
+            proposal.trials[0].seed,
+            exhaustive,
+            begin - before.seconds,
+            known=lambda step: loop.known(step) is not None,
+        )
         race = halving.Race(goals, plan, instead=lambda t: candidates.mixture(t, there))
         results: list[Result] = []
         for result in loop.run(race.run(list(proposal.trials))):
             results.append(result)
+            before.keep(time.monotonic() - begin)
             if words := so_far(results):
                 setup.tell(words)
     if loop.note:
