@@ -168,13 +168,18 @@ def judged(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 def _ratio(slower: list[dict[str, Any]], faster: list[dict[str, Any]]) -> dict[str, Any]:
     """How many times longer the one took than the other in the same turns, with the interval over rounds."""
     found = [
-        Blocks([math.log(a / b) for a, b in zip(one["turns_s"], other["turns_s"], strict=True)])
+        Blocks([math.log(a / b) for a, b in zip(_turns(one), _turns(other), strict=True)])
         for one, other in zip(slower, faster, strict=True)
     ]
     ratio = of_pairs(alternation_ratio(found), "--rounds")
     if isinstance(ratio, Absent):  # what the rounds do not resolve is no ratio
         return {"absent": ratio.reason}
     return {"value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "n": ratio.n}
+
+
+def _turns(arm: dict[str, Any]) -> list[float]:
+    """The medians of its turns; of a page from before they were kept, the one median of all."""
+    return list(arm.get("turns_s", [arm["median_s"]]))
 
 
 def too_slow(first: dict[str, Any]) -> set[str]:

@@ -276,7 +276,7 @@ def test_a_run_that_was_stopped_goes_on_and_measures_no_model_twice(tmp_path, mo
     found = kept["expert_cpu_subset"]["models"]
     assert [found[m]["ratio"]["n"] for m in models.split(",")] == [3, 7, 3]
     monkeypatch.setattr(sys, "argv", [*command, "--turns", "7"])
-    with pytest.raises(SystemExit, match="'turns': 5"):
+    with pytest.raises(SystemExit, match="'turns': 20"):
         expert.main()
 
 

@@ -58,10 +58,11 @@ class Host:
     def begin(self, rng) -> float:
         return float(rng.uniform(0, self.edges[-1] - 500))
 
-    def pairs(self, rng, n: int) -> list[Blocks]:
-        """Return n pairs, each started when the one before has ended."""
-        begin = self.begin(rng)
-        return [self.pair(rng, begin + i * self.pair_s) for i in range(n)]
+    def pairs(self, rng, n: int, over_s: float = 0.0) -> list[Blocks]:
+        """Return n pairs, each started when the one before has ended, or spread evenly over so many seconds."""
+        begin, every = self.begin(rng), max(self.pair_s, over_s / n)
+        late = rng.uniform(0, every - self.pair_s, n)
+        return [self.pair(rng, begin + i * every + late[i]) for i in range(n)]
 
     def one_by_one(self, rng, n: int) -> tuple[list[float], list[float]]:
         """Return the medians of n processes of each variant, in pairs one after another."""
@@ -73,12 +74,13 @@ class Host:
                 t += self.process_s
         return found
 
-    def until(self, rng, decided: float, enough: int, most: int) -> Interval:
+    def until(self, rng, decided: float, enough: int, most: int, spread_s: float) -> Interval:
         """Return the interval of as many pairs as it takes to be that narrow."""
         begin, found = self.begin(rng), []
         while True:
             found.append(self.pair(rng, begin + len(found) * self.pair_s))
             ratio = alternation_ratio(found)
             narrow = ratio.lo > 0 and np.log(ratio.hi / ratio.lo) / 2 <= np.log1p(decided)
-            if len(found) >= most or (len(found) >= enough and narrow):
+            spread = len(found) * self.pair_s >= spread_s
+            if len(found) >= most or (len(found) >= enough and narrow and spread):
                 return ratio
