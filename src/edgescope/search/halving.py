@@ -55,6 +55,8 @@ BEHIND = (0.20, 0.10, 0.05)
 ROUNDS, LEAST, ENOUGH, MOST = 5, 3, 5, 30
 #: Seconds over which the confirming pairs are spread at least, within the budget: a machine may keep a speed so long.
 SPREAD_S = 40.0
+#: Seconds that a pair needs at least beside its window; of a stored one nobody sees how long it took.
+STARTS_S = 2.0
 #: The share of the screened candidates that goes on.
 KEEP = 1 / 3
 #: A speed-up is decided once its interval reaches no further than this share to either side.
@@ -228,7 +230,7 @@ class Race:
         """Run one pair and take note of it."""
         begun, trial = self.budget.clock(), step.trial
         results = yield replace(step, ahead=ahead)
-        self.took.append(self.budget.clock() - begun)
+        self.took.append(max(self.budget.clock() - begun, STARTS_S + _window_s(results[1])))
         self.finals += [r for r in results if r.status is not Status.CANCELLED]
         self.pairs[variants.variant(trial)].append((results[0], results[1]))
         self._noted(self.trials[0], results[0])
@@ -297,7 +299,7 @@ class Race:
             step = self._step(pick, self.rounds + number, alternation.CONFIRMING, (0, number + 1, 0))
             if not self.budget.known(step):
                 each = max(self.took[-3:], default=0.0)
-                if number >= LEAST and self.left_s < each:
+                if number >= LEAST and self.left_s <= each:
                     return
                 if number >= ENOUGH and self._decided(pick):
                     return
@@ -322,6 +324,10 @@ class Race:
         found = [(rows[variants.variant(t)], t) for t in alive if variants.variant(t) in rows]
         cells = survivors([row for row, _ in found], self.wanted, KEEP)
         return [t for cell in cells for row, t in found if row.cell == cell]
+
+
+def _window_s(result: Result) -> float:
+    return (result.window.stop_ns - result.window.start_ns) * 1e-9 if result.window else 0.0
 
 
 def _baseless(result: Result) -> EdgescopeError:
