@@ -2,7 +2,7 @@
 
     ROOT/<machine id>/search-<question>.json       {"known": [variants in the store]}
     ROOT/<machine id>/budget-<question>.json       {"seconds": how long the sessions of an optimisation took}
-    ROOT/<machine id>/again-<question>.json        {"since": start of the run without the cache, "whole": whether it ended}
+    ROOT/<machine id>/again-<question>.json        {"since": start of the run without cache, "whole": did it end}
 
 Without these files a resumed search could not distinguish its own results from older ones.
 """
