@@ -508,3 +508,24 @@ def test_optimize_whole_on_real_engines(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "r.html").stat().st_size > 1_000_000
     card = json.loads((tmp_path / "kept/card.json").read_text())
     assert card["trial"]["backend"] == rows[card["label"]]["trial"]["backend"]
+
+
+def test_the_answer_shows_itself_in_a_notebook(tmp_path, monkeypatch):
+    from edgescope.errors import UnavailableError
+    from edgescope.verbs.optimize import answered
+
+    found = answered(optimised(tmp_path, Scripted()), wanted("latency"))
+    page = found._repr_html_()
+    assert found.pick.row.label in page and "<table" in page and "<script" not in page and len(page) < 50_000
+    assert found.report(tmp_path / "report.html").stat().st_size > len(page)
+    monkeypatch.setattr("edgescope.records.answers.FRAMES", ())
+    with pytest.raises(UnavailableError, match="pip install pandas"):
+        _ = found.table
+
+
+@pytest.mark.parametrize(("model", "inputs"), [("null", 1), (lambda x: x, None)])
+def test_a_name_comes_without_inputs_and_a_network_with_them(model, inputs):
+    from edgescope.verbs.optimize import named
+
+    with pytest.raises(EdgescopeError, match="E-LIVE-4"):
+        named(model, inputs)

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgescope import units
 from edgescope.analysis.cells import alternation, variants
-from edgescope.analysis.cells.objective import FASTEST, Wanted, wanted
+from edgescope.analysis.cells.compare import by_cell
+from edgescope.analysis.cells.objective import FASTEST, Wanted, least_share, wanted
 from edgescope.analysis.cells.replicates import MEASURED
 from edgescope.analysis.cells.row import Row
 from edgescope.analysis.cells.variants import Pick, VariantTable
+from edgescope.data import opening
+from edgescope.errors import UsageError
 from edgescope.metrics import scoped
 from edgescope.models import zoo
 from edgescope.records import Answer, Json, Measured, Result, Scalar, Trial
 from edgescope.records.answers import plain
+from edgescope.registry import need
 from edgescope.runner.setup import Setup, Stored, store_of
 from edgescope.scenarios import settings
 from edgescope.search import candidates, halving, start
 from edgescope.search.candidates import NotHere, Proposal
 from edgescope.search.loop import Loop
-from edgescope.study import ranges
+from edgescope.study import grid, ranges
+from edgescope.verify import metric_names
+
+if TYPE_CHECKING:
+    from edgescope.report.chapter import Chapter
 
 WINDOW = {"min_s": 1.0, "max_s": 2.5}
 """Seconds measured in a search for a variant, at least and at most, unless the trial says them."""
@@ -34,9 +42,9 @@ BUDGET_S = 90.0
 
 @dataclass(frozen=True, repr=False)
 class Optimized(Answer):
-    """The variants that were compared, and the one to use."""
+    """The variants that were compared, and the one to use; a notebook shows it as a table."""
 
-    table: VariantTable
+    variants: VariantTable
     pick: Pick
     results: tuple[Result, ...]
     not_here: tuple[NotHere, ...]
@@ -45,11 +53,38 @@ class Optimized(Answer):
     def lines(self) -> Iterator[str]:
         """Yield the pick, then one line for each variant."""
         yield f"pick: {self.pick.row.label if self.pick.row else 'none'}. {self.pick.reason}"
-        yield from (f"  {row_line(row)}" for row in self.table.rows)
+        yield from (f"  {row_line(row)}" for row in self.variants.rows)
 
     def records(self) -> list[dict[str, Json]]:
         """Return one row for each variant."""
-        return [row_of(row) for row in self.table.rows]
+        return [row_of(row) for row in self.variants.rows]
+
+    @property
+    def table(self) -> Any:
+        """Return one row for each variant, as a pandas or Polars data frame."""
+        return self.frame()
+
+    @property
+    def chapter(self) -> Chapter:
+        """Return what a report of it is about."""
+        from edgescope.report.chapter import Chapter
+
+        return Chapter(
+            self.results[0].trial.model, self.results, self.variants, self.pick, by_cell(self.results)
+        )
+
+    def _repr_html_(self) -> str:
+        from edgescope.report import variants as page
+        from edgescope.report.render import html
+
+        table = (page.comparison(self.chapter),) if self.chapter.measured else ()
+        return html.fragment((page.answer(self.chapter), *table))
+
+    def report(self, path: Path | str = "report.html") -> Path:
+        """Write the report (.html, .md or .csv) and return its path."""
+        from edgescope.report import write
+
+        return write(self.results, Path(path), wanted=self.variants.wanted)
 
     def save(self, folder: Path | str) -> Path | None:
         """Write the pick's model file, run.py and card into a folder; return its path, or None if there is no pick."""
@@ -57,7 +92,7 @@ class Optimized(Answer):
 
         cell = self.pick.row.cell if self.pick.row else ""
         chosen = [r for r in self.results if r.trial.cell == cell]
-        return save(chosen, list(self.results), Path(folder), wanted=self.table.wanted) if chosen else None
+        return save(chosen, list(self.results), Path(folder), wanted=self.variants.wanted) if chosen else None
 
 
 def row_line(row: Row) -> str:
@@ -75,7 +110,8 @@ def row_of(row: Row) -> dict[str, Json]:
 
 
 def optimize(
-    model: str,
+    model: str | Path | Callable[..., Any],
+    example_inputs: Any = None,
     *,
     objective: str = "latency",
     constraints: Sequence[str] = (),
@@ -91,13 +127,18 @@ def optimize(
 ) -> Optimized:
     """Compare engines and precisions on a model, each verified against fp32; return the table and the pick.
 
-    `budget` are the seconds that it may take (None: as long as it needs). `backend`, `precision` and `exclude` choose
-    among the candidates; every other key is one of Trial's and holds for all of them. `exhaustive` leaves the screening
-    out, `cached=False` measures again what the store holds.
+    `model` is a name, a file, or a network (nn.Module, function) with `example_inputs` as edgescope.live takes them.
+    `budget` is the seconds that it may take (None: as long as it needs). `backend`, `precision` and `exclude` select
+    candidates; every other key is a key of Trial and applies to all of them. `exhaustive` leaves out the screening,
+    `cached=False` measures again what the store holds.
     """
     begin = time.monotonic()
     goals, there = wanted(objective, constraints), candidates.installed()
+    trial["min_accuracy"] = least_share(goals.constraints, trial.get("min_accuracy"))
+    model = named(model, example_inputs)
     proposal = proposed(base(model, trial, goals), backend, precision, exclude)
+    if said := zoo.asks_for_data(model, proposal.trials[0].data):
+        setup.tell(said)
     question = ["optimize", [t.id for t in proposal.trials], objective, list(constraints), exhaustive]
     with start.counting(setup, store_of(store), question, cached=cached) as cells:
         loop = Loop(cells, setup.tell)
@@ -109,7 +150,7 @@ def optimize(
             begin - before.seconds,
             known=lambda step: loop.known(step) is not None,
         )
-        race = halving.Race(goals, plan, instead=lambda t: candidates.mixture(t, there))
+        race = halving.Race(goals, plan, instead=lambda t: candidates.instead(t, there))
         results: list[Result] = []
         for result in loop.run(race.run(list(proposal.trials))):
             results.append(result)
@@ -153,6 +194,24 @@ def unreached(trials: Sequence[Trial], budget: float | None) -> tuple[NotHere, .
     return tuple(NotHere(t.label, "the budget left no time to try it", more) for t in trials)
 
 
+def named(model: str | Path | Callable[..., Any], example_inputs: Any = None) -> str:
+    """Return the name of a model; a network is kept in the cache. UsageError for inputs too many or too few."""
+    is_name = isinstance(model, str | Path)
+    if is_name != (example_inputs is None):
+        said = "names its inputs itself" if is_name else "has no example inputs"
+        raise UsageError(
+            "E-LIVE-4",
+            f"the model {model if is_name else type(model).__name__} {said}",
+            effect="Nothing was measured",
+            fix="optimize('model.onnx'), or optimize(network, torch.randn(1, 3, 224, 224))",
+        )
+    if isinstance(model, str | Path):
+        return str(model)
+    live = need("edgescope.models.user.live:live", "PyTorch", "pip install 'edgescope[torch]'")
+    kept: str = live(model, example_inputs)
+    return kept
+
+
 def answered(results: Sequence[Result], goals: Wanted, not_here: tuple[NotHere, ...] = ()) -> Optimized:
     """Return the answer to one optimisation, computed from its results."""
     table = variants.table(results, wanted=goals)
@@ -168,7 +227,9 @@ def base(model: str, trial: Mapping[str, Any], goals: Wanted = FASTEST) -> Trial
     figures = [goals.goal, *(c.metric for c in goals.constraints)]
     alone = any(scoped(m.of[0]) or (m.unit == "bytes" and device == "cuda") for m in figures if m.of)
     keys = {**(WINDOW if alone else TURNS), **trial, "device": device}
-    return ranges.checked(settings.checked(Trial(model=zoo.pin(model), **keys)))
+    keys["data"] = opening.name_of(trial.get("data") or "")
+    keys["metric"] = metric_names.named(trial.get("metric") or "")
+    return grid.pinned(ranges.checked(settings.checked(Trial(model=model, **keys))), zoo.pin)
 
 
 def proposed(

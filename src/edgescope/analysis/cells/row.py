@@ -106,7 +106,7 @@ def figures(results: Sequence[Result], workload: str, scope: str) -> dict[str, F
     timed = percentiles(results)
     checked = results[0].verification if results else None
     told = checked.fields if checked else {}
-    out: dict[str, Field] = {}
+    out: dict[str, Field] = {name: field for name, field in told.items() if name.startswith("reference_")}
     for metric in known.METRICS.values():
         if not ((metric.unit and metric.of) or metric.quantile) or not metric.belongs(workload):
             continue
