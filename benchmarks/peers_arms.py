@@ -24,7 +24,12 @@ LIMIT_S = 420.0
 OLIVE_S = 240
 """After this time Olive begins no further point of its search."""
 NETWORK = {"kind": "network"}
-ONLINE = {"OLIVE_DISABLE_TELEMETRY": "1", "YOLO_AUTOINSTALL": "false", "YOLO_OFFLINE": "true", "HF_HUB_OFFLINE": "1"}
+ONLINE = {
+    "OLIVE_DISABLE_TELEMETRY": "1",
+    "YOLO_AUTOINSTALL": "false",
+    "YOLO_OFFLINE": "true",
+    "HF_HUB_OFFLINE": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -109,8 +114,19 @@ def edgescope(place: Place) -> Answer:
     program = [place.python, "-m", "edgescope.cli.main"]
     known, _ = place.run(*program, "optimize", "--help")
     wanted = {"--data": str(place.data / "pictures"), "--preprocess": "half", "--budget": "90s"}
-    given = [part for flag, value in wanted.items() if re.search(rf"{flag}\b", known) for part in (flag, value)]
-    asked = ["optimize", str(place.data / "model.onnx"), *given, "--save", "saved", "--store", "store", "--json"]
+    given = [
+        part for flag, value in wanted.items() if re.search(rf"{flag}\b", known) for part in (flag, value)
+    ]
+    asked = [
+        "optimize",
+        str(place.data / "model.onnx"),
+        *given,
+        "--save",
+        "saved",
+        "--store",
+        "store",
+        "--json",
+    ]
     before = {"EDGESCOPE_CACHE": str(place.work / "cache")}
     text, seconds = place.run(*program, *asked, env=before)
     page = json.loads(text[text.index("\n{") + 1 if not text.startswith("{") else 0 :])
@@ -146,7 +162,10 @@ def olive_config(data: Path) -> dict[str, Any]:
         "goal": {"type": "threshold", "value": 0.75},
     }
     quick = {"name": "avg", "priority": 2, "goal": {"type": "percent-min-improvement", "value": 5}}
-    machine = {"type": "LocalSystem", "accelerators": [{"device": "cpu", "execution_providers": ["CPUExecutionProvider"]}]}
+    machine = {
+        "type": "LocalSystem",
+        "accelerators": [{"device": "cpu", "execution_providers": ["CPUExecutionProvider"]}],
+    }
     return {
         "input_model": {"type": "ONNXModel", "model_path": str(data / "model.onnx")},
         "systems": {"local": machine},
@@ -229,7 +248,9 @@ def olive_best(points: Sequence[Mapping[str, float]]) -> str:
     if not made:
         return "no model of its search"
     best = max(made, key=lambda p: (p["agreement"], -p["latency_ms"]))
-    return f"onnxruntime int8 (agreement {best['agreement']:.2f}, {best['latency_ms']:.2f} ms by its own clock)"
+    return (
+        f"onnxruntime int8 (agreement {best['agreement']:.2f}, {best['latency_ms']:.2f} ms by its own clock)"
+    )
 
 
 def optimum(place: Place) -> Answer:
@@ -271,7 +292,13 @@ def torch_name(compiled: bool, autocast: bool) -> str:
 
 
 def ultralytics(place: Place) -> Answer:
-    asked = ["benchmark", "model=yolo11n-cls.yaml", f"data={place.data / 'classes'}", "imgsz=224", "device=cpu"]
+    asked = [
+        "benchmark",
+        "model=yolo11n-cls.yaml",
+        f"data={place.data / 'classes'}",
+        "imgsz=224",
+        "device=cpu",
+    ]
     text, seconds = place.run(place.tool("yolo"), *asked)
     rows = yolo_rows(text)
     works = {name: row for name, row in rows.items() if row is not None}
@@ -280,7 +307,10 @@ def ultralytics(place: Place) -> Answer:
         "PyTorch": {"kind": "yolo", "name": "yolo11n-cls.yaml"},
         "TorchScript": {"kind": "torchscript", "file": str(place.work / "yolo11n-cls.torchscript")},
         "ONNX": onnx_spec(place.work / "yolo11n-cls.onnx"),
-        "OpenVINO": {"kind": "openvino", "file": str(place.work / "yolo11n-cls_openvino_model/yolo11n-cls.xml")},
+        "OpenVINO": {
+            "kind": "openvino",
+            "file": str(place.work / "yolo11n-cls_openvino_model/yolo11n-cls.xml"),
+        },
     }
     if best not in files:
         raise RuntimeError(f"{best} was fastest, and this script cannot run it")
@@ -315,7 +345,16 @@ def onnx_spec(file: Path) -> dict[str, Any]:
 
 def edgelens(place: Place) -> Answer:
     model = place.data / "model.onnx"
-    asked = ["--model", str(model), "--input-shape", "1x3x224x224", "--iterations", "1000", "--save", "run.json"]
+    asked = [
+        "--model",
+        str(model),
+        "--input-shape",
+        "1x3x224x224",
+        "--iterations",
+        "1000",
+        "--save",
+        "run.json",
+    ]
     _, first = place.run(place.tool("edgelens"), "benchmark", *asked)
     said, second = place.run(place.tool("edgelens"), "diagnose", "run.json")
     found = json.loads((place.work / "run.json").read_text())
@@ -327,7 +366,10 @@ def edgelens(place: Place) -> Answer:
         failed={},
         pick="onnxruntime fp32 (the file as it is)",
         run=onnx_spec(model),
-        said={"inference_ms": found["stage_stats_ms"]["inference"], "diagnosis": verdict[0] if verdict else None},
+        said={
+            "inference_ms": found["stage_stats_ms"]["inference"],
+            "diagnosis": verdict[0] if verdict else None,
+        },
     )
 
 
@@ -337,7 +379,16 @@ def litert(place: Place) -> Answer:
     _, seconds = place.run(place.python, HERE / "peers_litert.py")
     rows: dict[str, float] = {}
     for name in ("fp32", "dynamic_int8", "static_int8"):
-        asked = ["--model", f"{name}.tflite", "--num_runs", "200", "--warmup_runs", "20", "--num_threads", "2"]
+        asked = [
+            "--model",
+            f"{name}.tflite",
+            "--num_runs",
+            "200",
+            "--warmup_runs",
+            "20",
+            "--num_threads",
+            "2",
+        ]
         _, taken = place.run(place.tool("litert-benchmark"), *asked, "--result_json", f"{name}.json")
         seconds += taken
         rows[name] = litert_ms(json.loads((place.work / f"{name}.json").read_text()))
@@ -369,7 +420,16 @@ PEERS: dict[str, Peer] = {
     "olive": Peer(
         olive,
         "olive-ai",
-        ("olive-ai==0.13.0", "requests", "psutil", "pydantic<2.13", "torch", "onnx", "onnxscript", "onnxruntime"),
+        (
+            "olive-ai==0.13.0",
+            "requests",
+            "psutil",
+            "pydantic<2.13",
+            "torch",
+            "onnx",
+            "onnxscript",
+            "onnxruntime",
+        ),
         checked="by the user's own evaluator, on the user's data",
         interval="none",
     ),
