@@ -1,4 +1,4 @@
-"""The tools of benchmarks/peers.py: what each is asked, in the words of its own documentation, and how its answer is read.
+"""The tools of benchmarks/peers.py: what each is asked, as its documentation says, and how its answer is read.
 
 An arm gets a Place (where the model and the data are) and returns an Answer: what it tried, what it would take, and how
 that is run. Tools that name no winner have one all the same: their user takes the fastest row that they printed.
@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -292,19 +291,17 @@ def torch_name(compiled: bool, autocast: bool) -> str:
 
 
 def ultralytics(place: Place) -> Answer:
-    asked = [
-        "benchmark",
-        "model=yolo11n-cls.yaml",
-        f"data={place.data / 'classes'}",
-        "imgsz=224",
-        "device=cpu",
-    ]
+    place.run(
+        place.python, "-c", "import ultralytics; ultralytics.YOLO('yolo11n-cls.yaml').save('yolo11n-cls.pt')"
+    )
+    asked = ["benchmark", "model=yolo11n-cls.pt", f"data={place.data / 'classes'}", "imgsz=224", "device=cpu"]
     text, seconds = place.run(place.tool("yolo"), *asked)
+    reasons = dict(re.findall(r"Benchmark failure for ([^:]+): (.*)", text))
     rows = yolo_rows(text)
     works = {name: row for name, row in rows.items() if row is not None}
     best = max(works, key=lambda name: works[name])
     files = {
-        "PyTorch": {"kind": "yolo", "name": "yolo11n-cls.yaml"},
+        "PyTorch": {"kind": "yolo", "name": str(place.work / "yolo11n-cls.pt")},
         "TorchScript": {"kind": "torchscript", "file": str(place.work / "yolo11n-cls.torchscript")},
         "ONNX": onnx_spec(place.work / "yolo11n-cls.onnx"),
         "OpenVINO": {
@@ -315,10 +312,10 @@ def ultralytics(place: Place) -> Answer:
     if best not in files:
         raise RuntimeError(f"{best} was fastest, and this script cannot run it")
     return Answer(
-        command="yolo benchmark model=yolo11n-cls.yaml data=PICTURES imgsz=224 device=cpu",
+        command="yolo benchmark model=yolo11n-cls.pt data=PICTURES imgsz=224 device=cpu",
         seconds=seconds,
         tried=list(works),
-        failed={name: "not installed or not for this machine" for name, row in rows.items() if row is None},
+        failed={name: reasons.get(name, "no reason given") for name, row in rows.items() if row is None},
         pick=f"{best} fp32",
         run=files[best],
         eager=files["PyTorch"],
@@ -436,7 +433,7 @@ PEERS: dict[str, Peer] = {
     "optimum-benchmark": Peer(
         optimum,
         "optimum-benchmark",
-        ("optimum-benchmark==0.6.0", "timm", "torch", "torchvision"),
+        ("optimum-benchmark==0.6.0", "transformers<5", "timm", "torch", "torchvision"),
         checked="no",
         interval="none (all times are kept)",
     ),
@@ -463,8 +460,3 @@ PEERS: dict[str, Peer] = {
         interval="none",
     ),
 }
-
-
-def here() -> Path:
-    """Return the Python of this script's own environment."""
-    return Path(sys.executable)

@@ -55,6 +55,13 @@ def yolo(name: str) -> Run:
     return torch_run(YOLO(name).model)
 
 
+def torchscript(file: str) -> Run:
+    """A TorchScript file in PyTorch."""
+    import torch
+
+    return torch_run(torch.jit.load(file))
+
+
 def onnxruntime(file: str, providers: list[str], threads: int = 0) -> Run:
     import onnxruntime as ort
 
@@ -102,6 +109,7 @@ def folder(path: str) -> Run:
 KINDS: dict[str, Callable[..., Run]] = {
     "network": network,
     "yolo": yolo,
+    "torchscript": torchscript,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
     "litert": litert,
