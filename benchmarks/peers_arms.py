@@ -403,7 +403,7 @@ def litert(place: Place) -> Answer:
 
 def litert_ms(found: Mapping[str, Any]) -> float:
     """Return the mean latency that litert-benchmark wrote."""
-    return float(found["latency_ms"]["avg"])
+    return float(found["latency"]["avg_ms"])
 
 
 PEERS: dict[str, Peer] = {
