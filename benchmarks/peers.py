@@ -55,14 +55,15 @@ def data(folder: Path, pictures: int) -> Path:
 
     net = zoo.get(MODEL)
     shutil.copy(net.onnx(cache.folder("artifacts")), folder / "model.onnx")
-    torch.save(net.module().state_dict(), folder / "weights.pth")
+    module = net.module().eval()
+    torch.save(module.state_dict(), folder / "weights.pth")
     for purpose, name in ((Purpose.CALIBRATION, "calibration"), (Purpose.GATE, "gate")):
         found = net.samples(purpose, pictures)
         assert found is not None
-        array = np.ascontiguousarray(next(iter(found.arrays.values())))
+        array = np.array(next(iter(found.arrays.values())))
         np.save(folder / f"{name}.npy", array)
         with torch.inference_mode():
-            classes = [int(net.module().eval()(torch.from_numpy(a[None])).argmax()) for a in array]
+            classes = [int(module(torch.from_numpy(a[None])).argmax()) for a in array]
         np.save(folder / f"{name}_classes.npy", np.array(classes))
         for i, image in enumerate(array):
             (folder / "pictures").mkdir(exist_ok=True)
@@ -87,7 +88,7 @@ def environment(home: Path, name: str, peer: Peer) -> tuple[Path, dict[str, str]
     if not done.exists() or done.read_text() != wanted:
         print(f"{name}: installing {', '.join(peer.packages)}", file=sys.stderr, flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
-        install = [str(python), "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt")]
+        install = [str(python), "-m", "pip", "install", "-qq", "-c", str(ROOT / "constraints.txt")]
         subprocess.run([*install, *peer.packages], check=True)
         done.write_text(wanted)
     if (

@@ -89,7 +89,7 @@ def test_olives_footprint_is_read():
 
 
 def test_a_point_of_olives_search_is_told_in_short():
-    step = "{quantization[0]: {quant_mode[1]: static, precision[1]: uint8, per_channel[1]: True, calibrate_method[1]: Entropy,"
+    step = "{quant_mode[1]: static, precision[1]: uint8, per_channel[1]: True, calibrate_method[1]: Entropy,"
     assert peers_arms.olive_point(step) == "static uint8 Entropy per channel"
     assert (
         peers_arms.olive_point("{quant_mode[0]: dynamic, calibrate_method[0]: OLIVE_IGNORED_PARAM_VALUE}")
