@@ -6,7 +6,7 @@ PyTorch eager fp32 is then measured by this script in one way for all: pairs of 
 take turns of --seconds in ABBA order (peers_turn.py), a pair of each tool a round, tools in random order; the ratio is
 the mean log of the pairs, with Student's interval. Agreement is counted here, too: how often the pick names fp32's
 class on --pictures frames. A tool that takes its own networks alone (ultralytics) is held against eager of that
-network. One that fails says why. No target: `met` is whether every tool answered and edgescope's answer was the best
+network. One that fails says why. The table of docs/peers.md is written, too. No target: `met` is whether every tool answered and edgescope's answer was the best
 of those with an agreement of FLOOR.
 
     python benchmarks/peers.py                          all, environments in ~/.cache/edgescope/peers
@@ -44,6 +44,8 @@ MODEL = "efficientnet_lite0"
 FLOOR = 0.75
 """Least agreement with fp32 of an answer that counts: edgescope's own floor for int8."""
 ROOT = Path(__file__).parent.parent
+DOCUMENT = ROOT / "docs" / "peers.md"
+MARKS = "<!-- made by benchmarks/peers.py -->", "<!-- end -->"
 SHIM = "from edgescope.models.image.torchvision_compat import ensure\nensure()\n"
 """sitecustomize.py where torchvision's wheel was built for another PyTorch."""
 
@@ -249,6 +251,36 @@ def met(peers: Mapping[str, Mapping[str, Any]]) -> bool:
     return "edgescope" in rights and rights["edgescope"] == max(rights.values())
 
 
+def table(peers: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the Markdown table of docs/peers.md: a row a tool, figures and what each does about certainty."""
+    head = "tool|answer after|tried|pick|times eager fp32|agrees|checks outputs|interval"
+    rows = [head.split("|"), ["---"] * 8]
+    for name, peer in peers.items():
+        tool = f"{name} {peer['version']}{'' if peer.get('same_model', True) else ' (*)'}"
+        if "absent" in peer:
+            rows.append([tool, "none", *[""] * 6])
+            continue
+        gain, same = peer["speedup"], peer["agreement"]
+        rows.append([
+            tool,
+            f"{peer['seconds']:.0f} s",
+            str(len(peer["tried"])),
+            peer["pick"].partition(" (")[0],
+            f"{gain['value']:.2f} [{gain['lo']:.2f}, {gain['hi']:.2f}]" if "value" in gain else "not run",
+            f"{same['value']:.0%}" if "value" in same else "",
+            peer["checked"],
+            peer["interval"],
+        ])  # fmt: skip
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def with_table(page: str, made: str) -> str:
+    """Return docs/peers.md with this table between its two marks."""
+    before, _, rest = page.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    return f"{before}{MARKS[0]}\n{made}\n{MARKS[1]}{after}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -290,8 +322,11 @@ def main() -> None:
     figures = {"model": MODEL, "eager": NETWORK, "pictures": args.pictures, "floor": FLOOR, "peers": ordered}
     if args.provisional:
         print(json.dumps({"met": met(ordered)} | figures, indent=1))
+        print(table(ordered))
         return
     publish("peers" if set(ordered) == set(PEERS) else "peers_subset", figures, met=met(ordered))
+    if set(ordered) == set(PEERS):
+        DOCUMENT.write_text(with_table(DOCUMENT.read_text(), table(ordered)))
 
 
 if __name__ == "__main__":

@@ -141,3 +141,36 @@ def test_olive_gets_a_floor_and_then_speed():
     right, quick = (m["sub_types"][0] for m in config["evaluators"]["mine"]["metrics"])
     assert right["goal"]["value"] == peers.FLOOR and (right["priority"], quick["priority"]) == (1, 2)
     assert json.dumps(config)
+
+
+PUBLISHED = peers.ROOT / "published" / "peers.json"
+
+
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="the final run has not been made")
+def test_the_table_of_the_document_is_the_published_one():
+    made = peers.table(json.loads(PUBLISHED.read_text())["figures"]["peers"])
+    page = peers.DOCUMENT.read_text()
+    assert peers.with_table(page, made) == page
+
+
+def test_a_row_is_told_in_a_hundred_columns():
+    whole = {
+        "version": "0.6.0",
+        "same_model": True,
+        "seconds": 94.6,
+        "tried": ["a", "b", "c", "d"],
+        "pick": "pytorch compile autocast bf16",
+        "speedup": {"value": 2.114, "lo": 2.05, "hi": 2.17},
+        "agreement": {"value": 0.985},
+        "checked": "own evaluator",
+        "interval": "no",
+    }
+    made = peers.table({"optimum-benchmark": whole, "gone": {"absent": "RuntimeError: x", "version": "1"}})
+    row = made.splitlines()[2]
+    assert (
+        "| 95 s | 4 | pytorch compile autocast bf16 | 2.11 [2.05, 2.17] | 98% | own evaluator | no |" in row
+    )
+    assert "| gone 1 | none |" in made
+    marks = f"before {peers.MARKS[0]} old {peers.MARKS[1]} after"
+    assert peers.with_table(marks, made).startswith(f"before {peers.MARKS[0]}\n| tool")
+    assert "old" not in peers.with_table(marks, made) and peers.with_table(marks, made).endswith(" after")
