@@ -6,8 +6,9 @@ PyTorch eager fp32 is then measured by this script in one way for all: pairs of 
 take turns of --seconds in ABBA order (peers_turn.py), a pair of each tool a round, tools in random order; the ratio is
 the mean log of the pairs, with Student's interval. Agreement is counted here, too: how often the pick names fp32's
 class on --pictures frames. A tool that takes its own networks alone (ultralytics) is held against eager of that
-network. One that fails says why. The table of docs/peers.md is written, too. No target: `met` is whether every tool answered and edgescope's answer was the best
-of those with an agreement of FLOOR.
+network. One that fails says why. The table of docs/peers.md is
+written, too. `met` is whether every tool answered and edgescope's pick was the fastest of those with an agreement of
+FLOOR.
 
     python benchmarks/peers.py                          all, environments in ~/.cache/edgescope/peers
     python benchmarks/peers.py --peers edgescope,olive  a part is published as peers_subset
